@@ -23,7 +23,7 @@
 
 #include <cstdint>
 
-#include "kernels/both.h"
+#include "kernels/arch/device.h"
 #include "kernels/fifo_layout.h"
 #include "kernels/peers.h"
 #include "kernels/wait.h"
@@ -111,8 +111,8 @@ class Sender {
 
  private:
   /// Waits for credit of at least `needed`. Returns less on timeout.
-  SEQPAR_RARE static std::uint64_t await(const PeerView& view, int peer, const std::uint64_t* credits,
-                                         std::uint64_t needed, std::uint64_t credit) {
+  SEQPAR_DEVICE_NOINLINE static std::uint64_t await(const PeerView& view, int peer, const std::uint64_t* credits,
+                                                    std::uint64_t needed, std::uint64_t credit) {
     Wait<Memory> wait(view, peer);
     while ((credit = Memory::acquire(credits)) < needed) {
       if (wait.over()) break;

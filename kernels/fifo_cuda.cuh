@@ -1,6 +1,7 @@
 // Memory and thread groups of FIFOs in a kernel: a channel is a CTA.
 #pragma once
 
+#include "kernels/arch/system_memory.h"
 #include "kernels/fifo.h"
 
 namespace seqpar {
@@ -8,16 +9,11 @@ namespace seqpar {
 struct CudaMemory {
   static SEQPAR_DEVICE LamportPacket load(const LamportPacket* from) {
     LamportPacket packet;
-    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(packet.word[0]), "=r"(packet.word[1]), "=r"(packet.word[2]), "=r"(packet.word[3])
-                 : "l"(from)
-                 : "memory");
+    ptx::ldRelaxedSys(packet.word, from);
     return packet;
   }
   static SEQPAR_DEVICE void store(LamportPacket* to, const LamportPacket& packet) {
-    asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(packet.word[0]),
-                 "r"(packet.word[1]), "r"(packet.word[2]), "r"(packet.word[3])
-                 : "memory");
+    ptx::stRelaxedSys(to, packet.word);
   }
   static SEQPAR_DEVICE void storeIf(bool live, LamportPacket* to, const LamportPacket& packet) {
     asm volatile(
@@ -33,37 +29,16 @@ struct CudaMemory {
         "r"(packet.word[0]), "r"(packet.word[1]), "r"(packet.word[2]), "r"(packet.word[3]), "r"(live ? 1U : 0U)
         : "memory");
   }
-  static SEQPAR_DEVICE std::uint32_t load(const std::uint32_t* from) {
-    std::uint32_t word;
-    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(word) : "l"(from) : "memory");
-    return word;
-  }
-  static SEQPAR_DEVICE void store(std::uint32_t* to, std::uint32_t word) {
-    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(to), "r"(word) : "memory");
-  }
-  static SEQPAR_DEVICE std::uint64_t acquire(const std::uint64_t* from) {
-    std::uint64_t value;
-    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
-    return value;
-  }
-  static SEQPAR_DEVICE void release(std::uint64_t* to, std::uint64_t value) {
-    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
-  }
-  static SEQPAR_DEVICE std::uint64_t now() {
-    std::uint64_t ns;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
-    return ns;
-  }
+  static SEQPAR_DEVICE std::uint32_t load(const std::uint32_t* from) { return ptx::ldRelaxedSys(from); }
+  static SEQPAR_DEVICE void store(std::uint32_t* to, std::uint32_t word) { ptx::stRelaxedSys(to, word); }
+  static SEQPAR_DEVICE std::uint64_t acquire(const std::uint64_t* from) { return ptx::ldAcquireSys(from); }
+  static SEQPAR_DEVICE void release(std::uint64_t* to, std::uint64_t value) { ptx::stReleaseSys(to, value); }
+  static SEQPAR_DEVICE std::uint64_t now() { return ptx::globaltimer(); }
   static SEQPAR_DEVICE std::uint32_t increment(std::uint32_t* counter, std::uint32_t last) {
-    std::uint32_t before;
-    asm volatile("fence.acq_rel.cta;\n atom.relaxed.cta.shared.inc.u32 %0, [%1], %2;\n fence.acq_rel.cta;"
-                 : "=r"(before)
-                 : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(counter))), "r"(last)
-                 : "memory");
-    return before;
+    return ptx::atomIncSharedAcqRel(counter, last);
   }
   static SEQPAR_DEVICE void pause() {}
-  static SEQPAR_DEVICE void prefetch(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
+  static SEQPAR_DEVICE void prefetch(const void* from) { ptx::prefetch(from); }
 };
 
 /// This thread's warp.

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/both.h"
+#include "kernels/arch/device.h"
 
 namespace seqpar {
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/arch/device.h"
 #include "seqpar/seqpar.h"
 
 namespace seqpar {
@@ -21,7 +22,7 @@ struct alignas(kWidth < 4 ? 4 : 16) Vec {
 };
 
 template <int kWidth>
-__device__ inline Vec<kWidth> loadVec(const void* data, seqparDataType_t type, std::size_t i) {
+SEQPAR_DEVICE Vec<kWidth> loadVec(const void* data, seqparDataType_t type, std::size_t i) {
   Vec<kWidth> out;
   if (type == seqparFloat32) {
     const float* from = static_cast<const float*>(data) + i;
@@ -53,7 +54,7 @@ __device__ inline Vec<kWidth> loadVec(const void* data, seqparDataType_t type, s
 }
 
 template <int kWidth>
-__device__ inline void storeVec(void* data, seqparDataType_t type, std::size_t i, const Vec<kWidth>& vec) {
+SEQPAR_DEVICE void storeVec(void* data, seqparDataType_t type, std::size_t i, const Vec<kWidth>& vec) {
   if (type == seqparFloat32) {
     float* to = static_cast<float*>(data) + i;
     if constexpr (kWidth >= 4) {
@@ -83,12 +84,12 @@ __device__ inline void storeVec(void* data, seqparDataType_t type, std::size_t i
 }
 
 /// c x + s; a factor of 0 discards x, even NaN or infinity.
-__device__ inline float applyFactor(float c, float x, float s) {
+SEQPAR_DEVICE float applyFactor(float c, float x, float s) {
   return c == 0.0F ? s : fmaf(c, x, s);
 }
 
 /// a / b; 32-bit division for most sizes, which is many times faster.
-__device__ inline std::size_t quotient(std::size_t a, std::size_t b) {
+SEQPAR_DEVICE std::size_t quotient(std::size_t a, std::size_t b) {
   if (((a | b) >> 32) == 0) return static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b);
   return a / b;
 }

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/both.h"
+#include "kernels/arch/device.h"
 #include "kernels/peers.h"
 
 namespace seqpar {
@@ -42,7 +42,7 @@ class Wait {
     if constexpr (std::is_same_v<From, PeerView>) return timesOutApart(from_, peer, start_);
     return timesOut(from_, peer, start_);
   }
-  SEQPAR_RARE static bool timesOutApart(const From& from, int peer, std::uint64_t start) {
+  SEQPAR_DEVICE_NOINLINE static bool timesOutApart(const From& from, int peer, std::uint64_t start) {
     return timesOut(from, peer, start);
   }
   SEQPAR_DEVICE static bool timesOut(const From& from, int peer, std::uint64_t start) {

@@ -86,7 +86,8 @@ SEQPAR_DEVICE void copyVec16s(Index vecs, int rank, int threads, const From& fro
 /// Copies `bytes` between two addressings of one range; both return multiples of `width` for offsets that are multiples
 /// of it.
 template <typename From, typename Into>
-SEQPAR_RARE void copySlowly(std::uint32_t width, std::uint64_t bytes, int rank, int threads, From from, Into into) {
+SEQPAR_DEVICE_NOINLINE void copySlowly(std::uint32_t width, std::uint64_t bytes, int rank, int threads, From from,
+                                       Into into) {
   const auto vecs = [&](auto vec) {
     using Value = decltype(vec);
     copyVec16s<Value, 4>(bytes / sizeof(Value), rank, threads, from, into);
@@ -186,8 +187,8 @@ SEQPAR_DEVICE void accessVec16(const RegionArg* regions, const PeerPayload& payl
 
 /// Vecs that are not whole in one region, or not aligned.
 struct NarrowVec16s {
-  SEQPAR_RARE static Vec16 gather(const RegionArg* regions, const PeerPayload& payload, std::uint64_t position,
-                                  std::uint32_t bytes) {
+  SEQPAR_DEVICE_NOINLINE static Vec16 gather(const RegionArg* regions, const PeerPayload& payload,
+                                             std::uint64_t position, std::uint32_t bytes) {
     if (payload.vecs == Vec16Kind::Words) {
       const auto* const words = reinterpret_cast<const std::uint32_t*>(regions[payload.first].base + position);
       return {words[0], bytes > 4 ? words[1] : 0, bytes > 8 ? words[2] : 0, bytes > 12 ? words[3] : 0};
@@ -223,8 +224,8 @@ struct NarrowVec16s {
             static_cast<std::uint32_t>(high >> 32)};
   }
 
-  SEQPAR_RARE static void scatter(const RegionArg* regions, const PeerPayload& payload, std::uint64_t position,
-                                  std::uint32_t bytes, Vec16 vec) {
+  SEQPAR_DEVICE_NOINLINE static void scatter(const RegionArg* regions, const PeerPayload& payload,
+                                             std::uint64_t position, std::uint32_t bytes, Vec16 vec) {
     if (payload.vecs == Vec16Kind::Words) {
       auto* const words = reinterpret_cast<std::uint32_t*>(regions[payload.first].base + position);
       words[0] = vec.x;
@@ -283,8 +284,8 @@ SEQPAR_DEVICE void scatterVec16(const RegionArg* regions, const PeerPayload& pay
 
 struct OwnPayload {
   /// A rank's transfer to itself: every overlap of a sent region with a received one.
-  SEQPAR_RARE static void copy(const RegionArg* regions, const PeerPayload& send, const PeerPayload& receive, int rank,
-                               int threads) {
+  SEQPAR_DEVICE_NOINLINE static void copy(const RegionArg* regions, const PeerPayload& send, const PeerPayload& receive,
+                                          int rank, int threads) {
     int out = send.first;
     int in = receive.first;
     SEQPAR_ROLLED

@@ -67,7 +67,7 @@ class RowWeights {
 };
 
 /// The row of lse that belongs to a position of the region.
-__device__ inline std::uint64_t lseRow(const LseArgs& lse, std::uint64_t position) {
+SEQPAR_DEVICE std::uint64_t lseRow(const LseArgs& lse, std::uint64_t position) {
   const std::uint64_t row = position / lse.rowBytes;
   const std::uint64_t token = row / lse.heads;
   const std::uint64_t outer = token / lse.tokens;
@@ -78,8 +78,8 @@ __device__ inline std::uint64_t lseRow(const LseArgs& lse, std::uint64_t positio
 /// its term i, and weightOf(i, u) the term's weight. The sum starts with the region's content if `existing`, otherwise
 /// with 0 if `started`, otherwise with the first term.
 template <typename Number, typename Access, int kVec16s, typename Out, typename TermAt, typename WeightOf>
-__device__ __forceinline__ void addTerms(const bool (&has)[kVec16s], bool existing, bool started, int count,
-                                         const Out& out, const TermAt& termAt, const WeightOf& weightOf) {
+SEQPAR_DEVICE void addTerms(const bool (&has)[kVec16s], bool existing, bool started, int count, const Out& out,
+                            const TermAt& termAt, const WeightOf& weightOf) {
   constexpr int kTogether = 4;  // terms loaded at once
   using Values = Numbers<Number, Access>;
   Values total[kVec16s] = {};

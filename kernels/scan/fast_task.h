@@ -3,8 +3,8 @@
 // densely.
 #pragma once
 
+#include "kernels/arch/numbers.h"
 #include "kernels/fifo.h"
-#include "kernels/numbers.h"
 #include "kernels/scan/task.h"
 
 namespace seqpar {

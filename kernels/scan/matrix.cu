@@ -22,8 +22,8 @@ constexpr int kRegisters = 192;
 
 using AnyProduct = CudaTensorProduct;
 
-__device__ __forceinline__ void runChain(const PeerView& view, const MatrixScan& scan, const ChannelShares& shares,
-                                         SplitPair* pairs) {
+SEQPAR_DEVICE void runChain(const PeerView& view, const MatrixScan& scan, const ChannelShares& shares,
+                            SplitPair* pairs) {
   const int channel = static_cast<int>(blockIdx.x);
   const CtaGroup group;
   MatrixChain<CudaMemory, CtaGroup, AnyProduct> chain(view, scan, channel, group, pairs);
@@ -53,23 +53,10 @@ class CudaTeam {
   static constexpr int kThreads = 2 * Rows;
   static constexpr int kTeams = kTeamThreads / kThreads;
 
-  static __device__ __forceinline__ int thread() { return static_cast<int>(threadIdx.x % kThreads); }
-  static __device__ __forceinline__ int number() { return static_cast<int>(threadIdx.x / kThreads); }
-  static __device__ __forceinline__ bool any(bool mine) {
-    std::uint32_t result;
-    asm volatile(
-        "{\n"
-        ".reg .pred mine, all;\n"
-        "setp.ne.u32 mine, %1, 0;\n"
-        "barrier.cta.red.or.pred all, %2, %3, mine;\n"
-        "selp.u32 %0, 1, 0, all;\n"
-        "}"
-        : "=r"(result)
-        : "r"(mine ? 1U : 0U), "r"(1 + number()), "n"(kThreads)
-        : "memory");
-    return result != 0;
-  }
-  static __device__ __forceinline__ bool anyOfChannel(bool mine) { return __syncthreads_or(mine ? 1 : 0) != 0; }
+  static SEQPAR_DEVICE int thread() { return static_cast<int>(threadIdx.x % kThreads); }
+  static SEQPAR_DEVICE int number() { return static_cast<int>(threadIdx.x / kThreads); }
+  static SEQPAR_DEVICE bool any(bool mine) { return ptx::barrierRedOr<kThreads>(1 + number(), mine); }
+  static SEQPAR_DEVICE bool anyOfChannel(bool mine) { return __syncthreads_or(mine ? 1 : 0) != 0; }
 };
 
 template <int Rows, bool reverse>

@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/arch/numbers.h"
 #include "kernels/fifo.h"
-#include "kernels/numbers.h"
 #include "kernels/scan/matrix_plan.h"
 
 namespace seqpar {

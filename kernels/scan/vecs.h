@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/numbers.h"
+#include "kernels/arch/numbers.h"
 #include "kernels/scan/task.h"
 
 namespace seqpar {
@@ -202,7 +202,7 @@ class Vecs {
     for (int i = 0; i < 4; ++i) raw.word[at + i] = packet.word[i];
   }
 
-  SEQPAR_RARE static Raw fetchSingly(const ScanTask& task, const std::byte* states, std::uint32_t vec) {
+  SEQPAR_DEVICE_NOINLINE static Raw fetchSingly(const ScanTask& task, const std::byte* states, std::uint32_t vec) {
     Raw raw{};
     for (int i = 0; i < kElements; ++i) {
       const std::uint32_t element = vec * kElements + static_cast<std::uint32_t>(i);
@@ -216,7 +216,8 @@ class Vecs {
     }
     return raw;
   }
-  SEQPAR_RARE static void storeSingly(const ScanTask& task, std::byte* states, std::uint32_t vec, Values values) {
+  SEQPAR_DEVICE_NOINLINE static void storeSingly(const ScanTask& task, std::byte* states, std::uint32_t vec,
+                                                 Values values) {
     for (int i = 0; i < kElements; ++i) {
       const std::uint32_t element = vec * kElements + static_cast<std::uint32_t>(i);
       if (element >= task.elements) break;

@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/both.h"
+#include "kernels/arch/device.h"
 #include "seqpar/types.h"
 
 namespace seqpar::attn {

@@ -1,7 +1,7 @@
 // Outputs of 16 tokens and a warp's 16 columns of v, in two accumulator tiles C.
 #pragma once
 
-#include "kernels/attn/linear/mma.cuh"
+#include "kernels/attn/linear/numbers.cuh"
 
 namespace seqpar::attn {
 
@@ -10,7 +10,7 @@ struct BlockOutputs {
 
   /// Calls act(element, token).
   template <class Act>
-  __device__ __forceinline__ void each(const Act& act) {
+  SEQPAR_DEVICE void each(const Act& act) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
@@ -21,7 +21,7 @@ struct BlockOutputs {
 
   /// Adds A times 16 columns; `b` is their B, or the A of their transpose.
   template <class T>
-  __device__ __forceinline__ void add(const uint32_t (&a)[4], const uint32_t (&b)[4]) {
+  SEQPAR_DEVICE void add(const uint32_t (&a)[4], const uint32_t (&b)[4]) {
     Numbers<T>::multiply(tile[0], a, b[0], b[2]);
     Numbers<T>::multiply(tile[1], a, b[1], b[3]);
   }
@@ -29,7 +29,7 @@ struct BlockOutputs {
   /// Stores 16 bytes per lane: the four lanes of a row exchange their columns. `at` is column 0 of the warp's slice in
   /// the first row; `rows` rows and `values` columns are valid.
   template <class T>
-  __device__ __forceinline__ void store(char* at, int64_t stride, int64_t rows, int values) {
+  SEQPAR_DEVICE void store(char* at, int64_t stride, int64_t rows, int values) {
     const int lane = static_cast<int>(threadIdx.x) % 32, place = lane % 4;
     // Rows g and g + 8, columns 0 to 7 and 8 to 15 each: after the exchange, lane p has all of part p.
     uint32_t words[4] = {Numbers<T>::pack(tile[0][0], tile[0][1]), Numbers<T>::pack(tile[1][0], tile[1][1]),
@@ -45,7 +45,7 @@ struct BlockOutputs {
  private:
   /// One step of the 4 x 4 transpose among four lanes.
   template <int Distance>
-  static __device__ __forceinline__ void exchange(uint32_t (&words)[4], int place) {
+  static SEQPAR_DEVICE void exchange(uint32_t (&words)[4], int place) {
     const bool upper = (place & Distance) != 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {

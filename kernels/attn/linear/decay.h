@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "kernels/both.h"
+#include "kernels/arch/device.h"
 
 namespace seqpar::attn {
 
@@ -18,7 +18,7 @@ constexpr float kLog2e = 1.44269504089F;  ///< factor from natural to base-2 log
 constexpr float kLeastLog2 = -160;        ///< per token: a factor of 0 in fp32, and the sum of 16 of them is exact
                                           ///< enough
 constexpr float kForgottenLog2 = -150;    ///< at or below this, a factor is 0 in fp32, subnormals included
-constexpr float kFlushedLog2 = -126;      ///< below it exp2Fast() is 0
+constexpr float kFlushedLog2 = -126;      ///< below it ptx::ex2Approx() is 0
 
 /// The log2-decay of a token with the natural logarithm `gate`. NaN stays NaN.
 SEQPAR_BOTH_INLINE float log2Decay(float gate) {

@@ -13,8 +13,8 @@ constexpr int kAtOnce = 16;  // segments with loads in flight together, per thre
 
 /// Each thread has four adjacent elements of a head's state; blockIdx.y is the head, blockIdx.z the sequence.
 __global__ void __launch_bounds__(kFoldThreads) foldKernel(const __grid_constant__ Fold fold) {
-  griddepcontrolLaunchDependents();
-  griddepcontrolWait();
+  ptx::griddepcontrolLaunchDependents();
+  ptx::griddepcontrolWait();
   const LinearProblem& problem = fold.problem;
   const int count = fold.segments.count;
   const int width = transitionWidth(problem);

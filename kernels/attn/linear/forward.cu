@@ -6,7 +6,7 @@
 #include "kernels/attn/linear/fold.h"
 #include "kernels/attn/linear/hopper.h"
 #include "kernels/attn/linear/instances.h"
-#include "kernels/attn/linear/mma.cuh"
+#include "kernels/attn/linear/numbers.cuh"
 
 namespace seqpar::attn {
 namespace {

@@ -73,7 +73,7 @@ __global__ void segmentStatesFp32(const __grid_constant__ SegmentStates pass, in
 
 __global__ void outputsFp32(const __grid_constant__ Outputs pass, int64_t items) {
   extern __shared__ float shared[];
-  griddepcontrolWait();
+  ptx::griddepcontrolWait();
   const LinearProblem& problem = pass.problem;
   const int lane = static_cast<int>(threadIdx.x);
   float* const state = shared + lane;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/attn/linear/decay.h"
-#include "kernels/attn/linear/mma.cuh"
+#include "kernels/attn/linear/numbers.cuh"
 #include "kernels/attn/linear/shape.h"
 #include "kernels/attn/linear/tile.cuh"
 
@@ -16,12 +16,9 @@ struct GateTile {
   static constexpr int kGroupBytes = 4 * Shape::kGroup;
 
   /// The byte offset of a group's channels in a row.
-  static __device__ __forceinline__ int offset(int row, int group) {
-    return row * kPitch + (row >> 3) * 64 + group * kGroupBytes;
-  }
+  static SEQPAR_DEVICE int offset(int row, int group) { return row * kPitch + (row >> 3) * 64 + group * kGroupBytes; }
 
-  static __device__ __forceinline__ void load(uint32_t to, const char* from, int64_t rowStride, int rows, int columns,
-                                              bool full) {
+  static SEQPAR_DEVICE void load(uint32_t to, const char* from, int64_t rowStride, int rows, int columns, bool full) {
     if (full) {
       load<4>(to, from, rowStride, rows, columns);
     } else {
@@ -30,8 +27,8 @@ struct GateTile {
   }
 
   /// The log2-decays of this lane's two channels of a group, for its tokens.
-  static __device__ __forceinline__ void read(float2 (&decays)[Shape::kLaneTokens], const char* tile, int group,
-                                              int lane, bool full) {
+  static SEQPAR_DEVICE void read(float2 (&decays)[Shape::kLaneTokens], const char* tile, int group, int lane,
+                                 bool full) {
     const int pair = lane % Shape::kPairs;
     const char* const from = tile + offset(lane / Shape::kPairs * Shape::kLaneTokens, group);
     if (full) {
@@ -50,7 +47,7 @@ struct GateTile {
 
  private:
   template <int Bytes>
-  static __device__ __forceinline__ void load(uint32_t to, const char* from, int64_t rowStride, int rows, int columns) {
+  static SEQPAR_DEVICE void load(uint32_t to, const char* from, int64_t rowStride, int rows, int columns) {
     constexpr int kOfVector = 16 / Bytes;
     constexpr int kVectors = Shape::kDk / kOfVector;
     constexpr int kRowsAtOnce = Shape::kThreads / kVectors;
@@ -63,20 +60,20 @@ struct GateTile {
     for (int i = 0; i < kStageTokens / kRowsAtOnce; ++i) {
       const int row = first + i * kRowsAtOnce;
       const bool present = row < rows && channel < columns;
-      copy16(place + offset(row, channel / Shape::kGroup), at, present);
+      ptx::cpAsync16(place + offset(row, channel / Shape::kGroup), at, present);
       at += step;
     }
   }
 
   /// As log2Decay().
-  static __device__ __forceinline__ float2 log2Pair(float2 gates) {
-    return make_float2(maxOrNan(gates.x * kLog2e, kLeastLog2), maxOrNan(gates.y * kLog2e, kLeastLog2));
+  static SEQPAR_DEVICE float2 log2Pair(float2 gates) {
+    return make_float2(ptx::maxNan(gates.x * kLog2e, kLeastLog2), ptx::maxNan(gates.y * kLog2e, kLeastLog2));
   }
 };
 
 /// The sum over the lanes with earlier (`Later`: later) tokens of the same channels.
 template <class Shape, bool Later>
-__device__ __forceinline__ float2 sumOfOthers(float2 own, int lane) {
+SEQPAR_DEVICE float2 sumOfOthers(float2 own, int lane) {
   constexpr unsigned kAll = 0xffffffffU;
   const auto shift = [&](float number, int distance) {
     return Later ? __shfl_down_sync(kAll, number, distance) : __shfl_up_sync(kAll, number, distance);

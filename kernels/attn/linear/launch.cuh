@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/attn/linear/prior_kernel.cuh"
+#include "kernels/arch/pdl.h"
 
 namespace seqpar::attn {
 

@@ -2,8 +2,8 @@
 // tokens: o = (q 2^L) S + scores v, then S = 2^Lend (S + (k 2^-L)^T v). Decays of longer ranges are never needed.
 #pragma once
 
+#include "kernels/arch/pdl.h"
 #include "kernels/attn/linear/block_outputs.cuh"
-#include "kernels/attn/linear/prior_kernel.cuh"
 #include "kernels/attn/linear/scores.cuh"
 #include "kernels/attn/linear/stage.cuh"
 #include "kernels/attn/linear/state.cuh"
@@ -29,18 +29,17 @@ struct PreparedStage {
   uint32_t exactGroups;
   int lane;
 
-  __device__ __forceinline__ void loadQueries(uint32_t (&to)[4], int block, int step) const {
-    loadMatrices(to, queries + Tile<Shape::kDk>::offset(16 * block, 16 * step));
+  SEQPAR_DEVICE void loadQueries(uint32_t (&to)[4], int block, int step) const {
+    ptx::ldmatrixX4(to, queries + Tile<Shape::kDk>::offset(16 * block, 16 * step));
   }
-  __device__ __forceinline__ void loadKeys(uint32_t (&to)[4], int block, int step) const {
-    loadTransposed(to, keys + Tile<Shape::kDk>::offset(16 * block, 16 * step));
+  SEQPAR_DEVICE void loadKeys(uint32_t (&to)[4], int block, int step) const {
+    ptx::ldmatrixX4Trans(to, keys + Tile<Shape::kDk>::offset(16 * block, 16 * step));
   }
 };
 
 /// outputs[block] = q S for two blocks, and advances S to the stage's end, with channel decays. No group is exact.
 template <class T, class Shape>
-__device__ __forceinline__ void advanceSafe(BlockOutputs (&outputs)[2], State<Shape>& state,
-                                            const PreparedStage<Shape>& stage) {
+SEQPAR_DEVICE void advanceSafe(BlockOutputs (&outputs)[2], State<Shape>& state, const PreparedStage<Shape>& stage) {
 #pragma unroll
   for (int step = 0; step < Shape::kSteps; ++step) {
     uint32_t rounded[4], queries[4], keys[4];
@@ -62,8 +61,7 @@ __device__ __forceinline__ void advanceSafe(BlockOutputs (&outputs)[2], State<Sh
 /// For stages with exact groups, or a state with non-finite elements: state that a decay of 0 discards within a block
 /// is excluded. A query of 0 is not multiplied by such elements; other outputs become NaN.
 template <class T, class Shape>
-__device__ __forceinline__ void advanceExact(BlockOutputs (&outputs)[2], State<Shape>& state,
-                                             const PreparedStage<Shape>& stage) {
+SEQPAR_DEVICE void advanceExact(BlockOutputs (&outputs)[2], State<Shape>& state, const PreparedStage<Shape>& stage) {
   const bool notFinite = state.anyNotFinite();
   BlockOutputs meetings[2];
   const auto multiply = [&](int block, int step) {
@@ -107,8 +105,8 @@ __device__ __forceinline__ void advanceExact(BlockOutputs (&outputs)[2], State<S
 
 /// For one decay of all channels, which v already contains. `Forget`: it is 0.
 template <class T, class Shape, bool Forget>
-__device__ __forceinline__ void advanceUniform(BlockOutputs (&outputs)[2], State<Shape>& state,
-                                               const PreparedStage<Shape>& stage, float decay) {
+SEQPAR_DEVICE void advanceUniform(BlockOutputs (&outputs)[2], State<Shape>& state, const PreparedStage<Shape>& stage,
+                                  float decay) {
 #pragma unroll
   for (int step = 0; step < Shape::kSteps; ++step) {
     uint32_t rounded[4], queries[4], keys[4];
@@ -135,8 +133,7 @@ __device__ __forceinline__ void advanceUniform(BlockOutputs (&outputs)[2], State
 /// Computes the state before an item's segment from the rank's earlier tokens, and `initial` decayed over them.
 /// `factors` has one element per channel.
 template <class Shape>
-__device__ __forceinline__ void startState(State<Shape>& state, const Outputs& pass, const Item& item, float* factors,
-                                           int column) {
+SEQPAR_DEVICE void startState(State<Shape>& state, const Outputs& pass, const Item& item, float* factors, int column) {
   const LinearProblem& problem = pass.problem;
   const int width = transitionWidth(problem);
   const int64_t firstMap = mapIndex(item, problem, pass.segments) - item.before;  // of the sequence
@@ -149,7 +146,7 @@ __device__ __forceinline__ void startState(State<Shape>& state, const Outputs& p
           sum += pass.maps.transitions[(firstMap + map) * width + (width > 1 ? channel : 0)];
         }
       }
-      factors[channel] = exp2Fast(sum * kLog2e);
+      factors[channel] = ptx::ex2Approx(sum * kLog2e);
     }
   }
   __syncthreads();
@@ -186,14 +183,14 @@ __device__ __forceinline__ void startState(State<Shape>& state, const Outputs& p
 }
 
 template <class T, int Dk, bool PerChannel>
-__device__ __forceinline__ void outputsOf(const Outputs& pass, const Item& item, char* shared) {
+SEQPAR_DEVICE void outputsOf(const Outputs& pass, const Item& item, char* shared) {
   using Shape = KernelShape<Dk>;
   using Layout = OutputsShared<Shape, PerChannel>;
   using Loaded = typename Layout::Loaded;
   using KeyTile = typename Loaded::KeyTile;
   const LinearProblem& problem = pass.problem;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const uint32_t base = sharedAddress(shared);
+  const uint32_t base = ptx::sharedAddress(shared);
   float* const decays = reinterpret_cast<float*>(shared + Layout::kDecays);
   uint2* const scores = reinterpret_cast<uint2*>(shared + Layout::kScores);
   uint32_t* const masks = reinterpret_cast<uint32_t*>(shared + Layout::kMasks);
@@ -207,7 +204,7 @@ __device__ __forceinline__ void outputsOf(const Outputs& pass, const Item& item,
       const int64_t token = int64_t{number} * kStageTokens;
       Loaded::load(base + number % Layout::kStages * Loaded::kBytes, source, token, tokens - token);
     }
-    commitCopies();
+    ptx::cpAsyncCommitGroup();
   };
   for (int number = 0; number < Layout::kStages - 1; ++number) loadStage(number);
   const int column = item.tile * Shape::kValues + warp * Shape::kWarpValues;  // first column of v
@@ -217,7 +214,7 @@ __device__ __forceinline__ void outputsOf(const Outputs& pass, const Item& item,
                                                              item.head * pass.out.head + column);
 
   for (int number = 0; number < stages; ++number) {
-    awaitCopies<Layout::kStages - 2>();
+    ptx::cpAsyncWaitGroup<Layout::kStages - 2>();
     __syncthreads();
     loadStage(number + Layout::kStages - 1);
     char* const loaded = shared + number % Layout::kStages * Loaded::kBytes;
@@ -247,9 +244,9 @@ __device__ __forceinline__ void outputsOf(const Outputs& pass, const Item& item,
                                      loaded + Loaded::kGates, stage.exactGroups, sum, warp, lane);
 #pragma unroll
     for (int block = 0; block < 2; ++block) {
-      loadTransposed(stage.values[block],
-                     Loaded::ValueTile::fragmentAcross(loadedAt + Loaded::kValuesAt, block * kBlockTokens, lane) +
-                         2 * Shape::kWarpValues * warp);
+      ptx::ldmatrixX4Trans(stage.values[block],
+                           Loaded::ValueTile::fragmentAcross(loadedAt + Loaded::kValuesAt, block * kBlockTokens, lane) +
+                               2 * Shape::kWarpValues * warp);
     }
     BlockOutputs outputs[2];
     if constexpr (PerChannel) {
@@ -259,7 +256,8 @@ __device__ __forceinline__ void outputsOf(const Outputs& pass, const Item& item,
         advanceExact<T>(outputs, state, stage);
       }
     } else {
-      const float last = __shfl_sync(0xffffffffU, sum, 31), toEnd = exp2Fast(last - sum), decay = exp2Fast(last);
+      const float last = __shfl_sync(0xffffffffU, sum, 31), toEnd = ptx::ex2Approx(last - sum),
+                  decay = ptx::ex2Approx(last);
 #pragma unroll
       for (int block = 0; block < 2; ++block) {
         float factors[4];
@@ -275,7 +273,7 @@ __device__ __forceinline__ void outputsOf(const Outputs& pass, const Item& item,
         advanceUniform<T, Shape, true>(outputs, state, stage, decay);
       }
       // A decay of 0 from the start to a token discards the state's contribution, even NaN and infinity.
-      const float fromStart = exp2Fast(sum);
+      const float fromStart = ptx::ex2Approx(sum);
 #pragma unroll
       for (int half = 0; half < 4; ++half) {
         const float factor = __shfl_sync(0xffffffffU, fromStart, 8 * half + lane / 4);
@@ -288,9 +286,9 @@ __device__ __forceinline__ void outputsOf(const Outputs& pass, const Item& item,
       // Reloads v, without factors.
 #pragma unroll
       for (int block = 0; block < 2; ++block) {
-        loadTransposed(stage.values[block],
-                       Loaded::ValueTile::fragmentAcross(loadedAt + Loaded::kValuesAt, block * kBlockTokens, lane) +
-                           2 * Shape::kWarpValues * warp);
+        ptx::ldmatrixX4Trans(stage.values[block], Loaded::ValueTile::fragmentAcross(loadedAt + Loaded::kValuesAt,
+                                                                                    block * kBlockTokens, lane) +
+                                                      2 * Shape::kWarpValues * warp);
       }
     }
     __syncthreads();
@@ -315,7 +313,7 @@ __device__ __forceinline__ void outputsOf(const Outputs& pass, const Item& item,
                                        there - block * kBlockTokens, problem.dv - column);
     }
   }
-  awaitCopies<0>();
+  ptx::cpAsyncWaitGroup<0>();
   if (pass.finalState != nullptr && item.segment == pass.segments.count - 1) {
     state.store(pass.finalState + headIndex(item, problem) * problem.dk * problem.dv + column, problem.dk, problem.dv,
                 problem.dv - column);
@@ -326,7 +324,7 @@ template <class T, int Dk, bool PerChannel>
 __global__ void __launch_bounds__(KernelShape<Dk>::kThreads, KernelShape<Dk>::kCtas)
     outputsKernel(const __grid_constant__ Outputs pass, int64_t items) {
   extern __shared__ __align__(1024) char shared[];
-  griddepcontrolWait();
+  ptx::griddepcontrolWait();
   const int tiles = (pass.problem.dv + KernelShape<Dk>::kValues - 1) / KernelShape<Dk>::kValues;
   for (int64_t index = blockIdx.x; index < items; index += gridDim.x) {
     outputsOf<T, Dk, PerChannel>(

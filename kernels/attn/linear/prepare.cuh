@@ -28,7 +28,7 @@ struct PrepareGroup {
   static constexpr unsigned kAll = 0xffffffffU;
 
   /// Returns true if computed relative to the stage's start.
-  static __device__ __forceinline__ bool run(const GroupPlace& place, bool fullGates, int lane) {
+  static SEQPAR_DEVICE bool run(const GroupPlace& place, bool fullGates, int lane) {
     const int row = lane / kPairs * kTokens;
     float2 sums[kTokens];
     sumLane(sums, place, fullGates, lane);
@@ -40,45 +40,45 @@ struct PrepareGroup {
     const float least = fminf(total.x, total.y);
     bool mine = least >= Numbers<T>::kSafeLog2;
     if (Numbers<T>::kLargest < 1e30F)
-      mine = mine && largestKey(place, row, lane) * exp2Fast(-least) < Numbers<T>::kLargest;
+      mine = mine && largestKey(place, row, lane) * ptx::ex2Approx(-least) < Numbers<T>::kLargest;
     if (!__all_sync(kAll, mine)) {
       exact(place, fullGates, lane);
       return false;
     }
     const int channel = place.group * kGroup + 2 * (lane % kPairs);
     if (lane < kPairs)
-      *reinterpret_cast<float2*>(place.decays + channel) = make_float2(exp2Fast(total.x), exp2Fast(total.y));
+      *reinterpret_cast<float2*>(place.decays + channel) =
+          make_float2(ptx::ex2Approx(total.x), ptx::ex2Approx(total.y));
     const int at = KeyTile::offset(row, channel);
 #pragma unroll
     for (int t = 0; t < kTokens; ++t) {
       const float2 sum = make_float2(sums[t].x + before.x, sums[t].y + before.y);
-      scale(place.q + at + KeyTile::offset(t, 0), exp2Fast(sum.x), exp2Fast(sum.y));
-      scale(place.k + at + KeyTile::offset(t, 0), exp2Fast(-sum.x), exp2Fast(-sum.y));
+      scale(place.q + at + KeyTile::offset(t, 0), ptx::ex2Approx(sum.x), ptx::ex2Approx(sum.y));
+      scale(place.k + at + KeyTile::offset(t, 0), ptx::ex2Approx(-sum.x), ptx::ex2Approx(-sum.y));
     }
     return true;
   }
 
   /// Address of the BlockScores of a lane of an exact group; they replace its gates.
-  static __device__ __forceinline__ float4* scoresAt(char* gates, int group, int lane) {
+  static SEQPAR_DEVICE float4* scoresAt(char* gates, int group, int lane) {
     return reinterpret_cast<float4*>(gates + Gates::offset(lane, group));
   }
 
  private:
   /// Log2-decays of this lane's tokens and channels, summed.
-  static __device__ __forceinline__ void sumLane(float2 (&sums)[kTokens], const GroupPlace& place, bool fullGates,
-                                                 int lane) {
+  static SEQPAR_DEVICE void sumLane(float2 (&sums)[kTokens], const GroupPlace& place, bool fullGates, int lane) {
     Gates::read(sums, place.gates, place.group, lane, fullGates);
 #pragma unroll
     for (int t = 1; t < kTokens; ++t) sums[t] = make_float2(sums[t].x + sums[t - 1].x, sums[t].y + sums[t - 1].y);
   }
 
-  static __device__ __forceinline__ void scale(char* at, float x, float y) {
+  static SEQPAR_DEVICE void scale(char* at, float x, float y) {
     uint32_t* const two = reinterpret_cast<uint32_t*>(at);
     const float2 numbers = Numbers<T>::unpack(*two);
     *two = Numbers<T>::pack(numbers.x * x, numbers.y * y);
   }
 
-  static __device__ __forceinline__ float largestKey(const GroupPlace& place, int row, int lane) {
+  static SEQPAR_DEVICE float largestKey(const GroupPlace& place, int row, int lane) {
     float largest = 0;
 #pragma unroll
     for (int t = 0; t < kTokens; ++t) {
@@ -91,16 +91,15 @@ struct PrepareGroup {
 
   /// Adds the chosen (query, key) scores of both blocks; `a` and `b` return the fragments of the tiles.
   template <class A, class B, class Chosen>
-  static __device__ __forceinline__ void addScores(BlockScores& scores, const A& a, const B& b, int lane,
-                                                   const Chosen& chosen) {
+  static SEQPAR_DEVICE void addScores(BlockScores& scores, const A& a, const B& b, int lane, const Chosen& chosen) {
 #pragma unroll
     for (int block = 0; block < 2; ++block) {
       float made[2][4] = {};
 #pragma unroll
       for (int step = 0; step < kGroup / 16; ++step) {
         uint32_t left[4], right[4];
-        loadMatrices(left, a(block) + 32 * step);
-        loadMatrices(right, b(block) + 32 * step);
+        ptx::ldmatrixX4(left, a(block) + 32 * step);
+        ptx::ldmatrixX4(right, b(block) + 32 * step);
         Numbers<T>::multiply(made[0], left, right[0], right[1]);
         Numbers<T>::multiply(made[1], left, right[2], right[3]);
       }
@@ -117,7 +116,7 @@ struct PrepareGroup {
   }
 
   /// Not inlined, so that its registers do not burden the other path.
-  static __device__ __noinline__ void exact(GroupPlace place, bool fullGates, int lane) {
+  static SEQPAR_DEVICE_NOINLINE void exact(GroupPlace place, bool fullGates, int lane) {
     float2 sums[kTokens];
     sumLane(sums, place, fullGates, lane);
     constexpr bool kTwoLanes = kTokens < kBlockTokens;  // hold the tokens of a block
@@ -135,12 +134,12 @@ struct PrepareGroup {
     const int channel = place.group * kGroup + 2 * (lane % kPairs);
     if (row % kBlockTokens == 0) {
       float* const decays = place.decays + row / kBlockTokens * Shape::kDk;
-      *reinterpret_cast<float2*>(decays + channel) = make_float2(exp2Fast(total.x), exp2Fast(total.y));
+      *reinterpret_cast<float2*>(decays + channel) = make_float2(ptx::ex2Approx(total.x), ptx::ex2Approx(total.y));
     }
 
     BlockScores scores = {};
-    const uint32_t q = sharedAddress(place.q) + 2 * kGroup * place.group;
-    const uint32_t k = sharedAddress(place.k) + 2 * kGroup * place.group;
+    const uint32_t q = ptx::sharedAddress(place.q) + 2 * kGroup * place.group;
+    const uint32_t k = ptx::sharedAddress(place.k) + 2 * kGroup * place.group;
     addScores(
         scores, [&](int block) { return KeyTile::fragment(q, block * kBlockTokens, lane); },
         [&](int block) { return KeyTile::fragmentAcross(k, block * kBlockTokens, lane); }, lane,
@@ -148,7 +147,7 @@ struct PrepareGroup {
     // The group's gates are in registers now: their memory holds the two tiles of a level.
     char* const queries = place.gates + Gates::offset(0, place.group);
     char* const keys = queries + Gates::kGroupBytes / 2;
-    const uint32_t queriesAt = sharedAddress(queries), keysAt = sharedAddress(keys);
+    const uint32_t queriesAt = ptx::sharedAddress(queries), keysAt = ptx::sharedAddress(keys);
 #pragma unroll
     for (int level = kBlockTokens / 2; level > 0; level /= 2) {
       __syncwarp();
@@ -157,8 +156,8 @@ struct PrepareGroup {
         const bool here = level < kTokens;  // this lane has both halves
         const bool upper = here ? inUpperHalf(t, level) : second;
         const float2 reference = here ? sums[referenceToken(t, level) % kTokens] : (second ? below : end);
-        const float x = exp2Fast(upper ? sums[t].x - reference.x : reference.x - sums[t].x);
-        const float y = exp2Fast(upper ? sums[t].y - reference.y : reference.y - sums[t].y);
+        const float x = ptx::ex2Approx(upper ? sums[t].x - reference.x : reference.x - sums[t].x);
+        const float y = ptx::ex2Approx(upper ? sums[t].y - reference.y : reference.y - sums[t].y);
         const int from = KeyTile::offset(row + t, channel);
         const int to = Gates::offset(row + t, 0) + 4 * (lane % kPairs);
         const float2 two = Numbers<T>::unpack(*reinterpret_cast<const uint32_t*>((upper ? place.q : place.k) + from));
@@ -187,8 +186,8 @@ struct PrepareGroup {
 #pragma unroll
     for (int t = 0; t < kTokens; ++t) {
       const int at16 = KeyTile::offset(row + t, channel);
-      scale(place.q + at16, exp2Fast(sums[t].x), exp2Fast(sums[t].y));
-      scale(place.k + at16, exp2Fast(total.x - sums[t].x), exp2Fast(total.y - sums[t].y));
+      scale(place.q + at16, ptx::ex2Approx(sums[t].x), ptx::ex2Approx(sums[t].y));
+      scale(place.k + at16, ptx::ex2Approx(total.x - sums[t].x), ptx::ex2Approx(total.y - sums[t].y));
     }
   }
 };

@@ -13,8 +13,8 @@ constexpr int kScoreBytes = kScoreBlocks * 32 * 16;
 /// `exactGroups`: with channel decays, the groups with precomputed scores within blocks. `sum`: without them, of this
 /// lane's token. `to`: uint2 [blocks][32][2].
 template <class T, class Shape, bool PerChannel>
-__device__ __forceinline__ void makeScores(uint2* to, uint32_t queries, uint32_t keys, char* gates,
-                                           uint32_t exactGroups, float sum, int warp, int lane) {
+SEQPAR_DEVICE void makeScores(uint2* to, uint32_t queries, uint32_t keys, char* gates, uint32_t exactGroups, float sum,
+                              int warp, int lane) {
   using KeyTile = Tile<Shape::kDk>;
   for (int unit = warp; unit < 2 * kScoreBlocks; unit += Shape::kWarps) {
     const int block = unit / 2, tile = unit % 2;
@@ -24,9 +24,9 @@ __device__ __forceinline__ void makeScores(uint2* to, uint32_t queries, uint32_t
 #pragma unroll
     for (int step = 0; step < Shape::kSteps; step += 2) {
       uint32_t left[4], right[4], wide[4];
-      loadMatrices(wide, b + 32 * step);
-      loadMatrices(left, a + 32 * step);
-      loadMatrices(right, a + 32 * step + 32);
+      ptx::ldmatrixX4(wide, b + 32 * step);
+      ptx::ldmatrixX4(left, a + 32 * step);
+      ptx::ldmatrixX4(right, a + 32 * step + 32);
       const auto isExact = [&](int at) { return PerChannel && (exactGroups >> (16 * at / Shape::kGroup) & 1) != 0; };
       if (!isExact(step)) Numbers<T>::multiply(even, left, wide[0], wide[1]);
       if (!isExact(step + 1)) Numbers<T>::multiply(odd, right, wide[2], wide[3]);
@@ -49,7 +49,7 @@ __device__ __forceinline__ void makeScores(uint2* to, uint32_t queries, uint32_t
       const int query = firstQuery + lane / 4 + 8 * (e / 2), key = firstKey + 2 * (lane % 4) + e % 2;
       if (!PerChannel) {
         const float ofQuery = __shfl_sync(0xffffffffU, sum, query), ofKey = __shfl_sync(0xffffffffU, sum, key);
-        scores[e] *= exp2Fast(fminf(ofQuery - ofKey, 0));
+        scores[e] *= ptx::ex2Approx(fminf(ofQuery - ofKey, 0));
       }
       // Assigned, not multiplied by 0: they may have overflowed.
       if (key > query) scores[e] = 0;

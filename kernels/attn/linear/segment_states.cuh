@@ -19,8 +19,7 @@ struct SegmentStatesShared {
 /// the end of the stage to that of the segment, for this lane's channels; on return it includes the stage. Sums restart
 /// in each stage, which keeps their rounding errors small in long segments.
 template <class T, class Shape>
-__device__ __forceinline__ void decayKeys(char* keys, const char* gates, int group, bool full, int lane,
-                                          float2& later) {
+SEQPAR_DEVICE void decayKeys(char* keys, const char* gates, int group, bool full, int lane, float2& later) {
   using KeyTile = Tile<Shape::kDk>;
   constexpr int kTokens = Shape::kLaneTokens;
   float2 decays[kTokens];
@@ -35,7 +34,7 @@ __device__ __forceinline__ void decayKeys(char* keys, const char* gates, int gro
   for (int t = kTokens - 1; t >= 0; --t) {
     uint32_t* const two = reinterpret_cast<uint32_t*>(at + KeyTile::offset(t, 0));
     const float2 numbers = Numbers<T>::unpack(*two);
-    *two = Numbers<T>::pack(numbers.x * exp2Fast(later.x + sum.x), numbers.y * exp2Fast(later.y + sum.y));
+    *two = Numbers<T>::pack(numbers.x * ptx::ex2Approx(later.x + sum.x), numbers.y * ptx::ex2Approx(later.y + sum.y));
     sum = make_float2(sum.x + decays[t].x, sum.y + decays[t].y);
   }
   // The first lanes have the earliest tokens, and so the sum of the whole stage.
@@ -44,14 +43,14 @@ __device__ __forceinline__ void decayKeys(char* keys, const char* gates, int gro
 }
 
 template <class T, int Dk, bool PerChannel>
-__device__ __forceinline__ void segmentState(const SegmentStates& pass, const Item& item, char* shared) {
+SEQPAR_DEVICE void segmentState(const SegmentStates& pass, const Item& item, char* shared) {
   using Shape = KernelShape<Dk>;
   using Layout = SegmentStatesShared<Shape, PerChannel>;
   using Loaded = typename Layout::Loaded;
   using KeyTile = typename Loaded::KeyTile;
   const LinearProblem& problem = pass.problem;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const uint32_t base = sharedAddress(shared);
+  const uint32_t base = ptx::sharedAddress(shared);
 
   const int64_t tokens = item.end - item.begin;
   const int stages = static_cast<int>((tokens + kStageTokens - 1) / kStageTokens);
@@ -66,11 +65,11 @@ __device__ __forceinline__ void segmentState(const SegmentStates& pass, const It
       const int64_t token = int64_t{stages - 1 - number} * kStageTokens;
       Loaded::load(base + number % Layout::kStages * Loaded::kBytes, source, token, tokens - token);
     }
-    commitCopies();
+    ptx::cpAsyncCommitGroup();
   };
   for (int number = 0; number < Layout::kStages - 1; ++number) loadStage(number);
   for (int number = 0; number < stages; ++number) {
-    awaitCopies<Layout::kStages - 2>();
+    ptx::cpAsyncWaitGroup<Layout::kStages - 2>();
     bool forgotten = later.x < kForgottenLog2;
     if (PerChannel) {
       forgotten = forgotten && later.y < kForgottenLog2;
@@ -84,9 +83,9 @@ __device__ __forceinline__ void segmentState(const SegmentStates& pass, const It
     uint32_t values[2][4];
 #pragma unroll
     for (int block = 0; block < 2; ++block) {
-      loadTransposed(values[block],
-                     Loaded::ValueTile::fragmentAcross(stageAt + Loaded::kValuesAt, block * kBlockTokens, lane) +
-                         2 * Shape::kWarpValues * warp);
+      ptx::ldmatrixX4Trans(values[block],
+                           Loaded::ValueTile::fragmentAcross(stageAt + Loaded::kValuesAt, block * kBlockTokens, lane) +
+                               2 * Shape::kWarpValues * warp);
     }
     if constexpr (PerChannel) {
       decayKeys<T, Shape>(stage + Loaded::kKeys, stage + Loaded::kGates, warp, source.fullGates(), lane, later);
@@ -96,7 +95,7 @@ __device__ __forceinline__ void segmentState(const SegmentStates& pass, const It
       const float sum = stageSum(source.tokenGates() ? reinterpret_cast<const float*>(stage + Loaded::kGates) : nullptr,
                                  constant, there < kStageTokens ? static_cast<int>(there) : kStageTokens, lane);
       const float total = __shfl_sync(0xffffffffU, sum, 31);
-      const float factor = exp2Fast(later.x + (total - sum));  // of this lane's token
+      const float factor = ptx::ex2Approx(later.x + (total - sum));  // of this lane's token
 #pragma unroll
       for (int block = 0; block < 2; ++block) {
         float factors[4];
@@ -114,12 +113,12 @@ __device__ __forceinline__ void segmentState(const SegmentStates& pass, const It
 #pragma unroll
       for (int block = 0; block < 2; ++block) {
         uint32_t keys[4];
-        loadTransposed(keys, keysAt + KeyTile::offset(block * kBlockTokens, 16 * step));
+        ptx::ldmatrixX4Trans(keys, keysAt + KeyTile::offset(block * kBlockTokens, 16 * step));
         state.template add<T>(step, values[block], keys);
       }
     }
   }
-  awaitCopies<0>();
+  ptx::cpAsyncWaitGroup<0>();
 
   const int column = item.tile * Shape::kValues + warp * Shape::kWarpValues;
   const int64_t map = mapIndex(item, problem, pass.segments);

@@ -7,8 +7,7 @@
 namespace seqpar::attn {
 
 /// The address in device memory of an item's rows, at its first token.
-__device__ __forceinline__ const char* rowsOf(const Input& tensor, const Item& item, int head, int column,
-                                              int elementSize) {
+SEQPAR_DEVICE const char* rowsOf(const Input& tensor, const Item& item, int head, int column, int elementSize) {
   const int64_t first = item.batch * tensor.batch + item.begin * tensor.token + int64_t{head} * tensor.head + column;
   return static_cast<const char*>(tensor.data) + first * elementSize;
 }
@@ -32,7 +31,7 @@ struct Stage {
     const char *q = nullptr, *k, *v, *gates = nullptr;
     int values;  ///< valid columns of v
 
-    __device__ __forceinline__ Source(const LinearProblem& of, const Item& item)
+    SEQPAR_DEVICE Source(const LinearProblem& of, const Item& item)
         : problem(of),
           k(rowsOf(of.k, item, qkHead(of, item.head), 0, 2)),
           v(rowsOf(of.v, item, item.head, item.tile * Shape::kValues, 2)),
@@ -40,13 +39,13 @@ struct Stage {
       if (WithQueries) q = rowsOf(of.q, item, qkHead(of, item.head), 0, 2);
       if (PerChannel || tokenGates()) gates = rowsOf(of.gates, item, item.head, 0, gateSize());
     }
-    __device__ __forceinline__ bool tokenGates() const { return problem.gate == Gate::Token; }
-    __device__ __forceinline__ bool fullGates() const { return problem.gateType == seqparFloat32; }
-    __device__ __forceinline__ int gateSize() const { return fullGates() ? 4 : 2; }
+    SEQPAR_DEVICE bool tokenGates() const { return problem.gate == Gate::Token; }
+    SEQPAR_DEVICE bool fullGates() const { return problem.gateType == seqparFloat32; }
+    SEQPAR_DEVICE int gateSize() const { return fullGates() ? 4 : 2; }
   };
 
   /// Called by all threads. Loads min(there, kStageTokens) rows of the item starting at `token`; zero-fills the rest.
-  static __device__ __forceinline__ void load(uint32_t to, const Source& from, int64_t token, int64_t there) {
+  static SEQPAR_DEVICE void load(uint32_t to, const Source& from, int64_t token, int64_t there) {
     const LinearProblem& problem = from.problem;
     const int rows = there < kStageTokens ? static_cast<int>(there) : kStageTokens;
     const auto loadTile = [&](auto tile, int place, const char* at, int64_t tokenStride, int columns) {
@@ -63,14 +62,14 @@ struct Stage {
       GateTile<Shape>::load(to + kGates, gates, stride, rows, problem.dk, from.fullGates());
     } else if (threadIdx.x < kStageTokens) {
       const int row = static_cast<int>(threadIdx.x);
-      copy4(to + kGates + 4 * row, row < rows ? gates + row * stride : gates, row < rows);
+      ptx::cpAsync4(to + kGates + 4 * row, row < rows ? gates + row * stride : gates, row < rows);
     }
   }
 };
 
 /// The sum of log2-decays from the start of a stage to this lane's token: token gates, or `constant` for `rows` valid
 /// rows.
-__device__ __forceinline__ float stageSum(const float* tokenGates, float constant, int rows, int lane) {
+SEQPAR_DEVICE float stageSum(const float* tokenGates, float constant, int rows, int lane) {
   float sum = log2Decay(tokenGates != nullptr ? tokenGates[lane] : (lane < rows ? constant : 0.0F));
 #pragma unroll
   for (int distance = 1; distance < 32; distance *= 2) {
@@ -81,7 +80,7 @@ __device__ __forceinline__ float stageSum(const float* tokenGates, float constan
 }
 
 /// The gate of all tokens of a head, for gates without a token dimension.
-__device__ __forceinline__ float constantGate(const LinearProblem& problem, int head) {
+SEQPAR_DEVICE float constantGate(const LinearProblem& problem, int head) {
   return problem.gate == Gate::Head ? static_cast<const float*>(problem.gates.data)[head] : 0.0F;
 }
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/attn/linear/decay.h"
-#include "kernels/attn/linear/mma.cuh"
+#include "kernels/attn/linear/numbers.cuh"
 #include "kernels/attn/linear/tile.cuh"
 
 namespace seqpar::attn {
@@ -12,13 +12,13 @@ template <class Shape>
 struct State {
   float tile[Shape::kKeyTiles][4];
 
-  __device__ __forceinline__ void clear() {
+  SEQPAR_DEVICE void clear() {
     each([](float& number, int, int) { number = 0; });
   }
 
   /// Calls act(element, channel of k, column of v in the warp's slice).
   template <class Act>
-  __device__ __forceinline__ void each(const Act& act) {
+  SEQPAR_DEVICE void each(const Act& act) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
     for (int key = 0; key < Shape::kKeyTiles; ++key) {
@@ -29,13 +29,13 @@ struct State {
 
   /// Stores to to[dk][dv] in device memory; its column 0 is the first of this warp, and `values` of its columns are
   /// valid.
-  __device__ __forceinline__ void store(float* to, int dk, int dv, int values) {
+  SEQPAR_DEVICE void store(float* to, int dk, int dv, int values) {
     each([&](float& number, int key, int value) {
       if (key < dk && value < values) to[key * dv + value] = number;
     });
   }
 
-  __device__ __forceinline__ bool anyNotFinite() {
+  SEQPAR_DEVICE bool anyNotFinite() {
     float sum = 0;
     each([&](float& number, int, int) { sum += number * 0.0F; });  // 0, or NaN
     return __any_sync(0xffffffffU, sum != sum) != 0;
@@ -44,7 +44,7 @@ struct State {
   /// B of q S for 16 channels from 16 * step on: S rounded after `change`. b[0], b[2] are for columns 0 to 7, b[1],
   /// b[3] for 8 to 15.
   template <class T, class Change>
-  __device__ __forceinline__ void round(uint32_t (&b)[4], int step, const Change& change) const {
+  SEQPAR_DEVICE void round(uint32_t (&b)[4], int step, const Change& change) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float(&from)[4] = tile[2 * step + half];
@@ -55,14 +55,14 @@ struct State {
 
   /// Adds V^T K of 16 tokens: the fragments of V^T, and of K for 16 channels from 16 * step on.
   template <class T>
-  __device__ __forceinline__ void add(int step, const uint32_t (&values)[4], const uint32_t (&keys)[4]) {
+  SEQPAR_DEVICE void add(int step, const uint32_t (&values)[4], const uint32_t (&keys)[4]) {
     Numbers<T>::multiply(tile[2 * step], values, keys[0], keys[1]);
     Numbers<T>::multiply(tile[2 * step + 1], values, keys[2], keys[3]);
   }
 
   /// Multiplies 16 channels from 16 * step on by decay[channel]; with `mayForget`, a decay of 0 discards even NaN.
   template <bool mayForget>
-  __device__ __forceinline__ void scale(int step, const float* decay, int lane) {
+  SEQPAR_DEVICE void scale(int step, const float* decay, int lane) {
 #pragma unroll
     for (int key = 2 * step; key < 2 * step + 2; ++key) {
       const float2 factor = *reinterpret_cast<const float2*>(decay + 8 * key + 2 * (lane % 4));
@@ -74,7 +74,7 @@ struct State {
     }
   }
 
-  __device__ __forceinline__ void scale(int step, float by) {
+  SEQPAR_DEVICE void scale(int step, float by) {
 #pragma unroll
     for (int key = 2 * step; key < 2 * step + 2; ++key) {
 #pragma unroll
@@ -85,7 +85,7 @@ struct State {
 
 /// A fragment of V^T times a factor per token: lane 4 g + p has the factors of tokens 2p, 2p+1, 2p+8 and 2p+9.
 template <class T>
-__device__ __forceinline__ void scaleValues(uint32_t (&values)[4], const float (&factors)[4]) {
+SEQPAR_DEVICE void scaleValues(uint32_t (&values)[4], const float (&factors)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const float2 two = Numbers<T>::unpack(values[i]);

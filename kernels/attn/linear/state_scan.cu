@@ -33,7 +33,7 @@ struct Quarter {
   float decay;
 };
 
-__device__ __forceinline__ float4 applied(const Quarter& map, const float4& x) {
+SEQPAR_DEVICE float4 applied(const Quarter& map, const float4& x) {
   const auto on = [&](float state, float number) { return state + (map.decay == 0 ? 0 : map.decay * number); };
   return make_float4(on(map.state.x, x.x), on(map.state.y, x.y), on(map.state.z, x.z), on(map.state.w, x.w));
 }
@@ -44,7 +44,7 @@ class StateScanGroup {
  public:
   static constexpr int kTogether = togetherIn(R), kGroups = groupsIn(R);
 
-  __device__ __forceinline__ explicit StateScanGroup(const StateScan& pass)
+  SEQPAR_DEVICE explicit StateScanGroup(const StateScan& pass)
       : pass_(pass),
         count_(static_cast<int>(pass.scan.heads)),
         elements_(static_cast<int>(pass.scan.elements)),
@@ -52,7 +52,7 @@ class StateScanGroup {
         packet_(static_cast<int>(threadIdx.x) % kScanThreads) {}
 
   /// Waits until all packets that this group sends have space. Returns false if a rank has failed.
-  __device__ __forceinline__ bool awaitRoom() const {
+  SEQPAR_DEVICE bool awaitRoom() const {
     bool failed = false;
     for (int first = firstPart(); first < count_ && packet_ < kTogether; first += step()) {
       if (first + packet_ >= count_ || failed) continue;
@@ -63,13 +63,13 @@ class StateScanGroup {
     return !any(failed);
   }
   /// First rank: writes `incoming`, which does not depend on the previous kernel.
-  __device__ __forceinline__ void putOwn() const {
+  SEQPAR_DEVICE void putOwn() const {
     for (int part = firstPart(); part < count_; part += step()) {
       const int64_t at = placeOf(part);
       if (has(part)) *reinterpret_cast<float4*>(pass_.incoming + at) = ownAt(at);
     }
   }
-  __device__ __forceinline__ void run() const {
+  SEQPAR_DEVICE void run() const {
     for (int first = firstPart(); first < count_; first += step()) {
       if (!runParts(first)) return;
     }
@@ -77,31 +77,23 @@ class StateScanGroup {
 
  private:
   /// A barrier of the group; returns true if `mine` is true on any of its threads.
-  __device__ __forceinline__ bool any(bool mine) const {
+  SEQPAR_DEVICE bool any(bool mine) const {
     if (kGroups == 1) return __syncthreads_or(mine) != 0;
-    int any;
-    asm volatile(
-        "{\n.reg .pred p, q;\nsetp.ne.s32 p, %1, 0;\nbarrier.cta.red.or.pred q, %2, %3, p;\nselp.s32 %0, 1, 0, q;\n}"
-        : "=r"(any)
-        : "r"(mine ? 1 : 0), "r"(1 + group_), "r"(kScanThreads)
-        : "memory");
-    return any != 0;
+    return ptx::barrierRedOr(1 + group_, kScanThreads, mine);
   }
-  __device__ __forceinline__ int firstPart() const {
-    return (static_cast<int>(blockIdx.x) * kGroups + group_) * kTogether;
-  }
-  __device__ __forceinline__ int step() const { return static_cast<int>(gridDim.x) * kGroups * kTogether; }
+  SEQPAR_DEVICE int firstPart() const { return (static_cast<int>(blockIdx.x) * kGroups + group_) * kTogether; }
+  SEQPAR_DEVICE int step() const { return static_cast<int>(gridDim.x) * kGroups * kTogether; }
   /// Offset of this thread's elements of a part, in states.
-  __device__ __forceinline__ int64_t placeOf(int part) const { return int64_t{part} * elements_ + 4 * packet_; }
+  SEQPAR_DEVICE int64_t placeOf(int part) const { return int64_t{part} * elements_ + 4 * packet_; }
   /// The incoming state of the first rank.
-  __device__ __forceinline__ float4 ownAt(int64_t at) const {
+  SEQPAR_DEVICE float4 ownAt(int64_t at) const {
     if (pass_.initial == nullptr || pass_.resetsIncoming) return make_float4(0, 0, 0, 0);
     return *reinterpret_cast<const float4*>(pass_.initial + at);
   }
-  __device__ __forceinline__ bool has(int part) const { return part < count_ && 4 * packet_ < elements_; }
+  SEQPAR_DEVICE bool has(int part) const { return part < count_ && 4 * packet_ < elements_; }
 
   /// Returns false if a rank has failed.
-  __device__ __forceinline__ bool runParts(int first) const {
+  SEQPAR_DEVICE bool runParts(int first) const {
     const Head head(pass_.scan, first);
     Quarter maps[kTogether] = {};
 #pragma unroll
@@ -140,7 +132,7 @@ class StateScanGroup {
   }
 
   /// Returns false if it timed out or was stopped.
-  __device__ __forceinline__ bool hop(const Head& head, int part, const Quarter& map, uint4& seen) const {
+  SEQPAR_DEVICE bool hop(const Head& head, int part, const Quarter& map, uint4& seen) const {
     const int64_t at = placeOf(part);
     float4 x = make_float4(0, 0, 0, 0);
     if (R != Role::First) {
@@ -161,7 +153,7 @@ class StateScanGroup {
 
   /// This thread's elements of a part: composes all segments' maps, from the last that applies back to where decays
   /// have forgotten the rest.
-  __device__ __forceinline__ Quarter mapAt(int part) const {
+  SEQPAR_DEVICE Quarter mapAt(int part) const {
     int step = pass_.segments - 1;
     Quarter all = mapAt(part, step);
 #pragma unroll 1
@@ -174,7 +166,7 @@ class StateScanGroup {
     return all;
   }
   /// The map of the segment that applies at position `step`.
-  __device__ __forceinline__ Quarter mapAt(int part, int step) const {
+  SEQPAR_DEVICE Quarter mapAt(int part, int step) const {
     const int size = pass_.dk * pass_.dv, parts = size / elements_;
     const int number = part % parts * elements_ + 4 * packet_, channel = pass_.width > 1 ? number / pass_.dv : 0;
     const int64_t map = int64_t{part / parts} * pass_.segments + (pass_.reverse ? pass_.segments - 1 - step : step);
@@ -195,18 +187,18 @@ constexpr int ctasOfSm(Role role) {
 template <Role R>
 __global__ void __launch_bounds__(kScanThreads* groupsIn(R), ctasOfSm(R))
     stateScanKernel(const __grid_constant__ StateScan pass) {
-  if (R == Role::Overlapping) griddepcontrolLaunchDependents();
+  if (R == Role::Overlapping) ptx::griddepcontrolLaunchDependents();
   const StateScanGroup<R> group(pass);
   const bool fine = group.awaitRoom();
   if (R == Role::First && fine) group.putOwn();
-  if (hasMap(R)) griddepcontrolWait();
+  if (hasMap(R)) ptx::griddepcontrolWait();
   if (R == Role::First && fine) {
     __threadfence();  // publishes the previous kernel's writes to the next one
-    griddepcontrolLaunchDependents();
+    ptx::griddepcontrolLaunchDependents();
   }
   if (fine) group.run();
-  if (R == Role::Last) griddepcontrolLaunchDependents();
-  if (!hasMap(R)) griddepcontrolWait();
+  if (R == Role::Last) ptx::griddepcontrolLaunchDependents();
+  if (!hasMap(R)) ptx::griddepcontrolWait();
 }
 
 template <Role R>

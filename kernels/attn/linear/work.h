@@ -1,8 +1,8 @@
 // Work items of the linear-attention kernels.
 #pragma once
 
+#include "kernels/arch/device.h"
 #include "kernels/attn/linear/args.h"
-#include "kernels/both.h"
 
 namespace seqpar::attn {
 

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <initializer_list>
 
+#include "kernels/arch/numbers.h"
 #include "kernels/attn/short_conv/args.h"
-#include "kernels/numbers.h"
 
 namespace seqpar::attn::short_conv {
 

@@ -98,16 +98,16 @@ __device__ void storeRow(const View& view, int64_t batch, int64_t head, int64_t 
   }
 }
 
-__device__ inline float* at(const RowView& view, int64_t batch, int64_t head, int64_t token) {
+SEQPAR_DEVICE float* at(const RowView& view, int64_t batch, int64_t head, int64_t token) {
   return view.data + batch * view.batch + head * view.head + token * view.token;
 }
 
 /// The score that the softmax uses, and its derivative with respect to the product.
-__device__ inline float scoreOf(float product, const BandProblem& args) {
+SEQPAR_DEVICE float scoreOf(float product, const BandProblem& args) {
   const float scaled = product * args.scale;
   return args.softcap == 0 ? scaled : args.softcap * tanhf(scaled / args.softcap);
 }
-__device__ inline float slopeOf(float score, const BandProblem& args) {
+SEQPAR_DEVICE float slopeOf(float score, const BandProblem& args) {
   if (args.softcap == 0) return args.scale;
   const float t = score / args.softcap;
   return args.scale * (1 - t * t);

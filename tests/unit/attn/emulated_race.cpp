@@ -6,52 +6,53 @@
 #include <map>
 #include <string>
 
-#include "kernels/attn/linear/warpgroup_ops.h"
+#include "kernels/arch/async_copy.h"
+#include "kernels/arch/warpgroup.h"
 
 namespace {
 
-using namespace seqpar::attn;  // NOLINT(google-build-using-namespace)
+using namespace seqpar;  // NOLINT(google-build-using-namespace)
 
 bool ordered = false;
 /// Destination of this thread's reads; each thread has its own location.
 volatile float& taken() {
   static volatile float places[2 * 2 * warpgroup::kThreads];
-  return places[warp::block() * 2 * warpgroup::kThreads + warp::thread()];
+  return places[ptx::block() * 2 * warpgroup::kThreads + ptx::thread()];
 }
 
 float* numbers() {
-  return reinterpret_cast<float*>(warp::sharedMemory());
+  return reinterpret_cast<float*>(ptx::sharedMemory());
 }
 bool inGroup(int group) {
-  return warp::thread() / warpgroup::kThreads == group;
+  return ptx::thread() / warpgroup::kThreads == group;
 }
 
 /// The second warpgroup reads values that the first one has written.
 void barrier() {
-  if (inGroup(0)) numbers()[warp::thread()] = 1;
-  if (ordered) warp::syncBlock();
-  if (inGroup(1)) taken() = numbers()[warp::thread() - warpgroup::kThreads];
+  if (inGroup(0)) numbers()[ptx::thread()] = 1;
+  if (ordered) ptx::syncthreads();
+  if (inGroup(1)) taken() = numbers()[ptx::thread() - warpgroup::kThreads];
 }
 
 /// An arrival at a barrier orders the thread before the threads that wait at it, not after them.
 void arrival() {
   const bool writes = inGroup(0) == ordered;
-  const int place = warp::thread() % warpgroup::kThreads;
+  const int place = ptx::thread() % warpgroup::kThreads;
   if (writes) numbers()[place] = 1;
   if (inGroup(0)) {
-    warp::arriveNamed<5, 2 * warpgroup::kThreads>();
+    ptx::barrierArrive<5, 2 * warpgroup::kThreads>();
   } else {
-    warp::syncNamed<5, 2 * warpgroup::kThreads>();
+    ptx::barrierSync<5, 2 * warpgroup::kThreads>();
   }
   if (!writes) taken() = numbers()[place];
 }
 
 /// A product reads only stores that have been published to it.
 void publication() {
-  auto* operands = reinterpret_cast<uint16_t*>(warp::sharedMemory());
-  for (int i = warp::thread(); i < 2 * 64 * 64; i += 2 * warpgroup::kThreads) operands[i] = 0;
+  auto* operands = reinterpret_cast<uint16_t*>(ptx::sharedMemory());
+  for (int i = ptx::thread(); i < 2 * 64 * 64; i += 2 * warpgroup::kThreads) operands[i] = 0;
   if (ordered) warpgroup::fenceProxyAsync();
-  warp::syncBlock();
+  ptx::syncthreads();
   float c[8][4] = {};
   warpgroup::arrive();
   warpgroup::multiplyAll<Bf16, warpgroup::Terms::AlongRows, warpgroup::Terms::Rows, 1>(c, {operands}, 64,
@@ -64,18 +65,18 @@ void publication() {
 /// A bulk copy may read its source until a wait for the copy has returned.
 void copy() {
   static uint32_t memory[2][64];
-  if (warp::thread() != 0) return;
-  warp::storeBulk(memory[warp::block()], numbers(), sizeof memory[0]);
-  warp::commitBulk();
-  if (ordered) warp::awaitBulk();
+  if (ptx::thread() != 0) return;
+  ptx::cpAsyncBulkStore(memory[ptx::block()], numbers(), sizeof memory[0]);
+  ptx::cpAsyncBulkCommitGroup();
+  if (ordered) ptx::cpAsyncBulkWaitGroup();
   numbers()[0] = 1;
-  warp::awaitBulk();
+  ptx::cpAsyncBulkWaitGroup();
 }
 
 /// Nothing orders two CTAs.
 void ctas() {
   static volatile float memory[2];
-  if (warp::thread() == 0) memory[ordered ? warp::block() : 0] = 1;
+  if (ptx::thread() == 0) memory[ordered ? ptx::block() : 0] = 1;
 }
 
 }  // namespace
@@ -89,6 +90,6 @@ int main(int count, char** arguments) {
     return 2;
   }
   ordered = count > 2 && std::strcmp(arguments[2], "ordered") == 0;
-  warp::run(2, 2 * warpgroup::kThreads, 1 << 15, 1, kernel->second);
+  emulator::run(2, 2 * warpgroup::kThreads, 1 << 15, 1, kernel->second);
   return 0;
 }

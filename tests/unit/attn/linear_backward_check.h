@@ -60,7 +60,7 @@ struct Kernels {
 
   static void maps(const Task& task, uint64_t seed) {
     using Memory = SweepMemory<Number, kDimension, kDimension, kChannel>;
-    warp::run(2, kThreads, kExact ? sizeof(ExactMemory) : kItemBytes + sizeof(Memory), seed, [&] {
+    emulator::run(2, kThreads, kExact ? sizeof(ExactMemory) : kItemBytes + sizeof(Memory), seed, [&] {
       if constexpr (kExact) {
         ExactKernel::segmentMaps(task);
       } else {
@@ -70,7 +70,7 @@ struct Kernels {
   }
   static void gradients(const Task& task, uint64_t seed) {
     using Memory = GradientsMemory<Number, kDimension, kDimension>;
-    warp::run(2, kThreads, kExact ? sizeof(ExactMemory) : kItemBytes + sizeof(Memory), seed, [&] {
+    emulator::run(2, kThreads, kExact ? sizeof(ExactMemory) : kItemBytes + sizeof(Memory), seed, [&] {
       if constexpr (kExact) {
         ExactKernel::gradients(task);
       } else {
@@ -108,7 +108,7 @@ void checkNarrow(Task task, uint64_t seed, const std::vector<float>& dq, const s
     const auto* data = static_cast<const uint16_t*>(targets[i]->data);
     size_t wrong = 0;
     for (size_t n = 0; n < wide[i]->size(); ++n) {
-      wrong += data[n] != (warp::pack<typename K::Number>((*wide[i])[n], 0) & 0xffffu);
+      wrong += data[n] != (ptx::pack<typename K::Number>((*wide[i])[n], 0) & 0xffffu);
     }
     INFO("dq, dk, dv: " << i);
     CHECK(wrong == 0);

@@ -19,14 +19,14 @@ struct KernelsSm90 {
   using Number = T;
 
   static void maps(const Task& task, uint64_t seed) {
-    warp::run(2, sm90::MapsPlace::kThreads, sizeof(sm90::MapsMemory<T, kChannel>), seed,
-              [&] { sm90::segmentMaps<T, kChannel>(task); });
+    emulator::run(2, sm90::MapsPlace::kThreads, sizeof(sm90::MapsMemory<T, kChannel>), seed,
+                  [&] { sm90::segmentMaps<T, kChannel>(task); });
   }
   static void gradients(Task task, uint64_t seed) {
     using Kernel = sm90::GradientsKernel<T, kChannel>;
     std::vector<uint32_t> strong(static_cast<size_t>(itemsOf(task)), 7);
     task.strong = strong.data();
-    warp::run(2, sm90::kGradientThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(task); });
+    emulator::run(2, sm90::kGradientThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(task); });
     if (kChannel) Kernels<T, kBlock, kChannel>::gradients(task, seed);
   }
 };
@@ -71,24 +71,24 @@ TEST_CASE("small keys of sm_90 chunks keep their fp16 precision under weak decay
   using Images = sm90::ChunkImages<Bf16>;
   const auto memory = std::make_unique<sm90::ChannelMemory<Bf16>>();
   for (int i = 0; i < sm90::ChannelMemory<Bf16>::kWarps; ++i) {
-    memory->largest[i][0] = warp::bitsOf(1.0f) >> 16;
-    memory->largest[i][1] = warp::bitsOf(5.0f) >> 16;
+    memory->largest[i][0] = asBits(1.0f) >> 16;
+    memory->largest[i][1] = asBits(5.0f) >> 16;
   }
   for (const float decay : {0.0f, 4.6f, 12.0f, 27.9f}) {
-    memory->leastTotal = warp::bitsOf(decay);
+    memory->leastTotal = asBits(decay);
     const sm90::ImageScales scales = Images::scalesOf(*memory, 1);
     REQUIRE(scales.fit == 1);
     const float scale = sm90::powerOf2(scales.keys);
     CHECK(5.0f * std::exp2(decay) * scale <= 0x1p15f);  // the last token's, divided by its decay
     for (int i = 0; i < 100; ++i) {
       const float key = 5.0f * std::exp2(-0.11f * static_cast<float>(i));
-      const float image = warp::lowOf<Fp16>(sm90::packHalves(key * scale, 0)) / scale;
+      const float image = ptx::lowOf<Fp16>(sm90::packHalves(key * scale, 0)) / scale;
       CHECK(std::abs(image - key) <= key * std::max(0x1p-11f, std::exp2(0.11f * i + decay - 37)));
     }
   }
-  memory->leastTotal = warp::bitsOf(28.1f);
+  memory->leastTotal = asBits(28.1f);
   CHECK(Images::scalesOf(*memory, 1).fit == 0);
-  memory->leastTotal = warp::bitsOf(std::numeric_limits<float>::quiet_NaN());
+  memory->leastTotal = asBits(std::numeric_limits<float>::quiet_NaN());
   CHECK(Images::scalesOf(*memory, 1).fit == 0);
 }
 

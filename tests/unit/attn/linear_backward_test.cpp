@@ -142,7 +142,7 @@ TEST_CASE("backward kernels in fp32") {
 }
 
 TEST_CASE("an emulated CTA finds threads that wait for each other") {
-  CHECK_THROWS(warp::run(1, 64, 0, 1, [] {
-    if (warp::thread() < 32) warp::syncBlock();
+  CHECK_THROWS(emulator::run(1, 64, 0, 1, [] {
+    if (ptx::thread() < 32) ptx::syncthreads();
   }));
 }

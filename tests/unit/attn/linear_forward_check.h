@@ -5,8 +5,8 @@
 #include <cmath>
 #include <random>
 
+#include "kernels/arch/ptx.h"
 #include "kernels/attn/linear/args.h"
-#include "kernels/attn/linear/warp_ops.h"
 #include "support/linear_forward_case.h"
 
 namespace seqpar::attn::test {

@@ -17,8 +17,8 @@ void runStates(const SegmentStates& pass, const Input& keys, const Input& values
   hopper::StatesKernel kernel;
   REQUIRE(setArguments(kernel, pass, pass.segments.count, keys, values));
   hopper::dispatch(pass.problem, [&](auto kind) {
-    warp::run(ctas, hopper::kThreads, hopper::StatesShared<kind()>::kBytes, seed,
-              [&] { hopper::StatesCta<Bfloat16, kind(), P>(kernel, warp::sharedMemory()).run(); });
+    emulator::run(ctas, hopper::kThreads, hopper::StatesShared<kind()>::kBytes, seed,
+                  [&] { hopper::StatesCta<Bfloat16, kind(), P>(kernel, ptx::sharedMemory()).run(); });
     return 0;
   });
 }
@@ -31,8 +31,8 @@ struct Sm90 {
     hopper::OutputsKernel kernel;
     REQUIRE(setArguments(kernel, pass));
     hopper::dispatch(pass.problem, [&](auto kind) {
-      warp::run(ctas, hopper::kThreads, hopper::OutputsShared::kBytes, seed,
-                [&] { hopper::OutputsCta<Bfloat16, kind()>(kernel, warp::sharedMemory()).run(); });
+      emulator::run(ctas, hopper::kThreads, hopper::OutputsShared::kBytes, seed,
+                    [&] { hopper::OutputsCta<Bfloat16, kind()>(kernel, ptx::sharedMemory()).run(); });
       return 0;
     });
   }

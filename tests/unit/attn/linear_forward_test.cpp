@@ -18,21 +18,21 @@ struct Portable {
   static void each(const Pass& pass, int segments, const Act& act) {
     const int tiles = (pass.problem.dv + Shape::kValues - 1) / Shape::kValues;
     const int64_t items = itemCount(pass.problem, pass.heads, segments, tiles);
-    for (int64_t index = warp::block(); index < items; index += warp::blocks()) {
+    for (int64_t index = ptx::block(); index < items; index += ptx::blocks()) {
       act(itemAt(index, pass.problem, pass.heads, pass.segments, segments, tiles));
-      warp::syncBlock();
+      ptx::syncthreads();
     }
   }
   static void states(const SegmentStates& pass, int ctas, uint64_t seed) {
-    warp::run(ctas, Shape::kThreads, SegmentStatesShared<Shape, kChannel>::kBytes, seed, [&] {
+    emulator::run(ctas, Shape::kThreads, SegmentStatesShared<Shape, kChannel>::kBytes, seed, [&] {
       each(pass, pass.segments.count,
-           [&](const Item& item) { segmentState<T, kDk, kChannel>(pass, item, warp::sharedMemory()); });
+           [&](const Item& item) { segmentState<T, kDk, kChannel>(pass, item, ptx::sharedMemory()); });
     });
   }
   static void outputs(const Outputs& pass, int ctas, uint64_t seed) {
-    warp::run(ctas, Shape::kThreads, OutputsShared<Shape, kChannel>::kBytes, seed, [&] {
+    emulator::run(ctas, Shape::kThreads, OutputsShared<Shape, kChannel>::kBytes, seed, [&] {
       each(pass, allSegments(pass.segments),
-           [&](const Item& item) { outputsOf<T, kDk, kChannel>(pass, item, warp::sharedMemory()); });
+           [&](const Item& item) { outputsOf<T, kDk, kChannel>(pass, item, ptx::sharedMemory()); });
     });
   }
 };

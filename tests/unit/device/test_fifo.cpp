@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "base/convert.h"
-#include "kernels/numbers.h"
+#include "kernels/arch/numbers.h"
 #include "thread_peers.h"
 
 using namespace seqpar;

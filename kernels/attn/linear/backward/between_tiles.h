@@ -18,7 +18,7 @@ struct BetweenTiles {
   using Roundings = uint32_t[kTiles8][2];  ///< pairs in bf16, of this thread's two rows
 
   /// Computes the decays between tiles from their logarithms.
-  SEQPAR_WARP static void makeDecays(Memory& memory, int thread) {
+  SEQPAR_DEVICE static void makeDecays(Memory& memory, int thread) {
     for (int i = thread; i < KD; i += kThreads) {
       float total[kTiles];
       SEQPAR_UNROLL
@@ -42,7 +42,7 @@ struct BetweenTiles {
     float near, far;   ///< to or from the end of the earlier tile, of the earlier half
   };
 
-  SEQPAR_WARP static Factors factorsOf(const Memory& memory, float sum, int column, const Lane<KD>& me) {
+  SEQPAR_DEVICE static Factors factorsOf(const Memory& memory, float sum, int column, const Lane<KD>& me) {
     const float fromTile = decayOf(sum), toTile = decayOf(memory.totals[me.tile * KD + column] - sum);
     Factors factors;
     factors.begin = fromTile * memory.toBegin[me.tile * KD + column];
@@ -55,8 +55,8 @@ struct BetweenTiles {
 
   /// Scales the state terms of dq and dk, and computes the scaled operands. `roundings`: corrections of the gates'
   /// terms q dq for the rounding of q in the state's gradient.
-  SEQPAR_WARP static void scale(const Task& task, Memory& memory, const Gates& gates, const Raw<T, KD>& q,
-                                const Raw<T, KD>& k, Part& dq, Part& dk, Roundings& roundings, const Lane<KD>& me) {
+  SEQPAR_DEVICE static void scale(const Task& task, Memory& memory, const Gates& gates, const Raw<T, KD>& q,
+                                  const Raw<T, KD>& k, Part& dq, Part& dk, Roundings& roundings, const Lane<KD>& me) {
     SEQPAR_UNROLL
     for (int n = 0; n < kTiles8; ++n) {
       SEQPAR_UNROLL
@@ -71,25 +71,25 @@ struct BetweenTiles {
         }
         const uint32_t qs = q.pair(n, r), ks = k.pair(n, r), near = me.tile % 2 == 1 ? qs : ks,
                        far = me.tile >= 2 ? qs : ks;
-        const float low = warp::lowOf<T>(qs) * factors[0].begin * task.scale,
-                    high = warp::highOf<T>(qs) * factors[1].begin * task.scale;
-        const uint32_t scaled = warp::pack<T>(low, high);
+        const float low = ptx::lowOf<T>(qs) * factors[0].begin * task.scale,
+                    high = ptx::highOf<T>(qs) * factors[1].begin * task.scale;
+        const uint32_t scaled = ptx::pack<T>(low, high);
         *pairIn<KD>(memory.q, n, r, me) = scaled;
-        roundings[n][r] = warp::pack<Bf16>(times(warp::lowOf<T>(scaled) - low, ofState[0]),
-                                           times(warp::highOf<T>(scaled) - high, ofState[1]));
+        roundings[n][r] = ptx::pack<Bf16>(times(ptx::lowOf<T>(scaled) - low, ofState[0]),
+                                          times(ptx::highOf<T>(scaled) - high, ofState[1]));
         *pairIn<KD>(memory.k, n, r, me) =
-            warp::pack<T>(warp::lowOf<T>(ks) * factors[0].end, warp::highOf<T>(ks) * factors[1].end);
+            ptx::pack<T>(ptx::lowOf<T>(ks) * factors[0].end, ptx::highOf<T>(ks) * factors[1].end);
         *pairIn<KD>(memory.nearKeys, n, r, me) =
-            warp::pack<T>(warp::lowOf<T>(near) * factors[0].near, warp::highOf<T>(near) * factors[1].near);
+            ptx::pack<T>(ptx::lowOf<T>(near) * factors[0].near, ptx::highOf<T>(near) * factors[1].near);
         *pairIn<KD>(memory.farKeys, n, r, me) =
-            warp::pack<T>(warp::lowOf<T>(far) * factors[0].far, warp::highOf<T>(far) * factors[1].far);
+            ptx::pack<T>(ptx::lowOf<T>(far) * factors[0].far, ptx::highOf<T>(far) * factors[1].far);
       }
     }
   }
 
   /// Computes A between tiles, on the first six warps, and within tiles, from both halves of the channels. Its
   /// remainder replaces that of dA.
-  SEQPAR_WARP static void finishA(const Task& task, Memory& memory, const Lane<KD>& me) {
+  SEQPAR_DEVICE static void finishA(const Task& task, Memory& memory, const Lane<KD>& me) {
     if (me.warpIndex < kTokenTiles - kTiles) {
       const int row = me.warpIndex >= 3 ? 3 : me.warpIndex >= 1 ? 2 : 1, column = me.warpIndex - row * (row - 1) / 2;
       const T* keys = row / 2 == column / 2 ? memory.nearKeys : memory.farKeys;
@@ -120,7 +120,7 @@ struct BetweenTiles {
   /// dq and dk from other tiles. Tile i relates to its neighbor i ^ 1, and to the tiles of the other half, as the upper
   /// or lower halves of a block relate within a tile. Multiplies by the first kMatrices of dA and its remainder.
   template <int kMatrices>
-  SEQPAR_WARP static void multiply(const Memory& memory, const Gates& gates, Part& dq, Part& dk, const Lane<KD>& me) {
+  SEQPAR_DEVICE static void multiply(const Memory& memory, const Gates& gates, Part& dq, Part& dk, const Lane<KD>& me) {
     const bool upperNear = me.tile % 2 == 1, upperFar = me.tile >= 2;
     Fragment near[kMatrices], far[2][kMatrices];
     const int neighbor = me.tile ^ 1, other = upperFar ? 0 : 2;
@@ -159,8 +159,8 @@ struct BetweenTiles {
   }
 
   /// Replaces the scaled operands for other tiles by their rounding remainders.
-  SEQPAR_WARP static void keepRests(Memory& memory, const Gates& gates, const Raw<T, KD>& q, const Raw<T, KD>& k,
-                                    const Lane<KD>& me) {
+  SEQPAR_DEVICE static void keepRests(Memory& memory, const Gates& gates, const Raw<T, KD>& q, const Raw<T, KD>& k,
+                                      const Lane<KD>& me) {
     SEQPAR_UNROLL
     for (int n = 0; n < kTiles8; ++n) {
       SEQPAR_UNROLL
@@ -173,18 +173,18 @@ struct BetweenTiles {
         const uint32_t near = me.tile % 2 == 1 ? q.pair(n, r) : k.pair(n, r),
                        far = me.tile >= 2 ? q.pair(n, r) : k.pair(n, r);
         uint32_t *nearAt = pairIn<KD>(memory.nearKeys, n, r, me), *farAt = pairIn<KD>(memory.farKeys, n, r, me);
-        *nearAt = restOf<T>(warp::lowOf<T>(near) * factors[0].near, warp::highOf<T>(near) * factors[1].near, *nearAt);
-        *farAt = restOf<T>(warp::lowOf<T>(far) * factors[0].far, warp::highOf<T>(far) * factors[1].far, *farAt);
+        *nearAt = restOf<T>(ptx::lowOf<T>(near) * factors[0].near, ptx::highOf<T>(near) * factors[1].near, *nearAt);
+        *farAt = restOf<T>(ptx::lowOf<T>(far) * factors[0].far, ptx::highOf<T>(far) * factors[1].far, *farAt);
       }
     }
   }
 
-  SEQPAR_WARP static void storeA(Memory& memory, int t, int s, float low, float high) {
-    const uint32_t kept = warp::pack<T>(low, high);
+  SEQPAR_DEVICE static void storeA(Memory& memory, int t, int s, float low, float high) {
+    const uint32_t kept = ptx::pack<T>(low, high);
     *reinterpret_cast<uint32_t*>(memory.a + t * kTokenStride + s) = kept;
     *reinterpret_cast<uint32_t*>(memory.rest + t * kTokenStride + s) = restOf<T>(low, high, kept);
   }
-  SEQPAR_WARP static void dAOf(Fragment& to, const T* matrix, int other, bool upper, const Lane<KD>& me) {
+  SEQPAR_DEVICE static void dAOf(Fragment& to, const T* matrix, int other, bool upper, const Lane<KD>& me) {
     if (upper) {
       leftOf(to, matrix, kTokenStride, me.tile * 16, other * 16, me.lane);
     } else {

@@ -19,8 +19,8 @@ struct MildChannelChunk {
   static constexpr float kMostDecay = std::is_same_v<T, Bf16> ? 40 : 8;
 
   /// Decays the state's gradient before the chunk's terms are added.
-  SEQPAR_WARP static void run(const Task& task, const Item<T>& item, int64_t token, float* beginCarry, Memory& memory,
-                              const Gates& gates, State<T, KD, VD>& state, const Lane<KD>& me) {
+  SEQPAR_DEVICE static void run(const Task& task, const Item<T>& item, int64_t token, float* beginCarry, Memory& memory,
+                                const Gates& gates, State<T, KD, VD>& state, const Lane<KD>& me) {
     const int row = State<T, KD, VD>::row(me);
     state.decay(memory.chunkDecay[row], memory.chunkDecay[row + 8]);
     state.store(memory.after, VD + 8, me);
@@ -43,18 +43,17 @@ struct MildChannelChunk {
         SEQPAR_UNROLL
         for (int e = 0; e < 2; ++e) {
           p[e] = decayOf(gates.sum[n][r * 2 + e] + before[e]);
-          inverse[e] = warp::reciprocal(p[e]);
+          inverse[e] = ptx::rcpApprox(p[e]);
         }
-        warp::storePair(decayIn(memory, n, r, me), p[0], p[1]);
+        ptx::storePair(decayIn(memory, n, r, me), p[0], p[1]);
         const uint32_t qs = q.pair(n, r), ks = k.pair(n, r);
         *pairIn<KD>(memory.q, n, r, me) =
-            warp::pack<T>(warp::lowOf<T>(qs) * task.scale * p[0], warp::highOf<T>(qs) * task.scale * p[1]);
-        *pairIn<KD>(memory.k, n, r, me) =
-            warp::pack<T>(warp::lowOf<T>(ks) * inverse[0], warp::highOf<T>(ks) * inverse[1]);
+            ptx::pack<T>(ptx::lowOf<T>(qs) * task.scale * p[0], ptx::highOf<T>(qs) * task.scale * p[1]);
+        *pairIn<KD>(memory.k, n, r, me) = ptx::pack<T>(ptx::lowOf<T>(ks) * inverse[0], ptx::highOf<T>(ks) * inverse[1]);
       }
     }
     Products::template makeMatrices<true>(1, memory, me);
-    warp::syncBlock();
+    ptx::syncthreads();
 
     Products::makeScaledA(memory, me);
     Part dq, dk;
@@ -62,26 +61,26 @@ struct MildChannelChunk {
     Products::multiplyByTokens(memory, dq, dk, me);
     finish(task, memory, dq, dk, me);
     Outputs::writeQueriesAndKeys(task, item, token, dq, dk, me);
-    warp::syncBlock();
+    ptx::syncthreads();
     state.add(memory.q, memory.dOut, me);
     state.rowSums(memory.before, VD + 8, beginCarry, me);
-    warp::syncBlock();
+    ptx::syncthreads();
     Part gateSums;
     SEQPAR_UNROLL
     for (int n = 0; n < kTiles8; ++n) {
       SEQPAR_UNROLL
       for (int r = 0; r < 2; ++r) {
-        warp::loadPair(decayIn(memory, n, r, me), gateSums[n][r * 2], gateSums[n][r * 2 + 1]);
+        ptx::loadPair(decayIn(memory, n, r, me), gateSums[n][r * 2], gateSums[n][r * 2 + 1]);
       }
     }
     Outputs::writeChannelGates(task, item, token, memory, nullptr, beginCarry, nullptr, gateSums, me);
     Outputs::writeValues(task, item, token, memory, me);
-    warp::syncBlock();
+    ptx::syncthreads();
   }
 
  private:
   /// Computes the gates' sums, which replace the decays, adds the diagonal terms, and applies the decays of dq and dk.
-  SEQPAR_WARP static void finish(const Task& task, Memory& memory, Part& dq, Part& dk, const Lane<KD>& me) {
+  SEQPAR_DEVICE static void finish(const Task& task, Memory& memory, Part& dq, Part& dk, const Lane<KD>& me) {
     float own[2];
     SEQPAR_UNROLL
     for (int r = 0; r < 2; ++r) own[r] = memory.ownTerms[me.tile * kTileRows + me.g + r * 8];
@@ -91,10 +90,10 @@ struct MildChannelChunk {
       SEQPAR_UNROLL
       for (int r = 0; r < 2; ++r) {
         const uint32_t qs = *pairIn<KD>(memory.q, n, r, me), ks = *pairIn<KD>(memory.k, n, r, me);
-        q[r][0] = warp::lowOf<T>(qs);
-        q[r][1] = warp::highOf<T>(qs);
-        k[r][0] = warp::lowOf<T>(ks);
-        k[r][1] = warp::highOf<T>(ks);
+        q[r][0] = ptx::lowOf<T>(qs);
+        q[r][1] = ptx::highOf<T>(qs);
+        k[r][0] = ptx::lowOf<T>(ks);
+        k[r][1] = ptx::highOf<T>(ks);
         SEQPAR_UNROLL
         for (int e = 0; e < 2; ++e) {
           float &q1 = dq[n][r * 2 + e], &k1 = dk[n][r * 2 + e];
@@ -112,19 +111,19 @@ struct MildChannelChunk {
       for (int r = 0; r < 2; ++r) {
         float p[2];
         float* at = decayIn(memory, n, r, me);
-        warp::loadPair(at, p[0], p[1]);
-        warp::storePair(at, term[r][0], term[r][1]);
+        ptx::loadPair(at, p[0], p[1]);
+        ptx::storePair(at, term[r][0], term[r][1]);
         SEQPAR_UNROLL
         for (int e = 0; e < 2; ++e) {
           dq[n][r * 2 + e] *= task.scale * p[e];
-          dk[n][r * 2 + e] *= warp::reciprocal(p[e]);
+          dk[n][r * 2 + e] *= ptx::rcpApprox(p[e]);
         }
       }
     }
   }
 
   /// Address of a thread's pair of decays, which replace the gates' tile.
-  SEQPAR_WARP static float* decayIn(Memory& memory, int n, int r, const Lane<KD>& me) {
+  SEQPAR_DEVICE static float* decayIn(Memory& memory, int n, int r, const Lane<KD>& me) {
     return reinterpret_cast<float*>(memory.nearKeys) + (me.tile * kTileRows + me.g + r * 8) * (KD + 8) +
            Gates::column(me, n);
   }

@@ -17,16 +17,16 @@ struct ChannelProducer {
 
   /// Loads gates one chunk ahead, keys and values two chunks ahead. Stores the sums of the decays for the chunks'
   /// gradients. Returns whether this thread found the segment's decays mild.
-  SEQPAR_WARP static bool sweep(const Task& task, const Item<T>& item, const Half& place) {
+  SEQPAR_DEVICE static bool sweep(const Task& task, const Item<T>& item, const Half& place) {
     const auto fetchTiles = [&](int chunk) {
       if (chunk < item.chunks) opaqueMemory<Memory>().fetchSwept(task, item, chunk, place.opaque().thread);
-      warp::commitCopies();
+      ptx::cpAsyncCommitGroup();
     };
     const auto fetchGates = [&](int chunk) {
       if (chunk < item.chunks) {
         SweptGates<T>::fetch(opaqueMemory<Memory>().sweptGates(chunk), task, item, chunk, place.opaque());
       }
-      warp::commitCopies();
+      ptx::cpAsyncCommitGroup();
     };
     bool mild = true;
     if (item.chunks == 0) return mild;
@@ -36,16 +36,16 @@ struct ChannelProducer {
     for (int i = 0; i < item.chunks; ++i) {
       fetchGates(i + 1);
       Memory& memory = opaqueMemory<Memory>();
-      warp::awaitCopies<2>();  // except for the tiles and the gates of the next chunk
-      warp::syncWarp();
+      ptx::cpAsyncWaitGroup<2>();  // except for the tiles and the gates of the next chunk
+      ptx::syncwarp();
       const Half me = place.opaque();
       mild = SweptGates<T>::addUp(task, memory.sweptGates(i), memory.decays.sums[i % 2], me) && mild;
-      if (me.thread == 0) warp::awaitBulkRead<0>();  // the next chunk's sums overwrite the previous chunk's
+      if (me.thread == 0) ptx::cpAsyncBulkWaitGroupRead<0>();  // the next chunk's sums overwrite the previous chunk's
       warpgroup::fenceProxyAsync();
       Roles::syncProducers();
       if (me.thread == 0) {
-        warp::storeBulk(Decays::kept(task, i), &memory.decays.sums[i % 2], kDecaySumsBytes);
-        warp::commitBulk();
+        ptx::cpAsyncBulkStore(Decays::kept(task, i), &memory.decays.sums[i % 2], kDecaySumsBytes);
+        ptx::cpAsyncBulkCommitGroup();
       }
       scaleSwept(i, memory, me.opaque());
       warpgroup::fenceProxyAsync();
@@ -54,15 +54,15 @@ struct ChannelProducer {
       fetchTiles(i + 2);
     }
     Roles::awaitDone(item.chunks - 1);
-    if (place.thread == 0) warp::awaitBulk();
+    if (place.thread == 0) ptx::cpAsyncBulkWaitGroup();
     return mild;
   }
 
   /// The sweep has stored the decays.
-  SEQPAR_WARP static void load(const Task&, const Item<T>&, int, const Half&) {}
-  SEQPAR_WARP static void addUp(const Task&, const Item<T>&, int, Memory&, const Half&) {}
+  SEQPAR_DEVICE static void load(const Task&, const Item<T>&, int, const Half&) {}
+  SEQPAR_DEVICE static void addUp(const Task&, const Item<T>&, int, Memory&, const Half&) {}
   /// Multiplies keys by their decay to the chunk's end.
-  SEQPAR_WARP static void scaleSwept(int chunk, Memory& memory, const Half& me) {
+  SEQPAR_DEVICE static void scaleSwept(int chunk, Memory& memory, const Half& me) {
     T* keys = memory.sweptKeys(chunk);
     SEQPAR_UNROLL
     for (int first = 0; first < Half::kTiles8; first += kBatch) {
@@ -77,19 +77,19 @@ struct ChannelProducer {
         SEQPAR_UNROLL
         for (int i = 0; i < 4; ++i) {
           float low, high;
-          warp::loadPair(memory.decays.sums[chunk % 2].totals + me.column(first + j * 2 + i / 2), low, high);
-          ks[j][i] = warp::pack<T>(warp::lowOf<T>(ks[j][i]) * decayOf(low - Decays::lowOf(sums[j][i])),
-                                   warp::highOf<T>(ks[j][i]) * decayOf(high - Decays::highOf(sums[j][i])));
+          ptx::loadPair(memory.decays.sums[chunk % 2].totals + me.column(first + j * 2 + i / 2), low, high);
+          ks[j][i] = ptx::pack<T>(ptx::lowOf<T>(ks[j][i]) * decayOf(low - Decays::lowOf(sums[j][i])),
+                                  ptx::highOf<T>(ks[j][i]) * decayOf(high - Decays::highOf(sums[j][i])));
         }
         storeTiles(keys, first + j * 2, ks[j], me);
       }
     }
   }
-  SEQPAR_WARP static void measure(int chunk, Memory& memory, const Half& me) {
+  SEQPAR_DEVICE static void measure(int chunk, Memory& memory, const Half& me) {
     if constexpr (kHasImages) Images::measure(chunk, memory, me);
   }
   /// Replaces q by q p scale, and k by k / p, or by images of these.
-  SEQPAR_WARP static void scale(const Task& task, int chunk, Memory& memory, const Half& me) {
+  SEQPAR_DEVICE static void scale(const Task& task, int chunk, Memory& memory, const Half& me) {
     if constexpr (kHasImages) {
       const ImageScales scales = Images::scalesOf(memory, task.scale);
       if (me.thread == 0) memory.images[chunk % 2] = scales;
@@ -97,12 +97,12 @@ struct ChannelProducer {
         return scaleTo(chunk, memory, task.scale * powerOf2(scales.queries), powerOf2(scales.keys), packHalves, me);
       }
     }
-    scaleTo(chunk, memory, task.scale, 1, warp::pack<T>, me);
+    scaleTo(chunk, memory, task.scale, 1, ptx::pack<T>, me);
   }
   /// Replaces q by q p ofQueries, and k by k / p ofKeys.
   template <class Pack>
-  SEQPAR_WARP static void scaleTo(int chunk, Memory& memory, float ofQueries, float ofKeys, const Pack& pack,
-                                  const Half& me) {
+  SEQPAR_DEVICE static void scaleTo(int chunk, Memory& memory, float ofQueries, float ofKeys, const Pack& pack,
+                                    const Half& me) {
     T *q = memory.q(chunk), *k = memory.k(chunk);
     SEQPAR_UNROLL
     for (int first = 0; first < Half::kTiles8; first += kBatch) {
@@ -117,25 +117,26 @@ struct ChannelProducer {
       for (int j = 0; j < kBatch / 2; ++j) {
         SEQPAR_UNROLL
         for (int i = 0; i < 4; ++i) {
-          const float low = warp::exp2(Decays::lowOf(sums[j][i])), high = warp::exp2(Decays::highOf(sums[j][i]));
-          qs[j][i] = pack(warp::lowOf<T>(qs[j][i]) * (ofQueries * low), warp::highOf<T>(qs[j][i]) * (ofQueries * high));
-          ks[j][i] = pack(warp::lowOf<T>(ks[j][i]) * (ofKeys * warp::reciprocal(low)),
-                          warp::highOf<T>(ks[j][i]) * (ofKeys * warp::reciprocal(high)));
+          const float low = ptx::ex2ApproxOfDecay(Decays::lowOf(sums[j][i])),
+                      high = ptx::ex2ApproxOfDecay(Decays::highOf(sums[j][i]));
+          qs[j][i] = pack(ptx::lowOf<T>(qs[j][i]) * (ofQueries * low), ptx::highOf<T>(qs[j][i]) * (ofQueries * high));
+          ks[j][i] = pack(ptx::lowOf<T>(ks[j][i]) * (ofKeys * ptx::rcpApprox(low)),
+                          ptx::highOf<T>(ks[j][i]) * (ofKeys * ptx::rcpApprox(high)));
         }
         storeTiles(q, first + j * 2, qs[j], me);
         storeTiles(k, first + j * 2, ks[j], me);
       }
     }
   }
-  SEQPAR_WARP static void copyScaled(const Task&, int, Memory&, const Half&) {}
+  SEQPAR_DEVICE static void copyScaled(const Task&, int, Memory&, const Half&) {}
   /// Adds the chunk's terms to the state's gradient (complete after the products' wait), with the same queries as all
   /// other products.
-  SEQPAR_WARP static void addTo(State<T, Half>& gradient, int chunk, Memory& memory, const Half& me) {
+  SEQPAR_DEVICE static void addTo(State<T, Half>& gradient, int chunk, Memory& memory, const Half& me) {
     if constexpr (kHasImages) {
       constexpr int kAtOnce = 2;
       uint32_t words[kAtOnce][4], rests[kAtOnce][4];
       const ImageScales& scales = memory.images[chunk % 2];
-      const bool fit = warp::uniform(scales.fit) != 0;
+      const bool fit = ptx::uniform(scales.fit) != 0;
       const float factor = powerOf2(fit ? -scales.queries : 0);
       SEQPAR_UNROLL
       for (int step = 0; step < kChunk / 16; ++step) {
@@ -154,14 +155,14 @@ struct ChannelProducer {
   }
 
   /// The log-decay of a state's row over the chunk.
-  SEQPAR_WARP static float total(int row, int chunk, const Memory& memory) {
+  SEQPAR_DEVICE static float total(int row, int chunk, const Memory& memory) {
     return memory.decays.sums[chunk % 2].totals[row];
   }
 
   /// Computes the gates' gradients of a chunk: the carry less the terms of earlier tokens, which consumers have stored.
   /// A warp adds eight tokens; each lane has four channels. Called by all producers; afterwards their tiles may be
   /// replaced.
-  SEQPAR_WARP static void finish(const Task& task, const Item<T>& item, int chunk, Memory& memory, const Half& me) {
+  SEQPAR_DEVICE static void finish(const Task& task, const Item<T>& item, int chunk, Memory& memory, const Half& me) {
     constexpr int kWarps = Half::kThreads / 32, kTokens = kChunk / kWarps, kNumbers = 4;
     const Target& to = task.dGates;
     if (to.data == nullptr) return;
@@ -174,8 +175,8 @@ struct ChannelProducer {
     for (int t = 0; t < kTokens; ++t) addNumbers<1>(sum, at(first + t));
     uint32_t words[kNumbers];
     SEQPAR_UNROLL
-    for (int i = 0; i < kNumbers; ++i) words[i] = warp::bitsOf(sum[i]);
-    warp::store(at(first + kTokens - 1), words);  // the own term of this token is not needed by other warps
+    for (int i = 0; i < kNumbers; ++i) words[i] = asBits(sum[i]);
+    ptx::store(at(first + kTokens - 1), words);  // the own term of this token is not needed by other warps
     Roles::syncProducers();
     SEQPAR_UNROLL
     for (int i = 0; i < kNumbers; ++i) sum[i] = 0;
@@ -201,11 +202,11 @@ struct ChannelProducer {
 
   /// Reduces row sums of S * E over four lanes and stores them as the carry that a chunk's gates receive from later
   /// tokens.
-  SEQPAR_WARP static void storeCarry(Memory& memory, int chunk, float (&sums)[2], const Half& me) {
+  SEQPAR_DEVICE static void storeCarry(Memory& memory, int chunk, float (&sums)[2], const Half& me) {
     SEQPAR_UNROLL
     for (int r = 0; r < 2; ++r) {
-      sums[r] += warp::shuffleXor(sums[r], 1);
-      sums[r] += warp::shuffleXor(sums[r], 2);
+      sums[r] += ptx::shflXor(sums[r], 1);
+      sums[r] += ptx::shflXor(sums[r], 2);
       if (me.c == 0) memory.carry[chunk & 1][State<T, Half>::row(me) + r * 8] = sums[r];
     }
   }
@@ -213,32 +214,32 @@ struct ChannelProducer {
  private:
   /// to += kSign * from.
   template <int kSign>
-  SEQPAR_WARP static void addNumbers(float (&to)[4], const float* from) {
+  SEQPAR_DEVICE static void addNumbers(float (&to)[4], const float* from) {
     uint32_t words[4];
-    warp::load(words, from);
+    ptx::load(words, from);
     SEQPAR_UNROLL
-    for (int i = 0; i < 4; ++i) to[i] += kSign * warp::ofBits(words[i]);
+    for (int i = 0; i < 4; ++i) to[i] += kSign * asFloat(words[i]);
   }
-  SEQPAR_WARP static void storeNumbers(const Target& to, int64_t offset, const float (&numbers)[4]) {
+  SEQPAR_DEVICE static void storeNumbers(const Target& to, int64_t offset, const float (&numbers)[4]) {
     if (to.type == seqparFloat32) {
       float* at = static_cast<float*>(to.data) + offset;
       uint32_t words[4];
       SEQPAR_UNROLL
-      for (int i = 0; i < 4; ++i) words[i] = warp::bitsOf(numbers[i]);
+      for (int i = 0; i < 4; ++i) words[i] = asBits(numbers[i]);
       if (to.wide) {
-        warp::storeStreaming(static_cast<void*>(at), words);
+        ptx::storeStreaming(static_cast<void*>(at), words);
       } else {
-        warp::storeStreaming(at, numbers[0], numbers[1]);
-        warp::storeStreaming(at + 2, numbers[2], numbers[3]);
+        ptx::storeStreaming(at, numbers[0], numbers[1]);
+        ptx::storeStreaming(at + 2, numbers[2], numbers[3]);
       }
     } else {
       uint16_t* at = static_cast<uint16_t*>(to.data) + offset;
-      const uint32_t low = warp::pack<Bf16>(numbers[0], numbers[1]), high = warp::pack<Bf16>(numbers[2], numbers[3]);
+      const uint32_t low = ptx::pack<Bf16>(numbers[0], numbers[1]), high = ptx::pack<Bf16>(numbers[2], numbers[3]);
       if (to.wide) {
-        warp::storeStreaming(at, low, high);
+        ptx::storeStreaming(at, low, high);
       } else {
-        warp::storeStreaming(at, low);
-        warp::storeStreaming(at + 2, high);
+        ptx::storeStreaming(at, low);
+        ptx::storeStreaming(at + 2, high);
       }
     }
   }

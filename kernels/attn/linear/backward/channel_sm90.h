@@ -20,9 +20,9 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
   using Base::chunk, Base::me, Base::memory, Base::task;
   using typename Base::Part, typename Base::Products;
 
-  SEQPAR_WARP void run() {
+  SEQPAR_DEVICE void run() {
     if constexpr (ChannelProducer<T>::kHasImages) {
-      if (warp::uniform(scales().fit) != 0) return runImages();
+      if (ptx::uniform(scales().fit) != 0) return runImages();
     }
     runAsT();
   }
@@ -30,7 +30,7 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
  private:
   using Images = ChunkImages<T>;
 
-  SEQPAR_WARP void runAsT() {
+  SEQPAR_DEVICE void runAsT() {
     const ChunkOperands<T> operands = this->operands();
     const int64_t token = this->token();
     Part dq, dk, dv;
@@ -80,7 +80,7 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
 
   /// The variant with images: dq and dk have the images' scales until they are stored. The remainder of A is stored in
   /// place of the state's gradient.
-  SEQPAR_WARP void runImages() {
+  SEQPAR_DEVICE void runImages() {
     const ChunkOperands<T> operands = this->operands();
     const int64_t token = this->token();
     Part dq, dk, dv;
@@ -143,9 +143,9 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
                   {ofOwn * memory.own[me.row], ofOwn * memory.own[me.row + 8]}},
                  dq, dk, token);
   }
-  SEQPAR_WARP const ImageScales& scales() const { return memory.images[chunk % 2]; }
+  SEQPAR_DEVICE const ImageScales& scales() const { return memory.images[chunk % 2]; }
   /// Adds keys times the state's gradient to dv; afterwards all products are complete.
-  SEQPAR_WARP void addKeys(const ChunkOperands<T>& operands, Part& dv) const {
+  SEQPAR_DEVICE void addKeys(const ChunkOperands<T>& operands, Part& dv) const {
     constexpr int kAtOnce = 2;
     const float factor = powerOf2(-scales().keys);
     const Operand after{me.columnsOf(operands.after, kMatrixPanel)};
@@ -164,7 +164,7 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
     warpgroup::wait<0>();
   }
   template <int N>
-  SEQPAR_WARP static void times(float (&x)[N][4], float factor) {
+  SEQPAR_DEVICE static void times(float (&x)[N][4], float factor) {
     SEQPAR_UNROLL
     for (int n = 0; n < N; ++n) {
       SEQPAR_UNROLL
@@ -178,7 +178,7 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
     float own[2];  ///< diagonal (s = t) term
   };
   template <class Image>
-  SEQPAR_WARP void finish(const Factors& by, Part& dq, Part& dk, int64_t token) {
+  SEQPAR_DEVICE void finish(const Factors& by, Part& dq, Part& dk, int64_t token) {
     const Rows dqRows = this->rowsOf(task.dq, token), dkRows = this->rowsOf(task.dkOut, token);
     finishTiles<Image, 0>(dq, dk, by, dqRows, dkRows);
     finishTiles<Image, 2>(dq, dk, by, dqRows, dkRows);
@@ -191,7 +191,7 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
   /// For accumulator tiles n and n + 1: stores the gates' terms in place of v and dOut; then adds the diagonal terms
   /// and decays of dq and dk, which replace q and k.
   template <class Image, int n>
-  SEQPAR_WARP void finishTiles(Part& dq, Part& dk, const Factors& by, const Rows& dqRows, const Rows& dkRows) const {
+  SEQPAR_DEVICE void finishTiles(Part& dq, Part& dk, const Factors& by, const Rows& dqRows, const Rows& dkRows) const {
     uint32_t qs[4], ks[4], sums[4];
     loadTiles(qs, memory.q(chunk), n, me);
     loadTiles(ks, memory.k(chunk), n, me);
@@ -199,18 +199,19 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
     SEQPAR_UNROLL
     for (int i = 0; i < 4; ++i) {
       const int tile = n + i / 2, r = i % 2;
-      const float qPair[2] = {warp::lowOf<Image>(qs[i]), warp::highOf<Image>(qs[i])},
-                  kPair[2] = {warp::lowOf<Image>(ks[i]), warp::highOf<Image>(ks[i])},
-                  p[2] = {warp::exp2(Decays::lowOf(sums[i])), warp::exp2(Decays::highOf(sums[i]))};
+      const float qPair[2] = {ptx::lowOf<Image>(qs[i]), ptx::highOf<Image>(qs[i])},
+                  kPair[2] = {ptx::lowOf<Image>(ks[i]), ptx::highOf<Image>(ks[i])},
+                  p[2] = {ptx::ex2ApproxOfDecay(Decays::lowOf(sums[i])),
+                          ptx::ex2ApproxOfDecay(Decays::highOf(sums[i]))};
       float &qLow = dq[tile][r * 2], &kLow = dk[tile][r * 2], &qHigh = dq[tile][r * 2 + 1],
             &kHigh = dk[tile][r * 2 + 1];
-      warp::storePair(memory.terms(chunk, me.group) + pairIndex(me.row + r * 8, tile, me),
-                      by.terms * (qPair[0] * qLow - kPair[0] * kLow), by.terms * (qPair[1] * qHigh - kPair[1] * kHigh));
+      ptx::storePair(memory.terms(chunk, me.group) + pairIndex(me.row + r * 8, tile, me),
+                     by.terms * (qPair[0] * qLow - kPair[0] * kLow), by.terms * (qPair[1] * qHigh - kPair[1] * kHigh));
       SEQPAR_UNROLL
       for (int e = 0; e < 2; ++e) {
         float &q1 = e == 0 ? qLow : qHigh, &k1 = e == 0 ? kLow : kHigh;
         q1 = by.dq * p[e] * (q1 + by.own[r] * kPair[e]);
-        k1 = by.dk * warp::reciprocal(p[e]) * (k1 + by.own[r] * qPair[e]);
+        k1 = by.dk * ptx::rcpApprox(p[e]) * (k1 + by.own[r] * qPair[e]);
       }
     }
     dqRows.template put<T, n>(memory.q(chunk), dq, me);

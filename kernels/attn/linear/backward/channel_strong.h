@@ -17,9 +17,9 @@ struct StrongChannelChunk {
   static constexpr int kTiles8 = Columns<KD>::kTiles8;
 
   /// Not inlined, so that its many registers do not burden other paths.
-  SEQPAR_WARP_CALL static State<T, KD, VD> run(const Task& task, const Item<T>& item, int64_t token,
-                                               const float* endCarry, float* beginCarry, Memory& memory,
-                                               const Gates gates, State<T, KD, VD> state) {
+  SEQPAR_DEVICE_NOINLINE static State<T, KD, VD> run(const Task& task, const Item<T>& item, int64_t token,
+                                                     const float* endCarry, float* beginCarry, Memory& memory,
+                                                     const Gates gates, State<T, KD, VD> state) {
     const Lane<KD> me;
     state.store(memory.after, VD + 8, me);
     Raw<T, KD> q, k;
@@ -27,41 +27,41 @@ struct StrongChannelChunk {
     k.load(memory.k, me);
     Products::template makeMatrices<true, true>(task.scale, memory, me);
     Between::makeDecays(memory, me.thread);
-    warp::syncBlock();
+    ptx::syncthreads();
     Part dq, dk;
     typename Between::Roundings roundings;
     Products::multiplyByStates(memory, dq, dk, me);
     Between::scale(task, memory, gates, q, k, dq, dk, roundings, me);
     Within::multiply(memory, gates, q, k, dq, dk, me);
-    warp::syncBlock();
+    ptx::syncthreads();
     Between::template multiply<2>(memory, gates, dq, dk, me);
-    warp::syncBlock();
+    ptx::syncthreads();
     Between::finishA(task, memory, me);
-    warp::syncBlock();
+    ptx::syncthreads();
     Between::keepRests(memory, gates, q, k, me);
-    warp::syncBlock();
+    ptx::syncthreads();
     Between::template multiply<1>(memory, gates, dq, dk, me);
     Part gateSums;
     sumGates(memory, q, k, dq, dk, roundings, gateSums, me);
     Outputs::addOwnTerms(memory, q, k, dq, dk, me);
     Outputs::writeQueriesAndKeys(task, item, token, dq, dk, me);
-    warp::syncBlock();
+    ptx::syncthreads();
     const int row = State<T, KD, VD>::row(me);
     state.decay(memory.chunkDecay[row], memory.chunkDecay[row + 8]);
     state.add(memory.q, memory.dOut, me);
     state.rowSums(memory.before, VD + 8, beginCarry, me);
-    warp::syncBlock();
+    ptx::syncthreads();
     Outputs::writeChannelGates(task, item, token, memory, &gates, beginCarry, endCarry, gateSums, me);
     Outputs::template writeValues<true>(task, item, token, memory, me);
-    warp::syncBlock();
+    ptx::syncthreads();
     return state;
   }
 
  private:
   /// Sums q dq - k dk, with its rounding corrections, from each token to the end of its tile.
-  SEQPAR_WARP static void sumGates(Memory& memory, const Raw<T, KD>& q, const Raw<T, KD>& k, const Part& dq,
-                                   const Part& dk, const typename Between::Roundings& roundings, Part& sums,
-                                   const Lane<KD>& me) {
+  SEQPAR_DEVICE static void sumGates(Memory& memory, const Raw<T, KD>& q, const Raw<T, KD>& k, const Part& dq,
+                                     const Part& dk, const typename Between::Roundings& roundings, Part& sums,
+                                     const Lane<KD>& me) {
     SEQPAR_UNROLL
     for (int n = 0; n < kTiles8; ++n) {
       SEQPAR_UNROLL
@@ -70,10 +70,10 @@ struct StrongChannelChunk {
         SEQPAR_UNROLL
         for (int r = 0; r < 2; ++r) {
           const uint32_t qs = q.pair(n, r), ks = k.pair(n, r);
-          const float qValue = e == 0 ? warp::lowOf<T>(qs) : warp::highOf<T>(qs);
-          const float kValue = e == 0 ? warp::lowOf<T>(ks) : warp::highOf<T>(ks);
+          const float qValue = e == 0 ? ptx::lowOf<T>(qs) : ptx::highOf<T>(qs);
+          const float kValue = e == 0 ? ptx::lowOf<T>(ks) : ptx::highOf<T>(ks);
           const uint32_t both = roundings[n][r];
-          term[r] = (e == 0 ? warp::lowOf<Bf16>(both) : warp::highOf<Bf16>(both)) +
+          term[r] = (e == 0 ? ptx::lowOf<Bf16>(both) : ptx::highOf<Bf16>(both)) +
                     (qValue * dq[n][r * 2 + e] - kValue * dk[n][r * 2 + e]);
         }
         Outputs::addToTileEnd(term[0], term[1], me);

@@ -18,20 +18,20 @@ struct ChunkConsumer {
   Half me;
   int chunk;
 
-  SEQPAR_WARP int64_t token() const { return item.first + int64_t{chunk} * kChunk; }
+  SEQPAR_DEVICE int64_t token() const { return item.first + int64_t{chunk} * kChunk; }
 
   /// The matrices overwrite v.
-  SEQPAR_WARP ChunkOperands<T> operands() const {
+  SEQPAR_DEVICE ChunkOperands<T> operands() const {
     return {memory.q(chunk), memory.k(chunk), memory.v(chunk), memory.dOut(chunk),          memory.stateKeys(chunk),
             memory.before,   memory.after,    memory.v(chunk), memory.v(chunk) + kTilePanel};
   }
-  SEQPAR_WARP void storeMatrices(const ChunkOperands<T>& operands, const Scores& dA, const Scores& a) const {
+  SEQPAR_DEVICE void storeMatrices(const ChunkOperands<T>& operands, const Scores& dA, const Scores& a) const {
     Roles::syncConsumers();  // v is no longer read
     Products::store(operands.dA, dA, me);
     Products::store(operands.a, a, me);
   }
   /// Stores dv, which is complete; afterwards dq and dk are complete, too.
-  SEQPAR_WARP void finishProducts(Part& dq, Part& dk, const Part& dv, int64_t token) {
+  SEQPAR_DEVICE void finishProducts(Part& dq, Part& dk, const Part& dv, int64_t token) {
     Roles::awaitAdded();
     Roles::arriveRead();
     Rows(task.dvOut, item, token, item.keyBlock * task.dvOut.block + item.valueBlock * kBlock, item.values)
@@ -42,7 +42,7 @@ struct ChunkConsumer {
     warpgroup::fenceOperand(dk);
     Roles::syncConsumers();  // nor are the matrices, or q and k by other warps
   }
-  SEQPAR_WARP Rows rowsOf(const Target& target, int64_t token) const {
+  SEQPAR_DEVICE Rows rowsOf(const Target& target, int64_t token) const {
     return Rows(target, item, token, keyOffset(target, item), item.keys);
   }
 };

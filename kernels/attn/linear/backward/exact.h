@@ -22,13 +22,13 @@ struct ExactKernel {
   using State = float[kExactRows][kExactColumns];
 
   struct Place {
-    int thread = warp::thread(), row = thread / 8 * kExactRows, column = thread % 8 * kExactColumns;
+    int thread = ptx::thread(), row = thread / 8 * kExactRows, column = thread % 8 * kExactColumns;
   };
 
   /// Loads tokens first ... first+15; missing ones are zero, without decay. Returns the sum of the logarithms that this
   /// thread loaded, all of channel thread % kBlock.
-  SEQPAR_WARP static float fetch(const Task& task, const Item<float>& item, int64_t first, ExactMemory& memory,
-                                 int thread) {
+  SEQPAR_DEVICE static float fetch(const Task& task, const Item<float>& item, int64_t first, ExactMemory& memory,
+                                   int thread) {
     const int column = thread % kBlock;
     float sum = 0;
     for (int row = thread / kBlock; row < kStage; row += kExactThreads / kBlock) {
@@ -45,7 +45,7 @@ struct ExactKernel {
     }
     return sum;
   }
-  SEQPAR_WARP static float gate(const Task& task, const Item<float>& item, int64_t token, int column) {
+  SEQPAR_DEVICE static float gate(const Task& task, const Item<float>& item, int64_t token, int column) {
     switch (task.gate) {
       case Gate::None:
         return 0;
@@ -58,14 +58,14 @@ struct ExactKernel {
     }
     const int64_t offset = token * task.gates.token + column;
     if (task.gateType == seqparFloat32) return reinterpret_cast<const float*>(item.gates)[offset];
-    return warp::lowOf<Bf16>(reinterpret_cast<const uint16_t*>(item.gates)[offset]);
+    return ptx::lowOf<Bf16>(reinterpret_cast<const uint16_t*>(item.gates)[offset]);
   }
 
   /// x = at + diag(exp(logDecay)) earlier; `at` and `earlier` may be NULL. logDecay is the sum over `count` maps,
   /// starting with `map`.
-  SEQPAR_WARP static void load(State& x, const Task& task, const Item<float>& item, const float* states,
-                               const float* transitions, int64_t map, int count, const float* earlier,
-                               const Place& me) {
+  SEQPAR_DEVICE static void load(State& x, const Task& task, const Item<float>& item, const float* states,
+                                 const float* transitions, int64_t map, int count, const float* earlier,
+                                 const Place& me) {
     const int width = task.gate == Gate::Channel ? task.dk : 1;
     const float* logs = transitions + map * width + (width > 1 ? item.keyBlock * kBlock : 0);
     const float* at = states == nullptr ? nullptr : states + item.map * task.dk * task.dv + item.stateOffset(task);
@@ -82,8 +82,8 @@ struct ExactKernel {
       }
     }
   }
-  SEQPAR_WARP static void store(const State& x, const Task& task, const Item<float>& item, float* block,
-                                const Place& me) {
+  SEQPAR_DEVICE static void store(const State& x, const Task& task, const Item<float>& item, float* block,
+                                  const Place& me) {
     for (int r = 0; r < kExactRows; ++r) {
       SEQPAR_UNROLL
       for (int c = 0; c < kExactColumns; ++c) {
@@ -95,20 +95,20 @@ struct ExactKernel {
   }
 
   /// Reduces row sums over the 8 threads of a row.
-  SEQPAR_WARP static void addRows(float (&sum)[kExactRows]) {
+  SEQPAR_DEVICE static void addRows(float (&sum)[kExactRows]) {
     SEQPAR_UNROLL
     for (int r = 0; r < kExactRows; ++r) {
       SEQPAR_UNROLL
-      for (int mask = 1; mask < 8; mask *= 2) sum[r] += warp::shuffleXor(sum[r], mask);
+      for (int mask = 1; mask < 8; mask *= 2) sum[r] += ptx::shflXor(sum[r], mask);
     }
   }
 
   /// The reverse map of a segment.
-  SEQPAR_WARP static void segmentMaps(const Task& task) {
-    auto& memory = *reinterpret_cast<ExactMemory*>(warp::sharedMemory());
+  SEQPAR_DEVICE static void segmentMaps(const Task& task) {
+    auto& memory = *reinterpret_cast<ExactMemory*>(ptx::sharedMemory());
     const Place me;
     const int64_t items = int64_t{task.batch} * task.headCount * task.keyBlocks * task.valueBlocks * task.segments;
-    for (int64_t index = warp::block(); index < items; index += warp::blocks()) {
+    for (int64_t index = ptx::block(); index < items; index += ptx::blocks()) {
       const Item<float> item(task, index);
       State x = {};
       float log = 0;
@@ -116,7 +116,7 @@ struct ExactKernel {
            stage -= kStage) {
         if (item.end <= item.first) break;
         log += fetch(task, item, stage, memory, me.thread);
-        warp::syncBlock();
+        ptx::syncthreads();
         for (int t = kStage - 1; t >= 0; --t) {
           SEQPAR_UNROLL
           for (int r = 0; r < kExactRows; ++r) {
@@ -127,11 +127,11 @@ struct ExactKernel {
             }
           }
         }
-        warp::syncBlock();
+        ptx::syncthreads();
       }
       store(x, task, item, task.maps.states + item.map * task.dk * task.dv + item.stateOffset(task), me);
       memory.logs[me.thread / kBlock][me.thread % kBlock] = log;
-      warp::syncBlock();
+      ptx::syncthreads();
       if (item.valueBlock == 0 && me.thread < item.keys) {
         const float sum = item.ends() ? -INFINITY : (memory.logs[0][me.thread] + memory.logs[1][me.thread]) * kLn2;
         if (task.gate == Gate::Channel) {
@@ -140,20 +140,20 @@ struct ExactKernel {
           task.maps.transitions[item.map] = sum;
         }
       }
-      warp::syncBlock();
+      ptx::syncthreads();
     }
   }
 
-  SEQPAR_WARP static float* addressIn(const Target& target, const Item<float>& item, int64_t token, int64_t offset) {
+  SEQPAR_DEVICE static float* addressIn(const Target& target, const Item<float>& item, int64_t token, int64_t offset) {
     return static_cast<float*>(target.data) + item.sequence * target.batch + token * target.token +
            item.head * target.head + offset;
   }
 
-  SEQPAR_WARP static void gradients(const Task& task) {
-    auto& memory = *reinterpret_cast<ExactMemory*>(warp::sharedMemory());
+  SEQPAR_DEVICE static void gradients(const Task& task) {
+    auto& memory = *reinterpret_cast<ExactMemory*>(ptx::sharedMemory());
     const Place me;
     const int64_t items = int64_t{task.batch} * task.headCount * task.keyBlocks * task.valueBlocks * task.segments;
-    for (int64_t index = warp::block(); index < items; index += warp::blocks()) {
+    for (int64_t index = ptx::block(); index < items; index += ptx::blocks()) {
       const Item<float> item(task, index);
       const int64_t whole =
           (int64_t{item.sequence} * task.heads + item.head) * task.dk * task.dv + item.stateOffset(task);
@@ -178,11 +178,11 @@ struct ExactKernel {
 
  private:
   /// Computes dq, and the state after the segment.
-  SEQPAR_WARP static void forward(const Task& task, const Item<float>& item, ExactMemory& memory, State& x,
-                                  const Place& me) {
+  SEQPAR_DEVICE static void forward(const Task& task, const Item<float>& item, ExactMemory& memory, State& x,
+                                    const Place& me) {
     for (int64_t stage = item.first; stage < item.end; stage += kStage) {
       fetch(task, item, stage, memory, me.thread);
-      warp::syncBlock();
+      ptx::syncthreads();
       const int tokens = item.end - stage < kStage ? static_cast<int>(item.end - stage) : kStage;
       for (int t = 0; t < tokens; ++t) {
         float dq[kExactRows] = {};
@@ -198,12 +198,12 @@ struct ExactKernel {
         addRows(dq);
         if (me.column == 0) writeRows(task.dq, item, stage + t, dq, task.scale, me);
       }
-      warp::syncBlock();
+      ptx::syncthreads();
     }
   }
 
-  SEQPAR_WARP static void writeRows(const Target& target, const Item<float>& item, int64_t token,
-                                    const float (&values)[kExactRows], float scale, const Place& me) {
+  SEQPAR_DEVICE static void writeRows(const Target& target, const Item<float>& item, int64_t token,
+                                      const float (&values)[kExactRows], float scale, const Place& me) {
     float* to = addressIn(target, item, token, item.valueBlock * target.block + item.keyBlock * kBlock);
     for (int r = 0; r < kExactRows; ++r) {
       if (me.row + r < item.keys) to[me.row + r] = scale * values[r];
@@ -211,14 +211,14 @@ struct ExactKernel {
   }
 
   /// Computes dk, dv and the gates' gradients; `carry` is the gradient of a decay after the segment.
-  SEQPAR_WARP static void reverse(const Task& task, const Item<float>& item, ExactMemory& memory, State& y,
-                                  float (&carry)[kExactRows], const Place& me) {
+  SEQPAR_DEVICE static void reverse(const Task& task, const Item<float>& item, ExactMemory& memory, State& y,
+                                    float (&carry)[kExactRows], const Place& me) {
     const int lane = me.thread % 32, warpIndex = me.thread / 32;
     for (int64_t stage = item.first + (item.end - 1 - item.first) / kStage * kStage; stage >= item.first;
          stage -= kStage) {
       if (item.end <= item.first) break;
       fetch(task, item, stage, memory, me.thread);
-      warp::syncBlock();
+      ptx::syncthreads();
       for (int t = static_cast<int>(item.end - stage < kStage ? item.end - stage : kStage) - 1; t >= 0; --t) {
         const int64_t token = stage + t;
         float dk[kExactRows] = {}, dv[kExactColumns] = {};
@@ -236,28 +236,28 @@ struct ExactKernel {
         if (me.column == 0) writeRows(task.dkOut, item, token, dk, 1, me);
         SEQPAR_UNROLL
         for (int c = 0; c < kExactColumns; ++c) {
-          dv[c] += warp::shuffleXor(dv[c], 8);
-          dv[c] += warp::shuffleXor(dv[c], 16);
+          dv[c] += ptx::shflXor(dv[c], 8);
+          dv[c] += ptx::shflXor(dv[c], 16);
           if (lane < 8) memory.columns[warpIndex][me.column + c] = dv[c];
         }
         const float sum = gates(task, item, token, memory, t, dk, carry, me);
         if (lane == 0) memory.rows[warpIndex] = sum;
-        warp::syncBlock();
+        ptx::syncthreads();
         writeColumns(task, item, token, memory, t, me);
-        warp::syncBlock();
+        ptx::syncthreads();
         SEQPAR_UNROLL
         for (int r = 0; r < kExactRows; ++r) {
           SEQPAR_UNROLL
           for (int c = 0; c < kExactColumns; ++c) y[r][c] = times(memory.decay[t][me.row + r], y[r][c]);
         }
       }
-      warp::syncBlock();
+      ptx::syncthreads();
     }
   }
 
   /// Computes the gradient of a channel's decay; returns the warp's sum. Reads the dq that this thread has written.
-  SEQPAR_WARP static float gates(const Task& task, const Item<float>& item, int64_t token, const ExactMemory& memory,
-                                 int t, const float (&dk)[kExactRows], float (&carry)[kExactRows], const Place& me) {
+  SEQPAR_DEVICE static float gates(const Task& task, const Item<float>& item, int64_t token, const ExactMemory& memory,
+                                   int t, const float (&dk)[kExactRows], float (&carry)[kExactRows], const Place& me) {
     float sum = 0;
     if (me.column == 0) {
       const float* dq = addressIn(task.dq, item, token, item.valueBlock * task.dq.block + item.keyBlock * kBlock);
@@ -278,19 +278,18 @@ struct ExactKernel {
           if (task.dGates.type == seqparFloat32) {
             static_cast<float*>(task.dGates.data)[offset + r] = values[r];
           } else {
-            static_cast<uint16_t*>(task.dGates.data)[offset + r] =
-                static_cast<uint16_t>(warp::pack<Bf16>(values[r], 0));
+            static_cast<uint16_t*>(task.dGates.data)[offset + r] = static_cast<uint16_t>(ptx::pack<Bf16>(values[r], 0));
           }
         }
       }
     }
     SEQPAR_UNROLL
-    for (int mask = 1; mask < 32; mask *= 2) sum += warp::shuffleXor(sum, mask);
+    for (int mask = 1; mask < 32; mask *= 2) sum += ptx::shflXor(sum, mask);
     return sum;
   }
 
-  SEQPAR_WARP static void writeColumns(const Task& task, const Item<float>& item, int64_t token,
-                                       const ExactMemory& memory, int, const Place& me) {
+  SEQPAR_DEVICE static void writeColumns(const Task& task, const Item<float>& item, int64_t token,
+                                         const ExactMemory& memory, int, const Place& me) {
     float sum = 0;
     if (me.thread < item.values) {
       for (int w = 0; w < kExactWarps; ++w) sum += memory.columns[w][me.thread];

@@ -8,7 +8,7 @@
 
 namespace seqpar::attn::backward {
 
-SEQPAR_WARP float bounded(float naturalLog) {
+SEQPAR_DEVICE float bounded(float naturalLog) {
   return fminf(fmaxf(naturalLog * kLog2e, kLeastLog2), 0.f);  // NaN: kLeastLog2
 }
 
@@ -20,23 +20,23 @@ struct ChannelGates {
   static constexpr int kBytes = kChunk * (KD + 8) * 4;  ///< of a tile of gates in shared memory
   float sum[kTiles8][4];
 
-  SEQPAR_WARP static int column(const Lane<KD>& me, int n) { return me.firstColumn + n * 8 + me.c * 2; }
+  SEQPAR_DEVICE static int column(const Lane<KD>& me, int n) { return me.firstColumn + n * 8 + me.c * 2; }
 
   /// Loads the chunk's gates in their type; missing ones become 0.
   template <class T>
-  SEQPAR_WARP static void fetch(void* to, const Task& task, const Item<T>& item, int64_t token, int thread) {
+  SEQPAR_DEVICE static void fetch(void* to, const Task& task, const Item<T>& item, int64_t token, int thread) {
     const int size = task.gateType == seqparBfloat16 ? 2 : 4, each = 16 / size, units = KD / each;
     const int rows = item.rowsOf(token);
     const char* from = item.gates + token * task.gates.token * size;
     for (int unit = thread; unit < kChunk * units; unit += Columns<KD>::kThreads) {
       const int row = unit / units, first = unit % units * each;
       const bool valid = row < rows && first < item.keys;
-      warp::copyAsync(static_cast<char*>(to) + (row * (KD + 8) + first) * size,
-                      valid ? from + (row * task.gates.token + first) * size : from, valid);
+      ptx::cpAsync16(static_cast<char*>(to) + (row * (KD + 8) + first) * size,
+                     valid ? from + (row * task.gates.token + first) * size : from, valid);
     }
   }
   template <class T>
-  SEQPAR_WARP static void prefetch(const Task& task, const Item<T>& item, int64_t token, int thread) {
+  SEQPAR_DEVICE static void prefetch(const Task& task, const Item<T>& item, int64_t token, int thread) {
     const char* from = item.gates + token * task.gates.token * (task.gateType == seqparBfloat16 ? 2 : 4);
     if (task.gateType == seqparBfloat16) {
       prefetchTile<KD>(reinterpret_cast<const uint16_t*>(from), task.gates.token, item.rowsOf(token), thread);
@@ -47,14 +47,14 @@ struct ChannelGates {
 
   /// Computes prefix sums over the tile's tokens, as a product with a triangle of ones, and stores the tile's sums in
   /// totals[tile][KD]. TF32 has 11 significant bits, so each value is split into its upper bits and the remainder.
-  SEQPAR_WARP void addUp(const void* tile, const Task& task, float* totals, const Lane<KD>& me) {
+  SEQPAR_DEVICE void addUp(const void* tile, const Task& task, float* totals, const Lane<KD>& me) {
     uint32_t ones[2][4];  // of tokens c + 8 i, c + 8 i + 4
     SEQPAR_UNROLL
     for (int i = 0; i < 2; ++i) {
       SEQPAR_UNROLL
       for (int e = 0; e < 4; ++e) {
         const int token = i * 8 + e / 2 * 4 + me.c, row = me.g + e % 2 * 8;
-        ones[i][e] = warp::bitsOf(token <= row ? 1.f : 0.f);
+        ones[i][e] = asBits(token <= row ? 1.f : 0.f);
       }
     }
     const int first = me.tile * kTileRows + me.c;
@@ -64,20 +64,18 @@ struct ChannelGates {
       SEQPAR_UNROLL
       for (int i = 0; i < 4; ++i) {
         const int at = (first + i * 4) * (KD + 8) + me.firstColumn + n * 8 + me.g;
-        const float natural = task.gateType == seqparBfloat16
-                                  ? warp::lowOf<Bf16>(static_cast<const uint16_t*>(tile)[at])
-                                  : static_cast<const float*>(tile)[at];
+        const float natural = task.gateType == seqparBfloat16 ? ptx::lowOf<Bf16>(static_cast<const uint16_t*>(tile)[at])
+                                                              : static_cast<const float*>(tile)[at];
         log[i] = bounded(natural);
       }
       SEQPAR_UNROLL
       for (int e = 0; e < 4; ++e) sum[n][e] = 0;
       SEQPAR_UNROLL
       for (int i = 0; i < 2; ++i) {
-        const uint32_t high0 = warp::bitsOf(log[i * 2]) & 0xffffe000u,
-                       high1 = warp::bitsOf(log[i * 2 + 1]) & 0xffffe000u;
-        warp::multiplyAddTf32(sum[n], ones[i], high0, high1);
-        warp::multiplyAddTf32(sum[n], ones[i], warp::bitsOf(log[i * 2] - warp::ofBits(high0)),
-                              warp::bitsOf(log[i * 2 + 1] - warp::ofBits(high1)));
+        const uint32_t high0 = asBits(log[i * 2]) & 0xffffe000u, high1 = asBits(log[i * 2 + 1]) & 0xffffe000u;
+        ptx::mmaM16N8K8Tf32(sum[n], ones[i], high0, high1);
+        ptx::mmaM16N8K8Tf32(sum[n], ones[i], asBits(log[i * 2] - asFloat(high0)),
+                            asBits(log[i * 2 + 1] - asFloat(high1)));
       }
       if (me.g == 7) {
         totals[me.tile * KD + column(me, n)] = sum[n][2];
@@ -87,8 +85,8 @@ struct ChannelGates {
   }
 
   /// Whether the decay of one of this thread's elements is 0, from the differences of the sums.
-  SEQPAR_WARP bool forgets(int n, int e, const Lane<KD>& me) const {
-    const float above = warp::shuffle(sum[n][e], me.lane - 4), last = warp::shuffle(sum[n][e % 2], 28 + me.c);
+  SEQPAR_DEVICE bool forgets(int n, int e, const Lane<KD>& me) const {
+    const float above = ptx::shfl(sum[n][e], me.lane - 4), last = ptx::shfl(sum[n][e % 2], 28 + me.c);
     const float before = me.g > 0 ? above : e < 2 ? 0.f : last;
     return sum[n][e] - before < kForgottenLog2;
   }
@@ -96,8 +94,8 @@ struct ChannelGates {
 
 /// Token decays: the first warp computes sums over the whole chunk in shared memory.
 template <int KD, class T>
-SEQPAR_WARP void addUpTokens(const Task& task, const Item<T>& item, int64_t token, float* sums, uint8_t* forgets,
-                             const Lane<KD>& me) {
+SEQPAR_DEVICE void addUpTokens(const Task& task, const Item<T>& item, int64_t token, float* sums, uint8_t* forgets,
+                               const Lane<KD>& me) {
   if (me.warpIndex != 0) return;
   const int rows = item.rowsOf(token);
   float own[2];
@@ -115,7 +113,7 @@ SEQPAR_WARP void addUpTokens(const Task& task, const Item<T>& item, int64_t toke
   float before = own[0] + own[1];
   SEQPAR_UNROLL
   for (int distance = 1; distance < 32; distance *= 2) {
-    const float other = warp::shuffle(before, me.lane - distance);
+    const float other = ptx::shfl(before, me.lane - distance);
     if (me.lane >= distance) before += other;
   }
   sums[me.lane * 2] = before - own[1];

@@ -17,13 +17,15 @@ struct ChannelSums {
   float sums[kParts][kChunk * kOwn];
   float totals[kBlock];
 
-  SEQPAR_WARP static int unitAt(int row, int unit) {
+  SEQPAR_DEVICE static int unitAt(int row, int unit) {
     return (unit ^ (row % kUnits) ^ (row / kPartTokens * (kLanes / 8))) % kUnits;
   }
-  SEQPAR_WARP static int indexOf(int row, int column) { return row * kOwn + unitAt(row, column / 8) * 8 + column % 8; }
+  SEQPAR_DEVICE static int indexOf(int row, int column) {
+    return row * kOwn + unitAt(row, column / 8) * 8 + column % 8;
+  }
 
   template <class T>
-  SEQPAR_WARP void fetch(const Task& task, const Item<T>& item, int64_t token, const P& me) {
+  SEQPAR_DEVICE void fetch(const Task& task, const Item<T>& item, int64_t token, const P& me) {
     const int rows = item.rowsOf(token);
     char* to = reinterpret_cast<char*>(sums[me.group]);
     if (task.gateType == seqparBfloat16) {
@@ -32,7 +34,7 @@ struct ChannelSums {
       const char* from = item.gates + ((token + first) * task.gates.token + column) * 2;
       SEQPAR_UNROLL
       for (int i = 0; i < kChunk; i += kRows) {
-        warp::copyAsync(to + i * kOwn * 2 + me.inGroup * 16, from, first + i < rows && column < item.keys);
+        ptx::cpAsync16(to + i * kOwn * 2 + me.inGroup * 16, from, first + i < rows && column < item.keys);
         from += kRows * task.gates.token * 2;
       }
     } else {
@@ -41,24 +43,24 @@ struct ChannelSums {
       const char* from = item.gates + ((token + first) * task.gates.token + column) * 4;
       SEQPAR_UNROLL
       for (int i = 0; i < kChunk; i += kRows) {
-        warp::copyAsync(to + indexOf(first + i, unit / 2 * 8) * 4 + unit % 2 * 16, from,
-                        first + i < rows && column < item.keys);
+        ptx::cpAsync16(to + indexOf(first + i, unit / 2 * 8) * 4 + unit % 2 * 16, from,
+                       first + i < rows && column < item.keys);
         from += kRows * task.gates.token * 4;
       }
     }
   }
   /// Prefetches gates to the L2 cache.
   template <class T>
-  SEQPAR_WARP static void prefetch(const Task& task, const Item<T>& item, int64_t token, int thread) {
+  SEQPAR_DEVICE static void prefetch(const Task& task, const Item<T>& item, int64_t token, int thread) {
     const int size = task.gateType == seqparBfloat16 ? 2 : 4, lines = kBlock * size / 128;
     const int row = thread / lines, byte = thread % lines * 128;
     if (row < kChunk && row < item.rowsOf(token) && byte < item.keys * size) {
-      warp::prefetch(item.gates + (token + row) * task.gates.token * size + byte);
+      ptx::prefetch(item.gates + (token + row) * task.gates.token * size + byte);
     }
   }
 
   /// A thread adds one channel over one part of the tokens. Ends with Place::syncState().
-  SEQPAR_WARP void addUp(const Task& task, const P& me) {
+  SEQPAR_DEVICE void addUp(const Task& task, const P& me) {
     const int lane = me.lane % kLanes, channel = me.warpIndex * kLanes + lane, part = me.lane / kLanes,
               first = part * kPartTokens;
     float* own = sums[me.group];
@@ -69,7 +71,7 @@ struct ChannelSums {
     if (task.gateType == seqparBfloat16) {
       const auto* from = reinterpret_cast<const uint16_t*>(own);
       SEQPAR_UNROLL
-      for (int t = 0; t < kPartTokens; ++t) logs[t] = warp::lowOf<Bf16>(from[(first + t) * kOwn + channel]);
+      for (int t = 0; t < kPartTokens; ++t) logs[t] = ptx::lowOf<Bf16>(from[(first + t) * kOwn + channel]);
       warpgroup::sync(me.group);
     } else {
       SEQPAR_UNROLL
@@ -84,7 +86,7 @@ struct ChannelSums {
     float before = 0, total = 0;
     SEQPAR_UNROLL
     for (int i = 0; i < kParts; ++i) {
-      const float other = warp::shuffle(sum, i * kLanes + lane);
+      const float other = ptx::shfl(sum, i * kLanes + lane);
       before += i < part ? other : 0.f;
       total += other;
     }
@@ -95,11 +97,11 @@ struct ChannelSums {
   }
 
   /// The sums of accumulator tile n, row `row` + 8 r.
-  SEQPAR_WARP void load(float& low, float& high, int n, int r, const P& me) const {
+  SEQPAR_DEVICE void load(float& low, float& high, int n, int r, const P& me) const {
     const int row = me.row + r * 8;
-    warp::loadPair(sums[me.group] + row * kOwn + unitAt(row, n) * 8 + me.c * 2, low, high);
+    ptx::loadPair(sums[me.group] + row * kOwn + unitAt(row, n) * 8 + me.c * 2, low, high);
   }
-  SEQPAR_WARP float total(int channel) const { return totals[channel]; }
+  SEQPAR_DEVICE float total(int channel) const { return totals[channel]; }
 };
 
 /// Token decays, in one warp: elements 2 lane and 2 lane + 1 of the chunk.
@@ -107,7 +109,7 @@ struct TokenLogs {
   float log[2];
 
   template <class T>
-  SEQPAR_WARP void load(const Task& task, const Item<T>& item, int64_t token, int lane) {
+  SEQPAR_DEVICE void load(const Task& task, const Item<T>& item, int64_t token, int lane) {
     const int rows = item.rowsOf(token);
     SEQPAR_UNROLL
     for (int i = 0; i < 2; ++i) {
@@ -119,7 +121,7 @@ struct TokenLogs {
       }
     }
   }
-  SEQPAR_WARP void addUp(float* sums, uint8_t* forgets, int lane) const {
+  SEQPAR_DEVICE void addUp(float* sums, uint8_t* forgets, int lane) const {
     float own[2];
     SEQPAR_UNROLL
     for (int i = 0; i < 2; ++i) {
@@ -129,7 +131,7 @@ struct TokenLogs {
     float before = own[0] + own[1];
     SEQPAR_UNROLL
     for (int distance = 1; distance < 32; distance *= 2) {
-      const float other = warp::shuffle(before, lane - distance);
+      const float other = ptx::shfl(before, lane - distance);
       if (lane >= distance) before += other;
     }
     sums[lane * 2] = before - own[1];

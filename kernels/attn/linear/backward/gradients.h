@@ -29,21 +29,21 @@ struct GradientsKernel {
   static_assert(sizeof(SweepMemory<T, KD, VD, kChannel>) <= sizeof(Memory));
 
   /// The kernel: each CTA computes the gradients of its items.
-  SEQPAR_WARP static void run(const Task& task) {
-    auto& memory = *reinterpret_cast<Memory*>(warp::sharedMemory() + kItemBytes);
-    auto& sweepMemory = *reinterpret_cast<SweepMemory<T, KD, VD, kChannel>*>(warp::sharedMemory() + kItemBytes);
+  SEQPAR_DEVICE static void run(const Task& task) {
+    auto& memory = *reinterpret_cast<Memory*>(ptx::sharedMemory() + kItemBytes);
+    auto& sweepMemory = *reinterpret_cast<SweepMemory<T, KD, VD, kChannel>*>(ptx::sharedMemory() + kItemBytes);
     const Lane<KD> me;
     const int64_t chunks = (task.segmentTokens + kChunk - 1) / kChunk;
-    T* states = reinterpret_cast<T*>(task.states) + warp::block() * chunks * KD * VD;
+    T* states = reinterpret_cast<T*>(task.states) + ptx::block() * chunks * KD * VD;
     const int64_t items = int64_t{task.batch} * task.headCount * task.keyBlocks * task.valueBlocks * task.segments;
-    for (int64_t index = warp::block(); index < items; index += warp::blocks()) {
+    for (int64_t index = ptx::block(); index < items; index += ptx::blocks()) {
       if (task.strong != nullptr && task.strong[index] == 0) continue;  // done by the sm_90 kernel
       const Item<T>& item = itemInMemory<T>(task, index, me.thread);
       State<T, KD, VD> state, gradient;
       state.loadFull(Incoming::before(task, item), task.dv, item.keys, item.values, me);
       float logDecay;
       Sweep<T, KD, VD, kChannel, false>::run(task, item, sweepMemory, state, states, logDecay, me);
-      warp::syncBlock();
+      ptx::syncthreads();
       gradient.loadFull(Incoming::after(task, item), task.dv, item.keys, item.values, me);
       gradient.rowSums(state, memory.carry[(item.chunks + 1) % 2], me);
       for (int i = item.chunks - 1; i >= 0; --i) chunk(task, item, i, states, memory, gradient, me);
@@ -52,14 +52,14 @@ struct GradientsKernel {
         gradient.storeFull(task.dInitial + head * task.dk * task.dv + item.stateOffset(task), task.dv, item.keys,
                            item.values, me);
       }
-      warp::syncBlock();
+      ptx::syncthreads();
     }
   }
 
  private:
   /// Processes one chunk; on return, `state` is the gradient of the state before it.
-  SEQPAR_WARP static void chunk(const Task& task, const Item<T>& item, int index, const T* states, Memory& memory,
-                                State<T, KD, VD>& state, const Lane<KD>& me) {
+  SEQPAR_DEVICE static void chunk(const Task& task, const Item<T>& item, int index, const T* states, Memory& memory,
+                                  State<T, KD, VD>& state, const Lane<KD>& me) {
     const int64_t token = item.first + int64_t{index} * kChunk;
     const float* carry = memory.carry[index % 2];
     float* nextCarry = memory.carry[(index + 1) % 2];
@@ -69,12 +69,12 @@ struct GradientsKernel {
       state.store(memory.after, VD + 8, me);
       addUpTokens(task, item, token, memory.sums, memory.forgets[index % 2], me);
     }
-    warp::awaitCopies<kChannel ? 1 : 0>();
-    warp::syncBlock();
+    ptx::cpAsyncWaitGroup<kChannel ? 1 : 0>();
+    ptx::syncthreads();
     if constexpr (kChannel) {
       ChannelGates<KD> gates;
       gates.addUp(memory.nearKeys, task, memory.totals, me);
-      warp::syncBlock();
+      ptx::syncthreads();
       bool mild = true;
       for (int i = me.thread; i < KD; i += kThreads) {
         float total = 0;
@@ -83,8 +83,8 @@ struct GradientsKernel {
         memory.chunkDecay[i] = decayOf(total);
         mild = mild && total >= -Mild::kMostDecay;
       }
-      warp::awaitCopies<0>();
-      if (warp::allOfBlock(mild)) {
+      ptx::cpAsyncWaitGroup<0>();
+      if (ptx::syncthreadsAnd(mild)) {
         Mild::run(task, item, token, nextCarry, memory, gates, state, me);
       } else {
         state = StrongChannelChunk<T, KD, VD>::run(task, item, token, carry, nextCarry, memory, gates, state);

@@ -3,6 +3,7 @@
 // from the last to the first. gradients.h handles segments with a chunk that decays too much.
 #pragma once
 
+#include "kernels/arch/pdl.h"
 #include "kernels/attn/linear/backward/channel_producer_sm90.h"
 #include "kernels/attn/linear/backward/channel_sm90.h"
 #include "kernels/attn/linear/backward/token_sm90.h"
@@ -18,13 +19,13 @@ struct GradientsKernel {
   static constexpr int kProducerRegisters = kChannel ? 120 : 104, kConsumerRegisters = 256 - kProducerRegisters;
   static_assert(sizeof(Memory) <= 232448);  // the shared memory of a CTA
 
-  SEQPAR_WARP static T* statesOf(const Task& task) {
+  SEQPAR_DEVICE static T* statesOf(const Task& task) {
     const int64_t chunks = (task.segmentTokens + kChunk - 1) / kChunk;
-    return reinterpret_cast<T*>(task.states) + warp::block() * chunks * kMatrix;
+    return reinterpret_cast<T*>(task.states) + ptx::block() * chunks * kMatrix;
   }
-  SEQPAR_WARP static Memory& opaque() { return opaqueMemory<Memory>(); }
+  SEQPAR_DEVICE static Memory& opaque() { return opaqueMemory<Memory>(); }
 
-  SEQPAR_WARP static void run(const Task& task) {
+  SEQPAR_DEVICE static void run(const Task& task) {
     auto& memory = opaque();
     const Half me;
     if (Roles::produces()) {
@@ -34,36 +35,36 @@ struct GradientsKernel {
       warpgroup::setmaxnregInc<kConsumerRegisters>();
       each(task, memory, [&](const Item<T>& item, int64_t) { consume(task, item, memory, me); });
     }
-    warp::griddepcontrolWait();  // the next kernel only waits for this one, which exits at once for strong decays
+    ptx::griddepcontrolWait();  // the next kernel only waits for this one, which exits at once for strong decays
   }
 
   /// Calls act(item, its index) for the items of this CTA.
   template <class Act>
-  SEQPAR_WARP static void each(const Task& task, Memory& memory, const Act& act) {
-    for (int64_t index = warp::block(); index < itemsIn(task); index += warp::blocks()) {
-      act(itemAt<T>(memory.item, task, index, warp::thread()), index);
+  SEQPAR_DEVICE static void each(const Task& task, Memory& memory, const Act& act) {
+    for (int64_t index = ptx::block(); index < itemsIn(task); index += ptx::blocks()) {
+      act(itemAt<T>(memory.item, task, index, ptx::thread()), index);
     }
   }
 
-  SEQPAR_WARP static void produce(const Task& task, const Item<T>& item, int64_t index, Memory& memory,
-                                  const Half& me) {
-    const bool mild = warp::allOfBlock(Producer::sweep(task, item, me.opaque()));
+  SEQPAR_DEVICE static void produce(const Task& task, const Item<T>& item, int64_t index, Memory& memory,
+                                    const Half& me) {
+    const bool mild = ptx::syncthreadsAnd(Producer::sweep(task, item, me.opaque()));
     if (kChannel && me.thread == 0) task.strong[index] = mild ? 0 : 1;
     if (!mild) return;
     Producer producer;
     if (item.chunks > 0) {
       producer.load(task, item, item.chunks - 1, me.opaque());
       memory.fetchKeys(task, item, item.chunks - 1, me.opaque().thread);
-      warp::commitCopies();
+      ptx::cpAsyncCommitGroup();
       memory.fetchValues(task, item, item.chunks - 1, me.opaque().thread);
     }
-    warp::commitCopies();
+    ptx::cpAsyncCommitGroup();
     StateOf gradient;
-    warp::griddepcontrolWait();
+    ptx::griddepcontrolWait();
     gradient.loadFull(Incoming::after(task, item), task.dv, item.keys, item.values, me.opaque());
     if constexpr (!kChannel) keepCarry(gradient, memory.after, item.chunks - 1, memory, me.opaque());
     Roles::syncProducers();
-    warp::commitCopies();  // of the last chunk's state, which the sweep stored
+    ptx::cpAsyncCommitGroup();  // of the last chunk's state, which the sweep stored
     for (int i = item.chunks - 1; i >= 0; --i) {
       produceChunk(task, item, i, opaque(), producer, gradient, me.opaque());
     }
@@ -80,10 +81,10 @@ struct GradientsKernel {
     }
   }
 
-  SEQPAR_WARP static void consume(const Task& task, const Item<T>& item, Memory& memory, const Half& me) {
+  SEQPAR_DEVICE static void consume(const Task& task, const Item<T>& item, Memory& memory, const Half& me) {
     {
       StateOf state;
-      if (item.before > 0 && !task.beforeComplete) warp::griddepcontrolWait();
+      if (item.before > 0 && !task.beforeComplete) ptx::griddepcontrolWait();
       state.loadFull(Incoming::before(task, item), task.dv, item.keys, item.values, me.opaque());
       consumeSweep(task, item, state, me);
       if constexpr (!kChannel) {
@@ -92,7 +93,7 @@ struct GradientsKernel {
         warpgroup::fenceProxyAsync();
       }
     }
-    if (!warp::allOfBlock(true)) return;
+    if (!ptx::syncthreadsAnd(true)) return;
     for (int i = item.chunks - 1; i >= 0; --i) {
       Roles::awaitPrepared(i);
       Consumer{task, item, opaque(), me.opaque(), i}.run();
@@ -102,12 +103,12 @@ struct GradientsKernel {
  private:
   /// Computes the segment's end state in `state`. States are copied to memory from images in shared memory; the state
   /// before the last chunk stays in its image.
-  SEQPAR_WARP static void consumeSweep(const Task& task, const Item<T>& item, StateOf& state, const Half& place) {
+  SEQPAR_DEVICE static void consumeSweep(const Task& task, const Item<T>& item, StateOf& state, const Half& place) {
     T* states = statesOf(task);
     for (int i = 0; i < item.chunks; ++i) {
       Memory& memory = opaque();
       const Half me = place.opaque();
-      if (me.inGroup == 0) warp::awaitBulkRead<Memory::kImages - 1>();
+      if (me.inGroup == 0) ptx::cpAsyncBulkWaitGroupRead<Memory::kImages - 1>();
       Roles::syncOwn(me);
       const int later = item.chunks - 1 - i;
       state.store(memory.image(later), me);
@@ -121,11 +122,11 @@ struct GradientsKernel {
       warpgroup::fenceOperand(state.x);
       Roles::arriveDone(i);
     }
-    if (place.inGroup == 0) warp::awaitBulk();
+    if (place.inGroup == 0) ptx::cpAsyncBulkWaitGroup();
     Roles::syncOwn(place);
   }
   /// The warpgroup's rows of both panels.
-  SEQPAR_WARP static void keep(T* to, const T* image, const Half& me) {
+  SEQPAR_DEVICE static void keep(T* to, const T* image, const Half& me) {
     constexpr int kRows = kMatrixPanel / 2;
     warpgroup::fenceProxyAsync();
     Roles::syncOwn(me);
@@ -133,12 +134,12 @@ struct GradientsKernel {
     SEQPAR_UNROLL
     for (int panel = 0; panel < 2; ++panel) {
       const int at = panel * kMatrixPanel + me.group * kRows;
-      warp::storeBulk(to + at, image + at, kRows * 2);
+      ptx::cpAsyncBulkStore(to + at, image + at, kRows * 2);
     }
-    warp::commitBulk();
+    ptx::cpAsyncBulkCommitGroup();
   }
 
-  SEQPAR_WARP static void decay(StateOf& state, int chunk, const Memory& memory, const Half& me) {
+  SEQPAR_DEVICE static void decay(StateOf& state, int chunk, const Memory& memory, const Half& me) {
     const int row = StateOf::row(me);
     const float factor = decayOf(Producer::total(row, chunk, memory)),
                 factor8 = decayOf(Producer::total(row + 8, chunk, memory));
@@ -151,18 +152,18 @@ struct GradientsKernel {
 
   /// Stores row sums of S * E between two chunks for the gates' gradients of chunk `of`: with channel decays, the later
   /// chunk (channel_sm90.h), otherwise the earlier one.
-  SEQPAR_WARP static void keepCarry(const StateOf& gradient, const T* state, int of, Memory& memory, const Half& me) {
+  SEQPAR_DEVICE static void keepCarry(const StateOf& gradient, const T* state, int of, Memory& memory, const Half& me) {
     float sums[2];
     gradient.rowSums(sums, state, me);
     Producer::storeCarry(memory, of, sums, me.opaque());
   }
 
   /// Processes one chunk; on return, `gradient` is the gradient of the state before it.
-  SEQPAR_WARP static void produceChunk(const Task& task, const Item<T>& item, int chunk, Memory& memory,
-                                       Producer& producer, StateOf& gradient, Half me) {
+  SEQPAR_DEVICE static void produceChunk(const Task& task, const Item<T>& item, int chunk, Memory& memory,
+                                         Producer& producer, StateOf& gradient, Half me) {
     const bool isLast = chunk == item.chunks - 1;
     producer.addUp(task, item, chunk, memory, me);
-    warp::awaitCopies<2>();  // except for values, dOut and the state
+    ptx::cpAsyncWaitGroup<2>();  // except for values, dOut and the state
     Producer::measure(chunk, memory, me);
     Roles::syncProducers();
     me = me.opaque();
@@ -173,7 +174,7 @@ struct GradientsKernel {
     gradient.store(memory.after, me);
     Producer::copyScaled(task, chunk, memory, me);
     if (!Producer::kDecaysFirst) decay(gradient, chunk, memory, me);
-    warp::awaitCopies<0>();
+    ptx::cpAsyncWaitGroup<0>();
     warpgroup::fenceProxyAsync();
     Roles::syncProducers();
     Roles::arrivePrepared(chunk);
@@ -182,7 +183,7 @@ struct GradientsKernel {
     if (!isLast) Roles::awaitDone(chunk + 1);
     if (chunk > 0) {
       memory.fetchKeys(task, item, chunk - 1, me.opaque().thread);
-      warp::commitCopies();
+      ptx::cpAsyncCommitGroup();
     }
     warpgroup::wait<0>();
     warpgroup::fenceOperand(gradient.x);
@@ -190,14 +191,14 @@ struct GradientsKernel {
     if (!isLast) Producer::finish(task, item, chunk + 1, memory, me.opaque());
     if (chunk > 0) {
       memory.fetchValues(task, item, chunk - 1, me.opaque().thread);
-      warp::commitCopies();
+      ptx::cpAsyncCommitGroup();
     }
     if (kChannel || chunk > 0) keepCarry(gradient, memory.before, kChannel ? chunk : chunk - 1, memory, me.opaque());
     if (chunk > 0) {
       producer.load(task, item, chunk - 1, me.opaque());
       Roles::awaitStateRead();  // also of all producers, which have computed their sums
       memory.fetchState(statesOf(task), chunk - 1, me.opaque().thread);
-      warp::commitCopies();
+      ptx::cpAsyncCommitGroup();
     }
   }
 };

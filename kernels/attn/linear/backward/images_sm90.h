@@ -10,15 +10,15 @@
 namespace seqpar::attn::backward::sm90 {
 
 /// 2^exponent, from -126 to 127.
-SEQPAR_WARP float powerOf2(int exponent) {
-  return warp::ofBits(static_cast<uint32_t>(exponent + 127) << 23);
+SEQPAR_DEVICE float powerOf2(int exponent) {
+  return asFloat(static_cast<uint32_t>(exponent + 127) << 23);
 }
 /// An exponent of 2 above `x`, which must not be negative; NaN and inf: 129.
-SEQPAR_WARP int exponentAbove(float x) {
-  return static_cast<int>(warp::bitsOf(x) >> 23) - 126;
+SEQPAR_DEVICE int exponentAbove(float x) {
+  return static_cast<int>(asBits(x) >> 23) - 126;
 }
 /// Packs two values, within its range, as fp16.
-SEQPAR_WARP uint32_t packHalves(float low, float high) {
+SEQPAR_DEVICE uint32_t packHalves(float low, float high) {
   return floatsToHalves(low, high);
 }
 
@@ -32,37 +32,37 @@ struct ChunkImages {
 
   /// Producers, after their own copies have arrived: determines the largest queries and keys, for scalesOf() after a
   /// barrier.
-  SEQPAR_WARP static void measure(int chunk, Memory& memory, const Half& me) {
+  SEQPAR_DEVICE static void measure(int chunk, Memory& memory, const Half& me) {
     const int row = me.thread / 16, unit = me.thread % 16;
     uint32_t q = largestOf(unitOf<kChunk>(memory.q(chunk), row, unit)),
              k = largestOf(unitOf<kChunk>(memory.k(chunk), row, unit));
     if (me.thread < kBlock / 4) {  // one warp
       uint32_t totals[4], least = 0;
-      warp::load(totals, memory.decays.sums[chunk % 2].totals + me.thread * 4);
+      ptx::load(totals, memory.decays.sums[chunk % 2].totals + me.thread * 4);
       SEQPAR_UNROLL
       for (const uint32_t total : totals) least = larger(least, total & kAbsolute);
-      least = warp::largestOfWarp(least);
+      least = ptx::reduxMax(least);
       if (me.lane == 0) memory.leastTotal = least;
     }
-    q = warp::largestOfWarp(q);
-    k = warp::largestOfWarp(k);
+    q = ptx::reduxMax(q);
+    k = ptx::reduxMax(k);
     if (me.lane == 0) {
       memory.largest[me.thread / 32][0] = q;
       memory.largest[me.thread / 32][1] = k;
     }
   }
   /// Whether the chunk uses images, and their scales. `scale`: factor of queries.
-  SEQPAR_WARP static ImageScales scalesOf(const Memory& memory, float scale) {
+  SEQPAR_DEVICE static ImageScales scalesOf(const Memory& memory, float scale) {
     uint32_t q = 0, k = 0;
     SEQPAR_UNROLL
     for (int i = 0; i < Memory::kWarps; i += 2) {
       uint32_t both[4];
-      warp::load(both, memory.largest[i]);
+      ptx::load(both, memory.largest[i]);
       q = larger(q, larger(both[0], both[2]));
       k = larger(k, larger(both[1], both[3]));
     }
-    const int ofQ = exponentOf(fabsf(scale) * warp::ofBits(q << 16)), ofK = exponentOf(warp::ofBits(k << 16));
-    const float decay = warp::ofBits(memory.leastTotal);
+    const int ofQ = exponentOf(fabsf(scale) * asFloat(q << 16)), ofK = exponentOf(asFloat(k << 16));
+    const float decay = asFloat(memory.leastTotal);
     if (!(decay <= -kLeastTotal) || abs(ofQ) > kFarthest || abs(ofK) > kFarthest) return {0, 0, 0};
     const int ofKeys = kMost - ofK - static_cast<int>(decay) - 1;
     return {1, kMost - ofQ, ofKeys < kMostOfKeys ? ofKeys : kMostOfKeys};
@@ -70,53 +70,53 @@ struct ChunkImages {
 
   /// Consumers: determines the largest element of dA, for scaleOf() after a barrier.
   template <int N>
-  SEQPAR_WARP static void measure(const float (&dA)[N][4], Memory& memory, const Half& me) {
+  SEQPAR_DEVICE static void measure(const float (&dA)[N][4], Memory& memory, const Half& me) {
     float most = 0;
     SEQPAR_UNROLL
     for (int n = 0; n < N; ++n) {
       SEQPAR_UNROLL
       for (int e = 0; e < 4; ++e) most = fmaxf(most, fabsf(dA[n][e]));
     }
-    const uint32_t bits = warp::largestOfWarp(warp::bitsOf(most));
+    const uint32_t bits = ptx::reduxMax(asBits(most));
     if (me.lane == 0) memory.largestOfDA[me.thread / 32] = bits;
   }
   /// The exponent of dA's scale.
-  SEQPAR_WARP static int scaleOf(const Memory& memory) {
+  SEQPAR_DEVICE static int scaleOf(const Memory& memory) {
     constexpr int kLeast = -80, kMostOf = 48;  // keeps products with the images' scales in range
     uint32_t most = 0;
     SEQPAR_UNROLL
     for (int i = 0; i < Memory::kWarps; i += 4) {
       uint32_t words[4];
-      warp::load(words, memory.largestOfDA + i);
+      ptx::load(words, memory.largestOfDA + i);
       most = larger(most, larger(larger(words[0], words[1]), larger(words[2], words[3])));
     }
-    const int exponent = kMost - exponentAbove(warp::ofBits(most));
+    const int exponent = kMost - exponentAbove(asFloat(most));
     return exponent < kLeast ? kLeast : exponent > kMostOf ? kMostOf : exponent;
   }
 
   /// This warp's tokens and 16 channels, starting at 16 * step, from the image of keys; as the left operand of a
   /// product in T.
-  SEQPAR_WARP static void loadKeys(uint32_t (&image)[4], const T* keys, int step, const Half& me) {
-    warp::loadMatrices(image, unitOf<kChunk>(keys, me.warpIndex * 16 + me.lane % 16, step * 2 + me.lane / 16));
+  SEQPAR_DEVICE static void loadKeys(uint32_t (&image)[4], const T* keys, int step, const Half& me) {
+    ptx::ldmatrixX4(image, unitOf<kChunk>(keys, me.warpIndex * 16 + me.lane % 16, step * 2 + me.lane / 16));
   }
-  SEQPAR_WARP static void convertKeys(uint32_t (&words)[4], const uint32_t (&image)[4], float factor) {
+  SEQPAR_DEVICE static void convertKeys(uint32_t (&words)[4], const uint32_t (&image)[4], float factor) {
     SEQPAR_UNROLL
     for (int i = 0; i < 4; ++i) {
-      words[i] = warp::pack<T>(warp::lowOf<Fp16>(image[i]) * factor, warp::highOf<Fp16>(image[i]) * factor);
+      words[i] = ptx::pack<T>(ptx::lowOf<Fp16>(image[i]) * factor, ptx::highOf<Fp16>(image[i]) * factor);
     }
   }
   /// This warp's channels and 16 tokens, starting at 16 * step, in T with their remainders, from queries or their
   /// image.
-  SEQPAR_WARP static void queriesOf(uint32_t (&words)[4], uint32_t (&rests)[4], const T* queries, int step, bool image,
-                                    float factor, const Half& me) {
+  SEQPAR_DEVICE static void queriesOf(uint32_t (&words)[4], uint32_t (&rests)[4], const T* queries, int step,
+                                      bool image, float factor, const Half& me) {
     const int row = me.lane / 16 * 8 + me.lane % 8, unit = me.warpIndex * 2 + me.lane / 8 % 2;
-    warp::loadTransposed(words, queries + me.group * kTilePanel + (step * 16 + row) * kPanel + (unit ^ row % 8) * 8);
+    ptx::ldmatrixX4Trans(words, queries + me.group * kTilePanel + (step * 16 + row) * kPanel + (unit ^ row % 8) * 8);
     SEQPAR_UNROLL
     for (int i = 0; i < 4; ++i) {
       rests[i] = 0;
       if (!image) continue;
-      const float low = warp::lowOf<Fp16>(words[i]) * factor, high = warp::highOf<Fp16>(words[i]) * factor;
-      words[i] = warp::pack<T>(low, high);
+      const float low = ptx::lowOf<Fp16>(words[i]) * factor, high = ptx::highOf<Fp16>(words[i]) * factor;
+      words[i] = ptx::pack<T>(low, high);
       rests[i] = restOf<T>(low, high, words[i]);
     }
   }
@@ -124,18 +124,18 @@ struct ChunkImages {
  private:
   static constexpr uint32_t kAbsolute = 0x7fffffff;
 
-  SEQPAR_WARP static uint32_t larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
+  SEQPAR_DEVICE static uint32_t larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
   /// Returns 0 for 0, which fits any scale.
-  SEQPAR_WARP static int exponentOf(float x) { return x == 0 ? 0 : exponentAbove(x); }
+  SEQPAR_DEVICE static int exponentOf(float x) { return x == 0 ? 0 : exponentAbove(x); }
   /// The largest element of the rows that this thread has loaded, as bits of bf16.
-  SEQPAR_WARP static uint32_t largestOf(const T* from) {
+  SEQPAR_DEVICE static uint32_t largestOf(const T* from) {
     uint32_t pair = 0;
     SEQPAR_UNROLL
     for (int i = 0; i < kChunk; i += Half::kThreads / 16) {
       uint32_t words[4];
-      warp::load(words, from + i * kPanel);
+      ptx::load(words, from + i * kPanel);
       SEQPAR_UNROLL
-      for (const uint32_t word : words) pair = warp::largerOfPairs(pair, word & 0x7fff7fffu);
+      for (const uint32_t word : words) pair = ptx::maxU16x2(pair, word & 0x7fff7fffu);
     }
     return larger(pair & 0xffffu, pair >> 16);
   }

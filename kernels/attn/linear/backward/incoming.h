@@ -15,20 +15,20 @@ struct Incoming {
   const float* intoRank;   ///< block of the state that enters the rank; NULL: 0
 
   template <class T>
-  SEQPAR_WARP static Incoming before(const Task& task, const Item<T>& item) {
+  SEQPAR_DEVICE static Incoming before(const Task& task, const Item<T>& item) {
     return of(task, item, task.before, -1, item.before, item.continues ? task.initial : nullptr);
   }
   template <class T>
-  SEQPAR_WARP static Incoming after(const Task& task, const Item<T>& item) {
+  SEQPAR_DEVICE static Incoming after(const Task& task, const Item<T>& item) {
     return of(task, item, task.after, 1, item.after, item.reachesEnd ? task.finalGradient : nullptr);
   }
 
   /// Calls add(block, its factors in rows `row` and `row` + 8) for each term; `rows` rows are valid.
   template <class Add>
-  SEQPAR_WARP void each(int row, int rows, const Add& add) const {
+  SEQPAR_DEVICE void each(int row, int rows, const Add& add) const {
     const int first = width > 1 && row < rows ? row : 0, second = width > 1 && row + 8 < rows ? row + 8 : 0;
     float log = 0, log8 = 0;
-    SEQPAR_ROLL
+    SEQPAR_ROLLED
     for (int i = 0; i <= maps; ++i) {
       const float* block = i == maps ? intoRank : i == 0 || perSegment ? states + i * toState : nullptr;
       if (block != nullptr) add(block, decayOf(log * kLog2e), decayOf(log8 * kLog2e));
@@ -40,8 +40,8 @@ struct Incoming {
 
  private:
   template <class T>
-  SEQPAR_WARP static Incoming of(const Task& task, const Item<T>& item, const StateMaps& all, int step, int maps,
-                                 const float* intoRank) {
+  SEQPAR_DEVICE static Incoming of(const Task& task, const Item<T>& item, const StateMaps& all, int step, int maps,
+                                   const float* intoRank) {
     const bool channel = task.gate == Gate::Channel;
     const int64_t size = int64_t{task.dk} * task.dv, head = int64_t{item.sequence} * task.heads + item.head;
     const int width = channel ? task.dk : 1;

@@ -4,8 +4,8 @@
 
 #include <cuda_runtime.h>
 
+#include "kernels/arch/mma.h"
 #include "kernels/attn/linear/backward/task.h"
-#include "kernels/attn/linear/warp_ops.h"
 
 namespace seqpar::attn::backward {
 

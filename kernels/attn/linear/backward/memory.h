@@ -41,13 +41,13 @@ struct ChunkTiles {
   static constexpr int kThreads = Columns<KD>::kThreads;
   static_assert(Gates::kBytes <= 2 * sizeof(Memory::nearKeys));  // gates are loaded to the memory of scaled keys
 
-  SEQPAR_WARP static void fetch(const Task& task, const Item<T>& item, int chunk, const T* states, Memory& memory,
-                                int thread) {
+  SEQPAR_DEVICE static void fetch(const Task& task, const Item<T>& item, int chunk, const T* states, Memory& memory,
+                                  int thread) {
     const int64_t token = item.first + int64_t{chunk} * kChunk;
     const int rows = item.rowsOf(token);
     if constexpr (kChannel) {
       Gates::fetch(memory.nearKeys, task, item, token, thread);  // needed first
-      warp::commitCopies();
+      ptx::cpAsyncCommitGroup();
     }
     fetchTile<VD>(memory.v, item.v + token * task.v.token, task.v.token, rows, item.values, thread);
     fetchTile<VD>(memory.dOut, item.dOut + token * task.dOut.token, task.dOut.token, rows, item.values, thread);
@@ -56,12 +56,12 @@ struct ChunkTiles {
     const T* from = states + int64_t{chunk} * KD * VD;
     for (int unit = thread; unit < KD * VD / 8; unit += kThreads) {
       const int row = unit / (VD / 8), column = unit % (VD / 8) * 8;
-      warp::copyAsync(memory.before + row * (VD + 8) + column, from + row * VD + column, true);
+      ptx::cpAsync16(memory.before + row * (VD + 8) + column, from + row * VD + column, true);
     }
-    warp::commitCopies();
+    ptx::cpAsyncCommitGroup();
   }
 
-  SEQPAR_WARP static void prefetch(const Task& task, const Item<T>& item, int chunk, const T* states, int thread) {
+  SEQPAR_DEVICE static void prefetch(const Task& task, const Item<T>& item, int chunk, const T* states, int thread) {
     if (chunk < 0) return;
     const int64_t token = item.first + int64_t{chunk} * kChunk;
     const int rows = item.rowsOf(token);
@@ -72,10 +72,10 @@ struct ChunkTiles {
     if constexpr (kChannel) {
       Gates::prefetch(task, item, token, thread);
     } else if (task.gate == Gate::Token && thread < rows) {
-      warp::prefetch(reinterpret_cast<const float*>(item.gates) + (token + thread) * task.gates.token);
+      ptx::prefetch(reinterpret_cast<const float*>(item.gates) + (token + thread) * task.gates.token);
     }
     for (int line = thread; line < KD * VD / 64; line += kThreads) {
-      warp::prefetch(states + int64_t{chunk} * KD * VD + line * 64);
+      ptx::prefetch(states + int64_t{chunk} * KD * VD + line * 64);
     }
   }
 };

@@ -13,43 +13,44 @@ struct ChunkTiles {
   T tiles[8][kTile];
   T before[kMatrix], after[kMatrix];  ///< the states S and E
 
-  SEQPAR_WARP T* q(int chunk) { return tiles[chunk % 2]; }
-  SEQPAR_WARP T* k(int chunk) { return tiles[2 + chunk % 2]; }
-  SEQPAR_WARP T* v(int chunk) { return tiles[4 + chunk % 2]; }
-  SEQPAR_WARP T* dOut(int chunk) { return tiles[6 + chunk % 2]; }
+  SEQPAR_DEVICE T* q(int chunk) { return tiles[chunk % 2]; }
+  SEQPAR_DEVICE T* k(int chunk) { return tiles[2 + chunk % 2]; }
+  SEQPAR_DEVICE T* v(int chunk) { return tiles[4 + chunk % 2]; }
+  SEQPAR_DEVICE T* dOut(int chunk) { return tiles[6 + chunk % 2]; }
 
-  SEQPAR_WARP void fetchKeys(const Task& task, const Item<T>& item, int chunk, int thread) {
+  SEQPAR_DEVICE void fetchKeys(const Task& task, const Item<T>& item, int chunk, int thread) {
     const int64_t token = item.first + int64_t{chunk} * kChunk;
     const int rows = item.rowsOf(token);
     fetchRows<kChunk, Half::kThreads>(q(chunk), item.q + token * task.q.token, task.q.token, rows, item.keys, thread);
     fetchRows<kChunk, Half::kThreads>(k(chunk), item.k + token * task.k.token, task.k.token, rows, item.keys, thread);
   }
-  SEQPAR_WARP void fetchValues(const Task& task, const Item<T>& item, int chunk, int thread) {
+  SEQPAR_DEVICE void fetchValues(const Task& task, const Item<T>& item, int chunk, int thread) {
     const int64_t token = item.first + int64_t{chunk} * kChunk;
     const int rows = item.rowsOf(token);
     fetchRows<kChunk, Half::kThreads>(v(chunk), item.v + token * task.v.token, task.v.token, rows, item.values, thread);
     fetchRows<kChunk, Half::kThreads>(dOut(chunk), item.dOut + token * task.dOut.token, task.dOut.token, rows,
                                       item.values, thread);
   }
-  SEQPAR_WARP static void fetchSwept(T* keys, T* values, const Task& task, const Item<T>& item, int chunk, int thread) {
+  SEQPAR_DEVICE static void fetchSwept(T* keys, T* values, const Task& task, const Item<T>& item, int chunk,
+                                       int thread) {
     const int64_t token = item.first + int64_t{chunk} * kChunk;
     const int rows = item.rowsOf(token);
     fetchRows<kChunk, Half::kThreads>(keys, item.k + token * task.k.token, task.k.token, rows, item.keys, thread);
     fetchRows<kChunk, Half::kThreads>(values, item.v + token * task.v.token, task.v.token, rows, item.values, thread);
   }
   /// States are stored in the layout of shared memory.
-  SEQPAR_WARP void fetchState(const T* states, int chunk, int thread) {
+  SEQPAR_DEVICE void fetchState(const T* states, int chunk, int thread) {
     const T* from = states + int64_t{chunk} * kMatrix + thread * 8;
     SEQPAR_UNROLL
-    for (int i = 0; i < kMatrix; i += Half::kThreads * 8) warp::copyAsync(before + thread * 8 + i, from + i, true);
+    for (int i = 0; i < kMatrix; i += Half::kThreads * 8) ptx::cpAsync16(before + thread * 8 + i, from + i, true);
   }
 };
 
 /// Opaque address of the same shared memory: prevents the compiler from hoisting all derived addresses out of the
 /// loops, where they would exceed the registers.
 template <class Memory>
-SEQPAR_WARP Memory& opaqueMemory() {
-  return *reinterpret_cast<Memory*>(warp::sharedMemory() + warp::opaque(0));
+SEQPAR_DEVICE Memory& opaqueMemory() {
+  return *reinterpret_cast<Memory*>(ptx::sharedMemory() + ptx::opaque(0));
 }
 
 /// Images of a chunk's queries and keys in fp16 (images_sm90.h): whether it has images, and the exponents of their
@@ -75,21 +76,21 @@ struct ChannelMemory : ChunkTiles<T> {
 
   /// Terms of the gates' gradients, per half of the channels [64 tokens][64], in place of v and dOut. Unit u of 8
   /// elements of row r is at u ^ (r % 8).
-  SEQPAR_WARP float* terms(int chunk, int half) {
+  SEQPAR_DEVICE float* terms(int chunk, int half) {
     return reinterpret_cast<float*>(half == 0 ? this->v(chunk) : this->dOut(chunk));
   }
-  SEQPAR_WARP T* sweptKeys(int chunk) { return chunk % 3 < 2 ? this->tiles[chunk % 3 * 2] : this->after; }
-  SEQPAR_WARP T* sweptValues(int chunk) { return sweptKeys(chunk) + kTile; }
-  SEQPAR_WARP void fetchSwept(const Task& task, const Item<T>& of, int chunk, int thread) {
+  SEQPAR_DEVICE T* sweptKeys(int chunk) { return chunk % 3 < 2 ? this->tiles[chunk % 3 * 2] : this->after; }
+  SEQPAR_DEVICE T* sweptValues(int chunk) { return sweptKeys(chunk) + kTile; }
+  SEQPAR_DEVICE void fetchSwept(const Task& task, const Item<T>& of, int chunk, int thread) {
     ChunkTiles<T>::fetchSwept(sweptKeys(chunk), sweptValues(chunk), task, of, chunk, thread);
   }
   /// Keys in the form that the state's gradient multiplies.
-  SEQPAR_WARP T* stateKeys(int chunk) { return this->k(chunk); }
-  SEQPAR_WARP T* image(int) { return this->before; }  ///< argument: number of later chunks
-  SEQPAR_WARP char* sweptGates(int chunk) { return reinterpret_cast<char*>(this->tiles[4 + chunk % 2 * 2]); }
+  SEQPAR_DEVICE T* stateKeys(int chunk) { return this->k(chunk); }
+  SEQPAR_DEVICE T* image(int) { return this->before; }  ///< argument: number of later chunks
+  SEQPAR_DEVICE char* sweptGates(int chunk) { return reinterpret_cast<char*>(this->tiles[4 + chunk % 2 * 2]); }
 
   /// Queries, keys and their decays.
-  SEQPAR_WARP void fetchKeys(const Task& task, const Item<T>& of, int chunk, int thread) {
+  SEQPAR_DEVICE void fetchKeys(const Task& task, const Item<T>& of, int chunk, int thread) {
     ChunkTiles<T>::fetchKeys(task, of, chunk, thread);
     decays.fetch(ChannelDecays<T>::kept(task, chunk), chunk, thread);
   }
@@ -108,13 +109,13 @@ struct TokenMemory : ChunkTiles<T> {
   float own[kChunk];       ///< dA of a token with itself
   alignas(16) char item[kItemBytes];
 
-  SEQPAR_WARP T* sweptKeys(int chunk) { return this->tiles[chunk % 4 * 2]; }
-  SEQPAR_WARP T* sweptValues(int chunk) { return this->tiles[chunk % 4 * 2 + 1]; }
-  SEQPAR_WARP void fetchSwept(const Task& task, const Item<T>& of, int chunk, int thread) {
+  SEQPAR_DEVICE T* sweptKeys(int chunk) { return this->tiles[chunk % 4 * 2]; }
+  SEQPAR_DEVICE T* sweptValues(int chunk) { return this->tiles[chunk % 4 * 2 + 1]; }
+  SEQPAR_DEVICE void fetchSwept(const Task& task, const Item<T>& of, int chunk, int thread) {
     ChunkTiles<T>::fetchSwept(sweptKeys(chunk), sweptValues(chunk), task, of, chunk, thread);
   }
-  SEQPAR_WARP T* stateKeys(int) { return keys; }
-  SEQPAR_WARP T* image(int later) { return later % 2 == 0 ? this->before : this->after; }  ///< as above
+  SEQPAR_DEVICE T* stateKeys(int) { return keys; }
+  SEQPAR_DEVICE T* image(int later) { return later % 2 == 0 ? this->before : this->after; }  ///< as above
 };
 
 }  // namespace seqpar::attn::backward::sm90

@@ -14,8 +14,8 @@ struct ChunkOutputs {
   static constexpr int kTiles8 = Columns<KD>::kTiles8;
 
   /// Stores a warp's part of 64 x D, `offset` elements after the start of the token's head.
-  SEQPAR_WARP static void write(const Target& target, const Item<T>& item, int64_t token, int64_t offset, int columns,
-                                const Part& part, const Lane<KD>& me) {
+  SEQPAR_DEVICE static void write(const Target& target, const Item<T>& item, int64_t token, int64_t offset, int columns,
+                                  const Part& part, const Lane<KD>& me) {
     if (target.data == nullptr) return;
     const int rows = item.rowsOf(token);
     SEQPAR_UNROLL
@@ -29,7 +29,7 @@ struct ChunkOutputs {
         float* to = static_cast<float*>(target.data) + first;
         SEQPAR_UNROLL
         for (int n = 0; n < kTiles8; ++n) {
-          if (n * 8 < left) warp::storeStreaming(to + n * 8, part[n][r * 2], part[n][r * 2 + 1]);
+          if (n * 8 < left) ptx::storeStreaming(to + n * 8, part[n][r * 2], part[n][r * 2 + 1]);
         }
       } else {
         uint16_t* to = static_cast<uint16_t*>(target.data) + first;
@@ -38,27 +38,27 @@ struct ChunkOutputs {
         for (int n = 0; n < kTiles8; ++n) {
           const float low = part[n][r * 2], high = part[n][r * 2 + 1];
           if (n * 8 < left) {
-            warp::storeStreaming(to + n * 8, bf16 ? warp::pack<Bf16>(low, high) : warp::pack<Fp16>(low, high));
+            ptx::storeStreaming(to + n * 8, bf16 ? ptx::pack<Bf16>(low, high) : ptx::pack<Fp16>(low, high));
           }
         }
       }
     }
   }
 
-  SEQPAR_WARP static int64_t keyOffset(const Target& target, const Item<T>& item) {
+  SEQPAR_DEVICE static int64_t keyOffset(const Target& target, const Item<T>& item) {
     return item.valueBlock * target.block + item.keyBlock * kBlock;
   }
 
-  SEQPAR_WARP static void writeQueriesAndKeys(const Task& task, const Item<T>& item, int64_t token, const Part& dq,
-                                              const Part& dk, const Lane<KD>& me) {
+  SEQPAR_DEVICE static void writeQueriesAndKeys(const Task& task, const Item<T>& item, int64_t token, const Part& dq,
+                                                const Part& dk, const Lane<KD>& me) {
     write(task.dq, item, token, keyOffset(task.dq, item), item.keys, dq, me);
     write(task.dkOut, item, token, keyOffset(task.dkOut, item), item.keys, dk, me);
   }
 
   /// dv = E^T (k, decayed to the chunk's end) + A^T dOut. kRests: with the rounding remainder of A.
   template <bool kRests = false>
-  SEQPAR_WARP static void writeValues(const Task& task, const Item<T>& item, int64_t token, const Memory& memory,
-                                      const Lane<KD>& me) {
+  SEQPAR_DEVICE static void writeValues(const Task& task, const Item<T>& item, int64_t token, const Memory& memory,
+                                        const Lane<KD>& me) {
     const int firstColumn = me.firstColumn;
     Part dv;
     clear(dv);
@@ -100,9 +100,9 @@ struct ChunkOutputs {
   /// The gates' gradients per channel. `sums`, from each token to the tile's end, less the totals of this and earlier
   /// tiles, plus the carry from the chunk's start; or, for a channel that the chunk forgets, `sums` plus the totals of
   /// later tiles, plus the carry from the chunk's end. `gates`: to find decays of 0; NULL: there are none.
-  SEQPAR_WARP static void writeChannelGates(const Task& task, const Item<T>& item, int64_t token, const Memory& memory,
-                                            const Gates* gates, const float* beginCarry, const float* endCarry,
-                                            Part& sums, const Lane<KD>& me) {
+  SEQPAR_DEVICE static void writeChannelGates(const Task& task, const Item<T>& item, int64_t token,
+                                              const Memory& memory, const Gates* gates, const float* beginCarry,
+                                              const float* endCarry, Part& sums, const Lane<KD>& me) {
     if (task.dGates.data == nullptr) return;
     SEQPAR_UNROLL
     for (int n = 0; n < kTiles8; ++n) {
@@ -129,31 +129,31 @@ struct ChunkOutputs {
   }
 
   /// Sums from rows g and g + 8 to the last row of the tile.
-  SEQPAR_WARP static void addToTileEnd(float& first, float& second, const Lane<KD>& me) {
+  SEQPAR_DEVICE static void addToTileEnd(float& first, float& second, const Lane<KD>& me) {
     SEQPAR_UNROLL
     for (int distance = 1; distance < 8; distance *= 2) {
-      const float a = warp::shuffle(first, me.lane + distance * 4), b = warp::shuffle(second, me.lane + distance * 4);
+      const float a = ptx::shfl(first, me.lane + distance * 4), b = ptx::shfl(second, me.lane + distance * 4);
       if (me.g + distance < 8) {
         first += a;
         second += b;
       }
     }
-    first += warp::shuffle(second, me.c);
+    first += ptx::shfl(second, me.c);
   }
 
   /// Adds the diagonal (s = t) terms.
-  SEQPAR_WARP static void addOwnTerms(const Memory& memory, const Raw<T, KD>& q, const Raw<T, KD>& k, Part& dq,
-                                      Part& dk, const Lane<KD>& me) {
+  SEQPAR_DEVICE static void addOwnTerms(const Memory& memory, const Raw<T, KD>& q, const Raw<T, KD>& k, Part& dq,
+                                        Part& dk, const Lane<KD>& me) {
     SEQPAR_UNROLL
     for (int r = 0; r < 2; ++r) {
       const float own = memory.ownTerms[me.tile * kTileRows + me.g + r * 8];
       SEQPAR_UNROLL
       for (int n = 0; n < kTiles8; ++n) {
         const uint32_t qs = q.pair(n, r), ks = k.pair(n, r);
-        dq[n][r * 2] += own * warp::lowOf<T>(ks);
-        dq[n][r * 2 + 1] += own * warp::highOf<T>(ks);
-        dk[n][r * 2] += own * warp::lowOf<T>(qs);
-        dk[n][r * 2 + 1] += own * warp::highOf<T>(qs);
+        dq[n][r * 2] += own * ptx::lowOf<T>(ks);
+        dq[n][r * 2 + 1] += own * ptx::highOf<T>(ks);
+        dk[n][r * 2] += own * ptx::lowOf<T>(qs);
+        dk[n][r * 2 + 1] += own * ptx::highOf<T>(qs);
       }
     }
   }

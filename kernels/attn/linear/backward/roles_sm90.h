@@ -18,39 +18,39 @@ struct Roles {
   static constexpr int kProducers = 5, kConsumers = 6, kPrepared = 7, kRead = 9, kDone = 10, kStateRead = 12,
                        kAdded = 13;
 
-  SEQPAR_WARP static bool produces() { return warp::uniform(warp::thread() / Half::kThreads) == 0; }
+  SEQPAR_DEVICE static bool produces() { return ptx::uniform(ptx::thread() / Half::kThreads) == 0; }
 
-  SEQPAR_WARP static void syncProducers() { warp::syncNamed<kProducers, Half::kThreads>(); }
-  SEQPAR_WARP static void syncConsumers() { warp::syncNamed<kConsumers, Half::kThreads>(); }
+  SEQPAR_DEVICE static void syncProducers() { ptx::barrierSync<kProducers, Half::kThreads>(); }
+  SEQPAR_DEVICE static void syncConsumers() { ptx::barrierSync<kConsumers, Half::kThreads>(); }
   /// Barrier of one consumer warpgroup.
-  SEQPAR_WARP static void syncOwn(const Half& me) { warpgroup::sync(me.group + 2); }
+  SEQPAR_DEVICE static void syncOwn(const Half& me) { warpgroup::sync(me.group + 2); }
 
-  SEQPAR_WARP static void arrivePrepared(int chunk) { arrive<kPrepared>(chunk); }
-  SEQPAR_WARP static void awaitPrepared(int chunk) { await<kPrepared>(chunk); }
-  SEQPAR_WARP static void arriveAdded() { warp::arriveNamed<kAdded, kGradientThreads>(); }
-  SEQPAR_WARP static void awaitAdded() { warp::syncNamed<kAdded, kGradientThreads>(); }
-  SEQPAR_WARP static void arriveStateRead() { warp::arriveNamed<kStateRead, kGradientThreads>(); }
-  SEQPAR_WARP static void awaitStateRead() { warp::syncNamed<kStateRead, kGradientThreads>(); }
-  SEQPAR_WARP static void arriveRead() { warp::arriveNamed<kRead, kGradientThreads>(); }
-  SEQPAR_WARP static void awaitRead() { warp::syncNamed<kRead, kGradientThreads>(); }
-  SEQPAR_WARP static void arriveDone(int chunk) { arrive<kDone>(chunk); }
-  SEQPAR_WARP static void awaitDone(int chunk) { await<kDone>(chunk); }
+  SEQPAR_DEVICE static void arrivePrepared(int chunk) { arrive<kPrepared>(chunk); }
+  SEQPAR_DEVICE static void awaitPrepared(int chunk) { await<kPrepared>(chunk); }
+  SEQPAR_DEVICE static void arriveAdded() { ptx::barrierArrive<kAdded, kGradientThreads>(); }
+  SEQPAR_DEVICE static void awaitAdded() { ptx::barrierSync<kAdded, kGradientThreads>(); }
+  SEQPAR_DEVICE static void arriveStateRead() { ptx::barrierArrive<kStateRead, kGradientThreads>(); }
+  SEQPAR_DEVICE static void awaitStateRead() { ptx::barrierSync<kStateRead, kGradientThreads>(); }
+  SEQPAR_DEVICE static void arriveRead() { ptx::barrierArrive<kRead, kGradientThreads>(); }
+  SEQPAR_DEVICE static void awaitRead() { ptx::barrierSync<kRead, kGradientThreads>(); }
+  SEQPAR_DEVICE static void arriveDone(int chunk) { arrive<kDone>(chunk); }
+  SEQPAR_DEVICE static void awaitDone(int chunk) { await<kDone>(chunk); }
 
  private:
   template <int kFirst>
-  SEQPAR_WARP static void arrive(int chunk) {
+  SEQPAR_DEVICE static void arrive(int chunk) {
     if (chunk % 2 == 0) {
-      warp::arriveNamed<kFirst, kGradientThreads>();
+      ptx::barrierArrive<kFirst, kGradientThreads>();
     } else {
-      warp::arriveNamed<kFirst + 1, kGradientThreads>();
+      ptx::barrierArrive<kFirst + 1, kGradientThreads>();
     }
   }
   template <int kFirst>
-  SEQPAR_WARP static void await(int chunk) {
+  SEQPAR_DEVICE static void await(int chunk) {
     if (chunk % 2 == 0) {
-      warp::syncNamed<kFirst, kGradientThreads>();
+      ptx::barrierSync<kFirst, kGradientThreads>();
     } else {
-      warp::syncNamed<kFirst + 1, kGradientThreads>();
+      ptx::barrierSync<kFirst + 1, kGradientThreads>();
     }
   }
 };

@@ -13,7 +13,7 @@ struct Rows {
 
   /// `offset`: elements after the start of the token's head.
   template <class T>
-  SEQPAR_WARP Rows(const Target& to, const Item<T>& item, int64_t token, int64_t offset, int theColumns)
+  SEQPAR_DEVICE Rows(const Target& to, const Item<T>& item, int64_t token, int64_t offset, int theColumns)
       : target(to),
         first(item.sequence * to.batch + token * to.token + item.head * to.head + offset),
         rows(item.rowsOf(token)),
@@ -23,7 +23,7 @@ struct Rows {
   /// shared memory, or to device memory if it does not allow 16-byte accesses; then the warp's rows of the warpgroup's
   /// columns from shared memory to device memory. 16-bit elements are stored as Short.
   template <class Short, int n, class Part, class P>
-  SEQPAR_WARP void put(Short* tile, const Part& part, const P& me) const {
+  SEQPAR_DEVICE void put(Short* tile, const Part& part, const P& me) const {
     if (target.wide) {
       uint32_t words[4];
       packTiles<Short>(words, part, n);
@@ -33,7 +33,7 @@ struct Rows {
     }
   }
   template <class Short, class Part, class P>
-  SEQPAR_WARP void writeThrough(Short* tile, const Part& part, const P& me) const {
+  SEQPAR_DEVICE void writeThrough(Short* tile, const Part& part, const P& me) const {
     static_assert(P::kTiles8 == 8);
     put<Short, 0>(tile, part, me);
     put<Short, 2>(tile, part, me);
@@ -42,25 +42,25 @@ struct Rows {
     writePut(tile, me);
   }
   template <class Short, class P>
-  SEQPAR_WARP void writePut(const Short* tile, const P& me) const {
+  SEQPAR_DEVICE void writePut(const Short* tile, const P& me) const {
     static_assert(P::kOwn == kPanel);
     if (!target.wide) return;
-    warp::syncWarp();
+    ptx::syncwarp();
     const int unit = me.lane % 8, row = me.warpIndex * 16 + me.lane / 8, column = me.firstColumn + unit * 8;
     uint32_t words[4][4];
     SEQPAR_UNROLL
-    for (int i = 0; i < 4; ++i) warp::load(words[i], unitOf<kChunk>(tile, row + i * 4, me.firstColumn / 8 + unit));
+    for (int i = 0; i < 4; ++i) ptx::load(words[i], unitOf<kChunk>(tile, row + i * 4, me.firstColumn / 8 + unit));
     uint16_t* to = static_cast<uint16_t*>(target.data) + first + row * target.token + column;
     SEQPAR_UNROLL
     for (int i = 0; i < 4; ++i) {
-      if (row + i * 4 < rows && column < columns) warp::storeStreaming(static_cast<void*>(to), words[i]);
+      if (row + i * 4 < rows && column < columns) ptx::storeStreaming(static_cast<void*>(to), words[i]);
       to += 4 * target.token;
     }
   }
 
  private:
   template <class Short, int kBegin, int kEnd, class Part, class P>
-  SEQPAR_WARP void writePairs(const Part& part, const P& me) const {
+  SEQPAR_DEVICE void writePairs(const Part& part, const P& me) const {
     SEQPAR_UNROLL
     for (int r = 0; r < 2; ++r) {
       if (me.row + r * 8 >= rows) continue;
@@ -69,14 +69,14 @@ struct Rows {
         float* to = static_cast<float*>(target.data) + at;
         SEQPAR_UNROLL
         for (int n = kBegin; n < kEnd; ++n) {
-          if (me.column(n) < columns) warp::storeStreaming(to + me.column(n), part[n][r * 2], part[n][r * 2 + 1]);
+          if (me.column(n) < columns) ptx::storeStreaming(to + me.column(n), part[n][r * 2], part[n][r * 2 + 1]);
         }
       } else {
         uint16_t* to = static_cast<uint16_t*>(target.data) + at;
         SEQPAR_UNROLL
         for (int n = kBegin; n < kEnd; ++n) {
-          const uint32_t word = warp::pack<Short>(part[n][r * 2], part[n][r * 2 + 1]);
-          if (me.column(n) < columns) warp::storeStreaming(to + me.column(n), word);
+          const uint32_t word = ptx::pack<Short>(part[n][r * 2], part[n][r * 2 + 1]);
+          if (me.column(n) < columns) ptx::storeStreaming(to + me.column(n), word);
         }
       }
     }
@@ -84,7 +84,7 @@ struct Rows {
 };
 
 template <class T>
-SEQPAR_WARP int64_t keyOffset(const Target& target, const Item<T>& item) {
+SEQPAR_DEVICE int64_t keyOffset(const Target& target, const Item<T>& item) {
   return item.valueBlock * target.block + item.keyBlock * kBlock;
 }
 

@@ -14,14 +14,14 @@ struct ChunkProducts {
   static constexpr int kWarps = warpsOf(KD);
 
   /// The state terms of dq and dk: S dOut and E v.
-  SEQPAR_WARP static void multiplyByStates(const Memory& memory, Part& dq, Part& dk, const Lane<KD>& me) {
+  SEQPAR_DEVICE static void multiplyByStates(const Memory& memory, Part& dq, Part& dk, const Lane<KD>& me) {
     clear(dq);
     clear(dk);
     multiplyByState(dq, memory.dOut, memory.before, me);
     multiplyByState(dk, memory.v, memory.after, me);
   }
   /// part += left[tile's tokens] state^T: the state's rows are the right operand's columns.
-  SEQPAR_WARP static void multiplyByState(Part& part, const T* left, const T* state, const Lane<KD>& me) {
+  SEQPAR_DEVICE static void multiplyByState(Part& part, const T* left, const T* state, const Lane<KD>& me) {
     SEQPAR_UNROLL
     for (int k = 0; k < VD; k += 16) {
       Fragment a, b;
@@ -36,8 +36,8 @@ struct ChunkProducts {
 
   /// A tile of 16 x 16 of left right^T.
   template <int kTerms>
-  SEQPAR_WARP static void multiplyTokens(float (&tile)[2][4], const T* left, int m, const T* right, int n, int stride,
-                                         const Lane<KD>& me) {
+  SEQPAR_DEVICE static void multiplyTokens(float (&tile)[2][4], const T* left, int m, const T* right, int n, int stride,
+                                           const Lane<KD>& me) {
     SEQPAR_UNROLL
     for (int k = 0; k < kTerms; k += 16) {
       Fragment a, b;
@@ -48,7 +48,7 @@ struct ChunkProducts {
   }
 
   /// Row and column of tile `index` of the lower triangle.
-  SEQPAR_WARP static void lowerTile(int index, int& row, int& column) {
+  SEQPAR_DEVICE static void lowerTile(int index, int& row, int& column) {
     row = index >= 6 ? 3 : index >= 3 ? 2 : index >= 1 ? 1 : 0;
     column = index - row * (row + 1) / 2;
   }
@@ -56,7 +56,7 @@ struct ChunkProducts {
   /// dA = scale dOut v^T below the diagonal; with token decays, times the decay between the two tokens, and also A.
   /// kRests: also the rounding remainder of dA.
   template <bool kChannel, bool kRests = false>
-  SEQPAR_WARP static void makeMatrices(float scale, Memory& memory, const Lane<KD>& me) {
+  SEQPAR_DEVICE static void makeMatrices(float scale, Memory& memory, const Lane<KD>& me) {
     for (int index = me.warpIndex; index < kTokenTiles; index += kWarps) {
       int row, column;
       lowerTile(index, row, column);
@@ -82,14 +82,14 @@ struct ChunkProducts {
             if (s + e >= t) gradient[e] = 0;
             if (s + e > t) value[e] = 0;
           }
-          const uint32_t kept = warp::pack<T>(gradient[0], gradient[1]);
+          const uint32_t kept = ptx::pack<T>(gradient[0], gradient[1]);
           *reinterpret_cast<uint32_t*>(memory.dA + t * kTokenStride + s) = kept;
           if constexpr (kRests) {
             *reinterpret_cast<uint32_t*>(memory.rest + t * kTokenStride + s) =
                 restOf<T>(gradient[0], gradient[1], kept);
           }
           if constexpr (!kChannel) {
-            *reinterpret_cast<uint32_t*>(memory.a + t * kTokenStride + s) = warp::pack<T>(value[0], value[1]);
+            *reinterpret_cast<uint32_t*>(memory.a + t * kTokenStride + s) = ptx::pack<T>(value[0], value[1]);
           }
         }
       }
@@ -97,7 +97,7 @@ struct ChunkProducts {
   }
 
   /// A = q k^T of the scaled tiles, computed by the last warps, because the first ones had dA.
-  SEQPAR_WARP static void makeScaledA(Memory& memory, const Lane<KD>& me) {
+  SEQPAR_DEVICE static void makeScaledA(Memory& memory, const Lane<KD>& me) {
     for (int index = kWarps - 1 - me.warpIndex; index < kTokenTiles; index += kWarps) {
       int row, column;
       lowerTile(index, row, column);
@@ -109,14 +109,14 @@ struct ChunkProducts {
         for (int r = 0; r < 2; ++r) {
           const int t = row * 16 + me.g + r * 8, s = column * 16 + n * 8 + me.c * 2;
           *reinterpret_cast<uint32_t*>(memory.a + t * kTokenStride + s) =
-              warp::pack<T>(s <= t ? a[n][r * 2] : 0.f, s + 1 <= t ? a[n][r * 2 + 1] : 0.f);
+              ptx::pack<T>(s <= t ? a[n][r * 2] : 0.f, s + 1 <= t ? a[n][r * 2 + 1] : 0.f);
         }
       }
     }
   }
 
   /// dq += dA k, dk += dA^T q, of the tiles in shared memory.
-  SEQPAR_WARP static void multiplyByTokens(const Memory& memory, Part& dq, Part& dk, const Lane<KD>& me) {
+  SEQPAR_DEVICE static void multiplyByTokens(const Memory& memory, Part& dq, Part& dk, const Lane<KD>& me) {
     SEQPAR_UNROLL
     for (int tile = 0; tile < kTiles; ++tile) {
       Fragment left, right;

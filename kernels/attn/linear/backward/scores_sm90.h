@@ -26,7 +26,7 @@ struct ChunkProducts {
 
   /// Computes the matrices, and dk from the state's gradient. q and k are of type Image.
   template <class Image = T>
-  SEQPAR_WARP static void first(const ChunkOperands<T>& of, Scores& dA, Scores& a, Part& dk, const P& me) {
+  SEQPAR_DEVICE static void first(const ChunkOperands<T>& of, Scores& dA, Scores& a, Part& dk, const P& me) {
     const int row = me.group * 32 * kPanel;
     const Operand dOut{of.dOut, kTilePanelBytes}, v{of.v, kTilePanelBytes};
     warpgroup::arrive();
@@ -40,13 +40,13 @@ struct ChunkProducts {
   }
   /// dq (+)= the state's term; the caller commits. A zero-initialized accumulator is live from loop entry. Where
   /// registers are scarce, clear it just before the wgmma and accumulate.
-  SEQPAR_WARP static void queriesOfState(const ChunkOperands<T>& of, Part& dq, const P& me, bool add = false) {
+  SEQPAR_DEVICE static void queriesOfState(const ChunkOperands<T>& of, Part& dq, const P& me, bool add = false) {
     warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(
         dq, Operand{of.dOut, kTilePanelBytes}, kChunk, Operand{of.before + me.firstColumn * kPanel}, kBlock, add);
   }
 
   /// dv, then the terms of dq and dk from the matrices: two groups.
-  SEQPAR_WARP static void second(const ChunkOperands<T>& of, Part& dq, Part& dk, Part& dv, const P& me) {
+  SEQPAR_DEVICE static void second(const ChunkOperands<T>& of, Part& dq, Part& dk, Part& dv, const P& me) {
     const Operand dA{of.dA}, a{of.a};
     warpgroup::multiplyAll<T, Terms::AlongRows, Terms::Rows, 8>(
         dv, Operand{of.keys}, kChunk, Operand{me.columnsOf(of.after, kMatrixPanel)}, kBlock, false);
@@ -61,7 +61,7 @@ struct ChunkProducts {
   }
 
   /// Adds the terms from the matrices' remainders to all three, after second() is complete.
-  SEQPAR_WARP static void third(const ChunkOperands<T>& of, Part& dq, Part& dk, Part& dv, const P& me) {
+  SEQPAR_DEVICE static void third(const ChunkOperands<T>& of, Part& dq, Part& dk, Part& dv, const P& me) {
     const Operand dA{of.dA}, a{of.a};
     warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, 4>(dv, a, kChunk, Operand{me.columnsOf(of.dOut, kTilePanel)},
                                                            kChunk, true);
@@ -73,21 +73,21 @@ struct ChunkProducts {
   }
 
   /// Adds the terms from the matrices; for fp16 images, the terms from dA. The caller commits.
-  SEQPAR_WARP static void addImagesOfKeys(Part& dq, const ChunkOperands<T>& of, const P& me) {
+  SEQPAR_DEVICE static void addImagesOfKeys(Part& dq, const ChunkOperands<T>& of, const P& me) {
     warpgroup::multiplyAll<Fp16, Terms::AlongRows, Terms::Rows, 4>(
         dq, Operand{of.dA}, kChunk, Operand{me.columnsOf(of.k, kTilePanel)}, kChunk, true);
   }
-  SEQPAR_WARP static void addImagesOfQueries(Part& dk, const ChunkOperands<T>& of, const P& me) {
+  SEQPAR_DEVICE static void addImagesOfQueries(Part& dk, const ChunkOperands<T>& of, const P& me) {
     warpgroup::multiplyAll<Fp16, Terms::Rows, Terms::Rows, 4>(dk, Operand{of.dA}, kChunk,
                                                               Operand{me.columnsOf(of.q, kTilePanel)}, kChunk, true);
   }
-  SEQPAR_WARP static void addValues(const T* a, const T* dOut, Part& dv, const P& me) {
+  SEQPAR_DEVICE static void addValues(const T* a, const T* dOut, Part& dv, const P& me) {
     warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, 4>(dv, Operand{a}, kChunk,
                                                            Operand{me.columnsOf(dOut, kTilePanel)}, kChunk, true);
   }
 
   /// Stores dA of each token with itself, on the threads that hold it.
-  SEQPAR_WARP static void keepDiagonal(float* own, const Scores& dA, float scale, const P& me) {
+  SEQPAR_DEVICE static void keepDiagonal(float* own, const Scores& dA, float scale, const P& me) {
     const int warpIndex = me.inGroup / 32, group = me.thread / warpgroup::kThreads;  // recomputed to save registers
     if (warpIndex / 2 != group || me.g / 2 != me.c) return;
     SEQPAR_UNROLL
@@ -100,7 +100,7 @@ struct ChunkProducts {
 
   using Words = uint32_t[2][4];  ///< this thread's elements of a matrix, rounded
   /// Zeroes both matrices above the diagonal, and the diagonal of dA.
-  SEQPAR_WARP static void clearUpper(Scores& dA, Scores& a, const P& me) {
+  SEQPAR_DEVICE static void clearUpper(Scores& dA, Scores& a, const P& me) {
     SEQPAR_UNROLL
     for (int n = 0; n < 4; ++n) {
       SEQPAR_UNROLL
@@ -111,7 +111,7 @@ struct ChunkProducts {
       }
     }
   }
-  SEQPAR_WARP static void packHalvesOf(Words& words, const Scores& scores, float scale) {
+  SEQPAR_DEVICE static void packHalvesOf(Words& words, const Scores& scores, float scale) {
     SEQPAR_UNROLL
     for (int n = 0; n < 2; ++n) {
       SEQPAR_UNROLL
@@ -121,37 +121,37 @@ struct ChunkProducts {
       }
     }
   }
-  SEQPAR_WARP static void pack(Words& words, Words& rests, const Scores& scores) {
+  SEQPAR_DEVICE static void pack(Words& words, Words& rests, const Scores& scores) {
     SEQPAR_UNROLL
     for (int n = 0; n < 2; ++n) {
       SEQPAR_UNROLL
       for (int i = 0; i < 4; ++i) {
         const float* pair = scores[n * 2 + i / 2] + i % 2 * 2;
-        words[n][i] = warp::pack<T>(pair[0], pair[1]);
+        words[n][i] = ptx::pack<T>(pair[0], pair[1]);
         rests[n][i] = restOf<T>(pair[0], pair[1], words[n][i]);
       }
     }
   }
-  SEQPAR_WARP static void store(T* matrix, const Words& words, const P& me) {
+  SEQPAR_DEVICE static void store(T* matrix, const Words& words, const P& me) {
     SEQPAR_UNROLL
     for (int n = 0; n < 4; n += 2) {
       const int row = me.warpIndex * 16 + me.lane % 16, unit = me.group * 4 + n + me.lane / 16;
-      warp::storeMatrices(unitOf<kChunk>(matrix, row, unit), words[n / 2]);
+      ptx::stmatrixX4(unitOf<kChunk>(matrix, row, unit), words[n / 2]);
     }
   }
-  SEQPAR_WARP static void store(T* matrix, const Scores& scores, const P& me) {
+  SEQPAR_DEVICE static void store(T* matrix, const Scores& scores, const P& me) {
     SEQPAR_UNROLL
     for (int n = 0; n < 4; n += 2) {
       uint32_t words[4];
       packTiles<T>(words, scores, n);
       const int row = me.warpIndex * 16 + me.lane % 16, unit = me.group * 4 + n + me.lane / 16;
-      warp::storeMatrices(unitOf<kChunk>(matrix, row, unit), words);
+      ptx::stmatrixX4(unitOf<kChunk>(matrix, row, unit), words);
     }
   }
 
   /// Element e of tile n: query t, key s.
-  SEQPAR_WARP static int queryOf(int e, const P& me) { return me.row + e / 2 * 8; }
-  SEQPAR_WARP static int keyOf(int n, int e, const P& me) { return me.group * 32 + n * 8 + me.c * 2 + e % 2; }
+  SEQPAR_DEVICE static int queryOf(int e, const P& me) { return me.row + e / 2 * 8; }
+  SEQPAR_DEVICE static int keyOf(int n, int e, const P& me) { return me.group * 32 + n * 8 + me.c * 2 + e % 2; }
 };
 
 }  // namespace seqpar::attn::backward::sm90

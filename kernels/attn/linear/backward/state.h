@@ -10,14 +10,14 @@ struct State {
   using Share = Shares<KD, VD>;
   float x[Share::kStateTiles][4];
 
-  SEQPAR_WARP static int row(const Lane<KD>& me) { return me.warpIndex % Share::kRowTiles * 16 + me.g; }
-  SEQPAR_WARP static int firstColumn(const Lane<KD>& me) {
+  SEQPAR_DEVICE static int row(const Lane<KD>& me) { return me.warpIndex % Share::kRowTiles * 16 + me.g; }
+  SEQPAR_DEVICE static int firstColumn(const Lane<KD>& me) {
     return me.warpIndex / Share::kRowTiles * Share::kStateColumns;
   }
-  SEQPAR_WARP static int column(const Lane<KD>& me, int n) { return firstColumn(me) + n * 8 + me.c * 2; }
+  SEQPAR_DEVICE static int column(const Lane<KD>& me, int n) { return firstColumn(me) + n * 8 + me.c * 2; }
 
   /// x = diag(factor) x, for rows g and g + 8.
-  SEQPAR_WARP void decay(float factor, float factor8) {
+  SEQPAR_DEVICE void decay(float factor, float factor8) {
     SEQPAR_UNROLL
     for (int n = 0; n < Share::kStateTiles; ++n) {
       x[n][0] = times(factor, x[n][0]);
@@ -28,7 +28,7 @@ struct State {
   }
 
   /// x += keys^T values, for tiles of 64 x KD and 64 x VD.
-  SEQPAR_WARP void add(const T* keys, const T* values, const Lane<KD>& me) {
+  SEQPAR_DEVICE void add(const T* keys, const T* values, const Lane<KD>& me) {
     SEQPAR_UNROLL
     for (int k = 0; k < kChunk; k += 16) {
       Fragment left, right;
@@ -42,16 +42,16 @@ struct State {
   }
 
   /// Stores it as T, with row stride `stride`.
-  SEQPAR_WARP void store(T* to, int stride, const Lane<KD>& me) const {
+  SEQPAR_DEVICE void store(T* to, int stride, const Lane<KD>& me) const {
     SEQPAR_UNROLL
     for (int n = 0; n < Share::kStateTiles; ++n) {
-      *reinterpret_cast<uint32_t*>(to + row(me) * stride + column(me, n)) = warp::pack<T>(x[n][0], x[n][1]);
-      *reinterpret_cast<uint32_t*>(to + (row(me) + 8) * stride + column(me, n)) = warp::pack<T>(x[n][2], x[n][3]);
+      *reinterpret_cast<uint32_t*>(to + row(me) * stride + column(me, n)) = ptx::pack<T>(x[n][0], x[n][1]);
+      *reinterpret_cast<uint32_t*>(to + (row(me) + 8) * stride + column(me, n)) = ptx::pack<T>(x[n][2], x[n][3]);
     }
   }
 
   /// Stores or loads the block at `block` of a state [dk][dv], in fp32.
-  SEQPAR_WARP void storeFull(float* block, int dv, int keys, int values, const Lane<KD>& me) const {
+  SEQPAR_DEVICE void storeFull(float* block, int dv, int keys, int values, const Lane<KD>& me) const {
     SEQPAR_UNROLL
     for (int n = 0; n < Share::kStateTiles; ++n) {
       if (column(me, n) >= values) continue;
@@ -59,13 +59,13 @@ struct State {
       for (int r = 0; r < 2; ++r) {
         if (row(me) + r * 8 >= keys) continue;
         float* to = block + int64_t{row(me) + r * 8} * dv + column(me, n);
-        warp::storePair(to, x[n][r * 2], x[n][r * 2 + 1]);
+        ptx::storePair(to, x[n][r * 2], x[n][r * 2 + 1]);
       }
     }
   }
 
   /// Elements with a factor of 0 are not read.
-  SEQPAR_WARP void loadFull(const Incoming& from, int dv, int keys, int values, const Lane<KD>& me) {
+  SEQPAR_DEVICE void loadFull(const Incoming& from, int dv, int keys, int values, const Lane<KD>& me) {
     backward::clear(x);
     from.each(row(me), keys, [&](const float* block, float factor, float factor8) {
       SEQPAR_UNROLL
@@ -76,7 +76,7 @@ struct State {
         for (int n = 0; n < Share::kStateTiles; ++n) {
           float low = 0, high = 0;
           if (i < keys && column(me, n) < values && own != 0) {
-            warp::loadPair(block + int64_t{i} * dv + column(me, n), low, high);
+            ptx::loadPair(block + int64_t{i} * dv + column(me, n), low, high);
           }
           x[n][r * 2] += own * low;
           x[n][r * 2 + 1] += own * high;
@@ -86,19 +86,19 @@ struct State {
   }
 
   /// Sums x * other over the rows; `other` is a tile of T: sums[half of the columns][KD].
-  SEQPAR_WARP void rowSums(const T* other, int stride, float* sums, const Lane<KD>& me) const {
+  SEQPAR_DEVICE void rowSums(const T* other, int stride, float* sums, const Lane<KD>& me) const {
     float sum[2] = {0, 0};
     SEQPAR_UNROLL
     for (int n = 0; n < Share::kStateTiles; ++n) {
       SEQPAR_UNROLL
       for (int r = 0; r < 2; ++r) {
         const auto pair = *reinterpret_cast<const uint32_t*>(other + (row(me) + r * 8) * stride + column(me, n));
-        sum[r] += x[n][r * 2] * warp::lowOf<T>(pair) + x[n][r * 2 + 1] * warp::highOf<T>(pair);
+        sum[r] += x[n][r * 2] * ptx::lowOf<T>(pair) + x[n][r * 2 + 1] * ptx::highOf<T>(pair);
       }
     }
     storeRowSums(sum, sums, me);
   }
-  SEQPAR_WARP void rowSums(const State& other, float* sums, const Lane<KD>& me) const {
+  SEQPAR_DEVICE void rowSums(const State& other, float* sums, const Lane<KD>& me) const {
     float sum[2] = {0, 0};
     SEQPAR_UNROLL
     for (int n = 0; n < Share::kStateTiles; ++n) {
@@ -107,11 +107,11 @@ struct State {
     }
     storeRowSums(sum, sums, me);
   }
-  SEQPAR_WARP static void storeRowSums(float (&sum)[2], float* sums, const Lane<KD>& me) {
+  SEQPAR_DEVICE static void storeRowSums(float (&sum)[2], float* sums, const Lane<KD>& me) {
     SEQPAR_UNROLL
     for (int r = 0; r < 2; ++r) {
-      sum[r] += warp::shuffleXor(sum[r], 1);
-      sum[r] += warp::shuffleXor(sum[r], 2);
+      sum[r] += ptx::shflXor(sum[r], 1);
+      sum[r] += ptx::shflXor(sum[r], 2);
       if (me.c == 0) sums[me.warpIndex / Share::kRowTiles * KD + row(me) + r * 8] = sum[r];
     }
   }
@@ -121,21 +121,21 @@ struct State {
 template <class T, int KD>
 struct Raw {
   Fragment x[Columns<KD>::kTiles8 / 2];
-  SEQPAR_WARP void load(const T* tile, const Lane<KD>& me) {
+  SEQPAR_DEVICE void load(const T* tile, const Lane<KD>& me) {
     SEQPAR_UNROLL
     for (int j = 0; j < Columns<KD>::kTiles8 / 2; ++j) {
       leftOf(x[j], tile, KD + 8, me.tile * kTileRows, me.firstColumn + j * 16, me.lane);
     }
-    warp::syncWarp();  // the warp may now write there
+    ptx::syncwarp();  // the warp may now write there
   }
   /// The pair of accumulator tile n in row g (r = 0) or g + 8.
-  SEQPAR_WARP uint32_t& pair(int n, int r) { return x[n / 2][n % 2 * 2 + r]; }
-  SEQPAR_WARP uint32_t pair(int n, int r) const { return x[n / 2][n % 2 * 2 + r]; }
+  SEQPAR_DEVICE uint32_t& pair(int n, int r) { return x[n / 2][n % 2 * 2 + r]; }
+  SEQPAR_DEVICE uint32_t pair(int n, int r) const { return x[n / 2][n % 2 * 2 + r]; }
 };
 
 /// Address, in a tile of T, of accumulator tile n, row g + 8 r, of a warp's part of 64 x D.
 template <int D, class T>
-SEQPAR_WARP uint32_t* pairIn(T* tile, int n, int r, const Lane<D>& me) {
+SEQPAR_DEVICE uint32_t* pairIn(T* tile, int n, int r, const Lane<D>& me) {
   return reinterpret_cast<uint32_t*>(tile + (me.tile * kTileRows + me.g + r * 8) * (D + 8) + me.firstColumn + n * 8 +
                                      me.c * 2);
 }

@@ -12,14 +12,14 @@ struct State {
   static constexpr int kTiles8 = kMatrix / P::kThreads / 4;
   float x[kTiles8][4];
 
-  SEQPAR_WARP static int row(const P& me) { return me.group % 2 * kPanel + me.row; }
-  SEQPAR_WARP static int panel(const P& me) { return me.group / 2; }  ///< of the first column
-  SEQPAR_WARP static int column(const P& me, int n) { return panel(me) * kPanel + n * 8 + me.c * 2; }
+  SEQPAR_DEVICE static int row(const P& me) { return me.group % 2 * kPanel + me.row; }
+  SEQPAR_DEVICE static int panel(const P& me) { return me.group / 2; }  ///< of the first column
+  SEQPAR_DEVICE static int column(const P& me, int n) { return panel(me) * kPanel + n * 8 + me.c * 2; }
 
-  SEQPAR_WARP void clear() { backward::clear(x); }
+  SEQPAR_DEVICE void clear() { backward::clear(x); }
 
   /// x = diag(factor) x, for rows row() and row() + 8.
-  SEQPAR_WARP void decay(float factor, float factor8) {
+  SEQPAR_DEVICE void decay(float factor, float factor8) {
     SEQPAR_UNROLL
     for (int n = 0; n < kTiles8; ++n) {
       x[n][0] = times(factor, x[n][0]);
@@ -30,7 +30,7 @@ struct State {
   }
 
   /// For nonzero factors.
-  SEQPAR_WARP void scale(float factor, float factor8) {
+  SEQPAR_DEVICE void scale(float factor, float factor8) {
     SEQPAR_UNROLL
     for (int n = 0; n < kTiles8; ++n) {
       SEQPAR_UNROLL
@@ -39,30 +39,30 @@ struct State {
   }
 
   /// x += keys^T values, for tiles of 64 tokens; complete after the products' wait.
-  SEQPAR_WARP void add(const T* keys, const T* values, const P& me) {
+  SEQPAR_DEVICE void add(const T* keys, const T* values, const P& me) {
     warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, kChunk / 16>(
         x, Operand{keys + me.group % 2 * kTilePanel, kTilePanelBytes}, kChunk,
         Operand{values + panel(me) * kTilePanel, kTilePanelBytes}, kChunk, true);
   }
 
-  /// For 16 of the tokens, with this warp's keys transposed in registers (wgmma.cuh).
-  SEQPAR_WARP void add(const uint32_t (&keys)[4], const T* values, int step) {
+  /// For 16 of the tokens, with this warp's keys transposed in registers (kernels/arch/wgmma.h).
+  SEQPAR_DEVICE void add(const uint32_t (&keys)[4], const T* values, int step) {
     static_assert(P::kThreads == 2 * warpgroup::kThreads);
     warpgroup::multiplyStep<T, Terms::Rows>(x, keys, Operand{values, kTilePanelBytes}, kChunk, step, true);
   }
 
   /// Stores it as an operand in shared memory.
-  SEQPAR_WARP void store(T* matrix, const P& me) const {
+  SEQPAR_DEVICE void store(T* matrix, const P& me) const {
     SEQPAR_UNROLL
     for (int n = 0; n < kTiles8; n += 2) {
       uint32_t words[4];
       packTiles<T>(words, x, n);
-      warp::storeMatrices(matrixRow(matrix, n, me), words);
+      ptx::stmatrixX4(matrixRow(matrix, n, me), words);
     }
   }
 
   /// Stores the block at `block` of a state [dk][dv], in fp32.
-  SEQPAR_WARP void storeFull(float* block, int dv, int keys, int values, const P& me) const {
+  SEQPAR_DEVICE void storeFull(float* block, int dv, int keys, int values, const P& me) const {
     SEQPAR_UNROLL
     for (int r = 0; r < 2; ++r) {
       const int i = row(me) + r * 8, first = column(me, 0);
@@ -70,12 +70,12 @@ struct State {
       float* to = block + int64_t{i} * dv + first;
       SEQPAR_UNROLL
       for (int n = 0; n < kTiles8; ++n) {
-        if (first + n * 8 < values) warp::storePair(to + n * 8, x[n][r * 2], x[n][r * 2 + 1]);
+        if (first + n * 8 < values) ptx::storePair(to + n * 8, x[n][r * 2], x[n][r * 2 + 1]);
       }
     }
   }
 
-  SEQPAR_WARP void loadFull(const Incoming& from, int dv, int keys, int values, const P& me) {
+  SEQPAR_DEVICE void loadFull(const Incoming& from, int dv, int keys, int values, const P& me) {
     clear();
     const int64_t offset = int64_t{row(me)} * dv + column(me, 0);
     from.each(row(me), keys, [&](const float* block, float factor, float factor8) {
@@ -84,16 +84,16 @@ struct State {
   }
 
   /// Sums x * other over the rows; `other` is an operand in shared memory; each lane has a part.
-  SEQPAR_WARP void rowSums(float (&sum)[2], const T* other, const P& me) const {
+  SEQPAR_DEVICE void rowSums(float (&sum)[2], const T* other, const P& me) const {
     sum[0] = sum[1] = 0;
     SEQPAR_UNROLL
     for (int n = 0; n < kTiles8; n += 2) {
       uint32_t words[4];
-      warp::loadMatrices(words, matrixRow(other, n, me));
+      ptx::ldmatrixX4(words, matrixRow(other, n, me));
       SEQPAR_UNROLL
       for (int i = 0; i < 4; ++i) {
         const float* own = x[n + i / 2] + i % 2 * 2;
-        sum[i % 2] += own[0] * warp::lowOf<T>(words[i]) + own[1] * warp::highOf<T>(words[i]);
+        sum[i % 2] += own[0] * ptx::lowOf<T>(words[i]) + own[1] * ptx::highOf<T>(words[i]);
       }
     }
   }
@@ -101,11 +101,12 @@ struct State {
  private:
   /// This lane's row, in an operand, of the matrices of accumulator tiles n and n + 1.
   template <class Operands>
-  SEQPAR_WARP static Operands* matrixRow(Operands* matrix, int n, const P& me) {
+  SEQPAR_DEVICE static Operands* matrixRow(Operands* matrix, int n, const P& me) {
     return unitOf<kBlock>(matrix, row(me) - me.g + me.lane % 16, panel(me) * 8 + n + me.lane / 16);
   }
   /// x += diag(factor) from; `from` is this thread's first element. Elements with a factor of 0 are not read.
-  SEQPAR_WARP void addRows(const float* from, float factor, float factor8, int dv, int keys, int values, const P& me) {
+  SEQPAR_DEVICE void addRows(const float* from, float factor, float factor8, int dv, int keys, int values,
+                             const P& me) {
     SEQPAR_UNROLL
     for (int r = 0; r < 2; ++r) {
       const float own = r == 0 ? factor : factor8;
@@ -114,7 +115,7 @@ struct State {
       SEQPAR_UNROLL
       for (int n = 0; n < kTiles8; ++n) {
         float low = 0, high = 0;
-        if (n * 8 < left) warp::loadPair(rowAt + n * 8, low, high);
+        if (n * 8 < left) ptx::loadPair(rowAt + n * 8, low, high);
         x[n][r * 2] += own * low;
         x[n][r * 2 + 1] += own * high;
       }

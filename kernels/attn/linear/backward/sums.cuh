@@ -19,7 +19,7 @@ struct Sum {
 
 /// kNumbers adjacent elements of a sum of terms, each with a fixed order.
 template <int kNumbers>
-__device__ __forceinline__ void addUpTo(float (&value)[kNumbers], const float* first, int terms, int stride) {
+SEQPAR_DEVICE void addUpTo(float (&value)[kNumbers], const float* first, int terms, int stride) {
 #pragma unroll
   for (int i = 0; i < kNumbers; ++i) value[i] = 0;
 #pragma unroll 4
@@ -37,9 +37,9 @@ __device__ __forceinline__ void addUpTo(float (&value)[kNumbers], const float* f
 }
 
 template <int kNumbers>
-__device__ __forceinline__ void put(const Target& to, int64_t at, const float (&value)[kNumbers]) {
+SEQPAR_DEVICE void put(const Target& to, int64_t at, const float (&value)[kNumbers]) {
   const auto shortOf = [&](float low, float high) {
-    return to.type == seqparBfloat16 ? warp::pack<Bf16>(low, high) : warp::pack<Fp16>(low, high);
+    return to.type == seqparBfloat16 ? ptx::pack<Bf16>(low, high) : ptx::pack<Fp16>(low, high);
   };
   if (kNumbers == 4 && to.wide) {
     if (to.type == seqparFloat32) {

@@ -20,10 +20,10 @@ template <class T, int KD, int VD, bool kChannel, bool kReverse>
 struct Sweep {
   using Memory = SweepMemory<T, KD, VD, kChannel>;
 
-  SEQPAR_WARP static int64_t tokenOf(const Item<T>& item, int step) {
+  SEQPAR_DEVICE static int64_t tokenOf(const Item<T>& item, int step) {
     return item.first + int64_t{kReverse ? item.chunks - 1 - step : step} * kChunk;
   }
-  SEQPAR_WARP static void fetch(const Task& task, const Item<T>& item, int step, Memory& memory, int thread) {
+  SEQPAR_DEVICE static void fetch(const Task& task, const Item<T>& item, int step, Memory& memory, int thread) {
     if (step < item.chunks) {
       const int64_t token = tokenOf(item, step);
       const int rows = item.rowsOf(token);
@@ -35,13 +35,13 @@ struct Sweep {
                     item.values, thread);
       if constexpr (kChannel) ChannelGates<KD>::fetch(memory.gates[step % 2], task, item, token, thread);
     }
-    warp::commitCopies();
+    ptx::cpAsyncCommitGroup();
   }
 
   /// Computes the segment's end state in `state`. `keep`: receives the state before each chunk, [KD][VD]; NULL: not
   /// stored. logDecay: of this thread's channel (in the first KD threads), or of the token decays, to base 2.
-  SEQPAR_WARP static void run(const Task& task, const Item<T>& item, Memory& memory, State<T, KD, VD>& state, T* keep,
-                              float& logDecay, const Lane<KD>& me) {
+  SEQPAR_DEVICE static void run(const Task& task, const Item<T>& item, Memory& memory, State<T, KD, VD>& state, T* keep,
+                                float& logDecay, const Lane<KD>& me) {
     const float scale = kReverse ? task.scale : 1.f;
     logDecay = 0;
     fetch(task, item, 0, memory, me.thread);
@@ -52,11 +52,11 @@ struct Sweep {
       if (keep != nullptr) state.store(keep + int64_t{step} * KD * VD, VD, me);
       ChannelGates<KD> gates;
       if constexpr (!kChannel) addUpTokens(task, item, token, memory.sums, memory.forgets, me);
-      warp::awaitCopies<1>();
-      warp::syncBlock();
+      ptx::cpAsyncWaitGroup<1>();
+      ptx::syncthreads();
       if constexpr (kChannel) {
         gates.addUp(memory.gates[step % 2], task, memory.totals, me);
-        warp::syncBlock();
+        ptx::syncthreads();
       }
       scaleKeys(keys, gates, memory, scale, me);
       float factor = 0, factor8 = 0;
@@ -70,18 +70,18 @@ struct Sweep {
         factor = factor8 = memory.sums[kChunk - 1];
         logDecay += factor;
       }
-      warp::syncBlock();
+      ptx::syncthreads();
       state.decay(decayOf(factor), decayOf(factor8));
       state.add(keys, memory.values[step % 2], me);
-      warp::syncBlock();
+      ptx::syncthreads();
     }
-    warp::awaitCopies<0>();
+    ptx::cpAsyncWaitGroup<0>();
   }
 
  private:
   /// Multiplies keys by their decay to the chunk's end, queries by their decay from its start.
-  SEQPAR_WARP static void scaleKeys(T* keys, const ChannelGates<KD>& gates, const Memory& memory, float scale,
-                                    const Lane<KD>& me) {
+  SEQPAR_DEVICE static void scaleKeys(T* keys, const ChannelGates<KD>& gates, const Memory& memory, float scale,
+                                      const Lane<KD>& me) {
     Raw<T, KD> raw;
     raw.load(keys, me);
     SEQPAR_UNROLL
@@ -114,7 +114,7 @@ struct Sweep {
         }
         const uint32_t pair = raw.pair(n, r);
         *pairIn<KD>(keys, n, r, me) =
-            warp::pack<T>(warp::lowOf<T>(pair) * factor[0] * scale, warp::highOf<T>(pair) * factor[1] * scale);
+            ptx::pack<T>(ptx::lowOf<T>(pair) * factor[0] * scale, ptx::highOf<T>(pair) * factor[1] * scale);
       }
     }
   }
@@ -122,12 +122,12 @@ struct Sweep {
 
 /// The kernel: each CTA computes the maps of its items.
 template <class T, int KD, int VD, bool kChannel, bool kReverse>
-SEQPAR_WARP void segmentMaps(const Task& task) {
+SEQPAR_DEVICE void segmentMaps(const Task& task) {
   using S = Sweep<T, KD, VD, kChannel, kReverse>;
-  auto& memory = *reinterpret_cast<typename S::Memory*>(warp::sharedMemory() + kItemBytes);
+  auto& memory = *reinterpret_cast<typename S::Memory*>(ptx::sharedMemory() + kItemBytes);
   const Lane<KD> me;
   const int64_t items = int64_t{task.batch} * task.headCount * task.keyBlocks * task.valueBlocks * task.segments;
-  for (int64_t index = warp::block(); index < items; index += warp::blocks()) {
+  for (int64_t index = ptx::block(); index < items; index += ptx::blocks()) {
     const Item<T>& item = itemInMemory<T>(task, index, me.thread);
     State<T, KD, VD> state;
     clear(state.x);

@@ -17,9 +17,9 @@ struct SweepTiles {
   float* sums;               ///< of tokens, for two chunks
   uint8_t* forgets;          ///< written, never read
 
-  SEQPAR_WARP T* queriesOf(int step) const { return queries + step % 2 * kTile; }
-  SEQPAR_WARP T* outputsOf(int step) const { return outputs + step % 2 * kTile; }
-  SEQPAR_WARP float* sumsOf(int step) const { return sums + step % 2 * kChunk; }
+  SEQPAR_DEVICE T* queriesOf(int step) const { return queries + step % 2 * kTile; }
+  SEQPAR_DEVICE T* outputsOf(int step) const { return outputs + step % 2 * kTile; }
+  SEQPAR_DEVICE float* sumsOf(int step) const { return sums + step % 2 * kChunk; }
 };
 
 template <class T, bool kChannel, class P>
@@ -27,10 +27,10 @@ struct Sweep {
   using Tiles = SweepTiles<T, P>;
   using StateOf = State<T, P>;
 
-  SEQPAR_WARP static int64_t tokenOf(const Item<T>& item, int step) {
+  SEQPAR_DEVICE static int64_t tokenOf(const Item<T>& item, int step) {
     return item.first + int64_t{item.chunks - 1 - step} * kChunk;
   }
-  SEQPAR_WARP static void fetch(const Task& task, const Item<T>& item, int step, const Tiles& tiles, int thread) {
+  SEQPAR_DEVICE static void fetch(const Task& task, const Item<T>& item, int step, const Tiles& tiles, int thread) {
     if (step < item.chunks) {
       const int64_t token = tokenOf(item, step);
       const int rows = item.rowsOf(token);
@@ -39,19 +39,20 @@ struct Sweep {
       fetchRows<kChunk, P::kThreads>(tiles.outputsOf(step), item.dOut + token * task.dOut.token, task.dOut.token, rows,
                                      item.values, thread);
     }
-    warp::commitCopies();
+    ptx::cpAsyncCommitGroup();
   }
-  SEQPAR_WARP static void fetchGates(const Task& task, const Item<T>& item, int step, const Tiles& tiles, const P& me) {
+  SEQPAR_DEVICE static void fetchGates(const Task& task, const Item<T>& item, int step, const Tiles& tiles,
+                                       const P& me) {
     if constexpr (kChannel) {
       if (step < item.chunks) tiles.channels->fetch(task, item, tokenOf(item, step), me);
-      warp::commitCopies();
+      ptx::cpAsyncCommitGroup();
     }
   }
 
   /// Computes the segment's end state in `state`. logDecay, to base 2: with channel decays, of the warpgroup's channel
   /// inGroup % kOwn.
-  SEQPAR_WARP static void run(const Task& task, const Item<T>& item, const Tiles& tiles, StateOf& state,
-                              float& logDecay, const P& place) {
+  SEQPAR_DEVICE static void run(const Task& task, const Item<T>& item, const Tiles& tiles, StateOf& state,
+                                float& logDecay, const P& place) {
     P me = place;
     logDecay = 0;
     fetch(task, item, 0, tiles, me.thread);
@@ -66,9 +67,9 @@ struct Sweep {
       me = place.opaque();
       T* queries = tiles.queriesOf(step);
       const bool more = adds && step + 1 < item.chunks;
-      warp::awaitCopies<0>();
+      ptx::cpAsyncWaitGroup<0>();
       warpgroup::fenceProxyAsync();
-      warp::syncBlock();
+      ptx::syncthreads();
       fetch(task, item, step + 1, tiles, me.thread);
       if (more) logs.load(task, item, tokenOf(item, step + 1), me.lane);
       float factor, factor8;
@@ -98,12 +99,12 @@ struct Sweep {
       warpgroup::wait<0>();
       warpgroup::fenceOperand(state.x);
     }
-    warp::awaitCopies<0>();
+    ptx::cpAsyncWaitGroup<0>();
   }
 
  private:
   /// Multiplies queries by their decay from the chunk's start.
-  SEQPAR_WARP static void scaleByChannels(const Task& task, T* queries, const ChannelSums<P>& channels, const P& me) {
+  SEQPAR_DEVICE static void scaleByChannels(const Task& task, T* queries, const ChannelSums<P>& channels, const P& me) {
     SEQPAR_UNROLL
     for (int n = 0; n < P::kTiles8; ++n) {
       SEQPAR_UNROLL
@@ -114,7 +115,7 @@ struct Sweep {
       }
     }
   }
-  SEQPAR_WARP static void scaleByTokens(const Task& task, T* queries, const float* sums, const P& me) {
+  SEQPAR_DEVICE static void scaleByTokens(const Task& task, T* queries, const float* sums, const P& me) {
     SEQPAR_UNROLL
     for (int r = 0; r < 2; ++r) {
       const float factor = decayOf(sums[me.row + r * 8]);
@@ -124,8 +125,8 @@ struct Sweep {
       }
     }
   }
-  SEQPAR_WARP static void scale(const Task& task, uint32_t* at, float low, float high) {
-    *at = warp::pack<T>(warp::lowOf<T>(*at) * low * task.scale, warp::highOf<T>(*at) * high * task.scale);
+  SEQPAR_DEVICE static void scale(const Task& task, uint32_t* at, float low, float high) {
+    *at = ptx::pack<T>(ptx::lowOf<T>(*at) * low * task.scale, ptx::highOf<T>(*at) * high * task.scale);
   }
 };
 
@@ -142,28 +143,28 @@ struct MapsMemory {
 
 /// The item is in shared memory, because it would occupy registers.
 template <class T>
-SEQPAR_WARP const Item<T>& itemAt(char* memory, const Task& task, int64_t index, int thread) {
+SEQPAR_DEVICE const Item<T>& itemAt(char* memory, const Task& task, int64_t index, int thread) {
   static_assert(sizeof(Item<T>) <= kItemBytes);
   auto* item = reinterpret_cast<Item<T>*>(memory);
-  warp::syncBlock();  // the previous item is done
+  ptx::syncthreads();  // the previous item is done
   if (thread == 0) *item = Item<T>(task, index);
-  warp::syncBlock();
+  ptx::syncthreads();
   return *item;
 }
 
-SEQPAR_WARP int64_t itemsIn(const Task& task) {
+SEQPAR_DEVICE int64_t itemsIn(const Task& task) {
   return int64_t{task.batch} * task.headCount * task.keyBlocks * task.valueBlocks * task.segments;
 }
 
 /// The kernel: each CTA computes the maps of its items.
 template <class T, bool kChannel>
-SEQPAR_WARP void segmentMaps(const Task& task) {
-  auto& memory = *reinterpret_cast<MapsMemory<T, kChannel>*>(warp::sharedMemory());
+SEQPAR_DEVICE void segmentMaps(const Task& task) {
+  auto& memory = *reinterpret_cast<MapsMemory<T, kChannel>*>(ptx::sharedMemory());
   const SweepTiles<T, MapsPlace> tiles{memory.queries[0], memory.outputs[0],
                                        reinterpret_cast<ChannelSums<MapsPlace>*>(memory.channels), memory.sums[0],
                                        memory.forgets};
   const MapsPlace me;
-  for (int64_t index = warp::block(); index < itemsIn(task); index += warp::blocks()) {
+  for (int64_t index = ptx::block(); index < itemsIn(task); index += ptx::blocks()) {
     const Item<T>& item = itemAt<T>(memory.item, task, index, me.thread);
     State<T, MapsPlace> state;
     state.clear();

@@ -1,9 +1,10 @@
 // Tiles in shared memory, their fragments for a warp's products, and a CTA's work item.
 #pragma once
 
+#include "kernels/arch/async_copy.h"
+#include "kernels/arch/mma.h"
 #include "kernels/attn/linear/backward/task.h"
 #include "kernels/attn/linear/decay.h"
-#include "kernels/attn/linear/warp_ops.h"
 
 namespace seqpar::attn::backward {
 
@@ -36,24 +37,24 @@ struct Shares {
 
 template <int D>
 struct Lane {
-  int thread = warp::thread();
+  int thread = ptx::thread();
   int warpIndex = thread / 32, lane = thread % 32, g = lane / 4, c = lane % 4;
   int tile = warpIndex / Columns<D>::kParts, part = warpIndex % Columns<D>::kParts;  ///< in a chunk's 64 x D
   int firstColumn = part * Columns<D>::kEach;
 };
 
 /// 2^x for x that is at most 0 except for rounding.
-SEQPAR_WARP float decayOf(float x) {
-  return warp::exp2(x < 0 ? x : 0.f);
+SEQPAR_DEVICE float decayOf(float x) {
+  return ptx::ex2ApproxOfDecay(x < 0 ? x : 0.f);
 }
 /// The factor of `maps` maps; their natural logarithms are at `logs`, with stride `stride`.
-SEQPAR_WARP float decayOfMaps(const float* logs, int maps, int stride) {
+SEQPAR_DEVICE float decayOfMaps(const float* logs, int maps, int stride) {
   float sum = 0;
   for (int i = 0; i < maps; ++i) sum += logs[int64_t{i} * stride];
   return decayOf(sum * kLog2e);
 }
 /// A factor of 0 discards x, even NaN and infinity.
-SEQPAR_WARP float times(float factor, float x) {
+SEQPAR_DEVICE float times(float factor, float x) {
   return factor == 0 ? 0.f : factor * x;
 }
 
@@ -61,38 +62,38 @@ using Fragment = uint32_t[4];
 
 /// The rounding remainders of two values relative to `kept`, rounded. With them a product is about as exact as in fp32.
 template <class T>
-SEQPAR_WARP uint32_t restOf(float low, float high, uint32_t kept) {
-  return warp::pack<T>(low - warp::lowOf<T>(kept), high - warp::highOf<T>(kept));
+SEQPAR_DEVICE uint32_t restOf(float low, float high, uint32_t kept) {
+  return ptx::pack<T>(low - ptx::lowOf<T>(kept), high - ptx::highOf<T>(kept));
 }
 
 /// The left operand at (m, k) of a tile stored by rows m.
 template <class T>
-SEQPAR_WARP void leftOf(Fragment& to, const T* tile, int stride, int m, int k, int lane) {
-  warp::loadMatrices(to, tile + (m + lane % 16) * stride + k + lane / 16 * 8);
+SEQPAR_DEVICE void leftOf(Fragment& to, const T* tile, int stride, int m, int k, int lane) {
+  ptx::ldmatrixX4(to, tile + (m + lane % 16) * stride + k + lane / 16 * 8);
 }
 /// The left operand from a tile stored by rows k.
 template <class T>
-SEQPAR_WARP void leftOfTransposed(Fragment& to, const T* tile, int stride, int m, int k, int lane) {
-  warp::loadTransposed(to, tile + (k + lane % 8 + lane / 16 * 8) * stride + m + lane / 8 % 2 * 8);
+SEQPAR_DEVICE void leftOfTransposed(Fragment& to, const T* tile, int stride, int m, int k, int lane) {
+  ptx::ldmatrixX4Trans(to, tile + (k + lane % 8 + lane / 16 * 8) * stride + m + lane / 8 % 2 * 8);
 }
 /// The right operands of columns n and n + 8, terms k, of a tile stored by rows n.
 template <class T>
-SEQPAR_WARP void rightOf(Fragment& to, const T* tile, int stride, int n, int k, int lane) {
-  warp::loadMatrices(to, tile + (n + lane % 8 + lane / 16 * 8) * stride + k + lane / 8 % 2 * 8);
+SEQPAR_DEVICE void rightOf(Fragment& to, const T* tile, int stride, int n, int k, int lane) {
+  ptx::ldmatrixX4(to, tile + (n + lane % 8 + lane / 16 * 8) * stride + k + lane / 8 % 2 * 8);
 }
 /// The right operands from a tile stored by rows k.
 template <class T>
-SEQPAR_WARP void rightOfTransposed(Fragment& to, const T* tile, int stride, int n, int k, int lane) {
-  warp::loadTransposed(to, tile + (k + lane % 8 + lane / 8 % 2 * 8) * stride + n + lane / 16 * 8);
+SEQPAR_DEVICE void rightOfTransposed(Fragment& to, const T* tile, int stride, int n, int k, int lane) {
+  ptx::ldmatrixX4Trans(to, tile + (k + lane % 8 + lane / 8 % 2 * 8) * stride + n + lane / 16 * 8);
 }
 template <class T>
-SEQPAR_WARP void multiplyPair(float (&low)[4], float (&high)[4], const Fragment& left, const Fragment& right) {
-  warp::multiplyAdd<T>(low, left, right[0], right[1]);
-  warp::multiplyAdd<T>(high, left, right[2], right[3]);
+SEQPAR_DEVICE void multiplyPair(float (&low)[4], float (&high)[4], const Fragment& left, const Fragment& right) {
+  ptx::mmaM16N8K16<T>(low, left, right[0], right[1]);
+  ptx::mmaM16N8K16<T>(high, left, right[2], right[3]);
 }
 
 template <int N>
-SEQPAR_WARP void clear(float (&tiles)[N][4]) {
+SEQPAR_DEVICE void clear(float (&tiles)[N][4]) {
   SEQPAR_UNROLL
   for (int n = 0; n < N; ++n) {
     SEQPAR_UNROLL
@@ -113,7 +114,7 @@ struct Item {
   bool continues, reachesEnd;  ///< likewise
   int64_t map;                 ///< of the segment, in StateMaps
 
-  SEQPAR_WARP Item(const Task& task, int64_t index) {
+  SEQPAR_DEVICE Item(const Task& task, int64_t index) {
     segment = static_cast<int>(index % task.segments);
     index /= task.segments;
     valueBlock = static_cast<int>(index % task.valueBlocks);
@@ -155,15 +156,17 @@ struct Item {
     map = (int64_t{sequence} * task.heads + head) * task.mapCount + segment;
   }
   /// Whether the reverse map ignores its input.
-  SEQPAR_WARP bool ends() const { return after == 0 && !reachesEnd; }
+  SEQPAR_DEVICE bool ends() const { return after == 0 && !reachesEnd; }
   /// Whether the gradient of the state before the segment is the gradient of the rank's incoming state.
-  SEQPAR_WARP bool isFirst() const { return before == 0 && continues; }
-  SEQPAR_WARP const T* at(const Input& input, int atHead) const {
+  SEQPAR_DEVICE bool isFirst() const { return before == 0 && continues; }
+  SEQPAR_DEVICE const T* at(const Input& input, int atHead) const {
     return static_cast<const T*>(input.data) + sequence * input.batch + atHead * input.head;
   }
-  SEQPAR_WARP int rowsOf(int64_t token) const { return end - token < kChunk ? static_cast<int>(end - token) : kChunk; }
+  SEQPAR_DEVICE int rowsOf(int64_t token) const {
+    return end - token < kChunk ? static_cast<int>(end - token) : kChunk;
+  }
   /// Offset of the block's first element in a state [dk][dv].
-  SEQPAR_WARP int64_t stateOffset(const Task& task) const {
+  SEQPAR_DEVICE int64_t stateOffset(const Task& task) const {
     return int64_t{keyBlock} * kBlock * task.dv + valueBlock * kBlock;
   }
 };
@@ -172,33 +175,33 @@ constexpr int kItemBytes = 256;  ///< at the start of shared memory
 
 /// The item is in shared memory, because it would occupy registers.
 template <class T>
-SEQPAR_WARP const Item<T>& itemInMemory(const Task& task, int64_t index, int thread) {
+SEQPAR_DEVICE const Item<T>& itemInMemory(const Task& task, int64_t index, int thread) {
   static_assert(sizeof(Item<T>) <= kItemBytes);
-  auto* item = reinterpret_cast<Item<T>*>(warp::sharedMemory());
-  warp::syncBlock();  // the previous item is done
+  auto* item = reinterpret_cast<Item<T>*>(ptx::sharedMemory());
+  ptx::syncthreads();  // the previous item is done
   if (thread == 0) *item = Item<T>(task, index);
-  warp::syncBlock();
+  ptx::syncthreads();
   return *item;
 }
 
 /// Loads 64 x D elements; invalid rows and columns become 0.
 template <int D, class T>
-SEQPAR_WARP void fetchTile(T* to, const T* from, int64_t stride, int rows, int columns, int thread) {
+SEQPAR_DEVICE void fetchTile(T* to, const T* from, int64_t stride, int rows, int columns, int thread) {
   SEQPAR_UNROLL
   for (int i = 0; i < kChunk * D / 8 / Columns<D>::kThreads; ++i) {
     const int unit = thread + i * Columns<D>::kThreads, row = unit / (D / 8), column = unit % (D / 8) * 8;
     const bool valid = row < rows && column < columns;
-    warp::copyAsync(to + row * (D + 8) + column, valid ? from + row * stride + column : from, valid);
+    ptx::cpAsync16(to + row * (D + 8) + column, valid ? from + row * stride + column : from, valid);
   }
 }
 
 /// Prefetches a tile to the L2 cache.
 template <int D, class T>
-SEQPAR_WARP void prefetchTile(const T* from, int64_t stride, int rows, int thread) {
+SEQPAR_DEVICE void prefetchTile(const T* from, int64_t stride, int rows, int thread) {
   constexpr int kLine = 128 / sizeof(T), kLines = D / kLine;
   if (thread < kChunk * kLines) {
     const int row = thread / kLines;
-    if (row < rows) warp::prefetch(from + row * stride + thread % kLines * kLine);
+    if (row < rows) ptx::prefetch(from + row * stride + thread % kLines * kLine);
   }
 }
 

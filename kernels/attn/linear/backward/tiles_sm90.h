@@ -1,9 +1,9 @@
-// Tiles in the layout of warpgroup_ops.h, and their division among two or four warpgroups: each has an equal part of
-// the 128 columns, and its warps 16 of the 64 tokens each.
+// Tiles in the layout of kernels/arch/warpgroup.h, and their division among two or four warpgroups: each has an equal
+// part of the 128 columns, and its warps 16 of the 64 tokens each.
 #pragma once
 
+#include "kernels/arch/warpgroup.h"
 #include "kernels/attn/linear/backward/gates.h"
-#include "kernels/attn/linear/warpgroup_ops.h"
 
 namespace seqpar::attn::backward::sm90 {
 
@@ -26,11 +26,10 @@ struct Place {
   int row;          ///< this thread has rows row and row + 8
   int firstColumn;  ///< of the warpgroup
 
-  SEQPAR_WARP Place()
-      : Place(warp::thread(), warp::uniform(warp::thread() / warpgroup::kThreads),
-              warp::uniform(warp::thread() / 32 % 4)) {}
+  SEQPAR_DEVICE Place()
+      : Place(ptx::thread(), ptx::uniform(ptx::thread() / warpgroup::kThreads), ptx::uniform(ptx::thread() / 32 % 4)) {}
   /// Masks tell the compiler that the values are not negative, which simplifies divisions.
-  SEQPAR_WARP Place(int theThread, int theGroup, int theWarp)
+  SEQPAR_DEVICE Place(int theThread, int theGroup, int theWarp)
       : thread(theThread & (kThreads - 1)),
         group(theGroup & (kGroups - 1)),
         inGroup(thread % warpgroup::kThreads),
@@ -41,83 +40,83 @@ struct Place {
         row(warpIndex * 16 + g),
         firstColumn(group * kOwn) {}
   /// Opaque copy: stops the compiler from hoisting address arithmetic out of the loop (saves registers).
-  SEQPAR_WARP Place opaque() const { return {warp::opaqueThread(), group, warpIndex}; }
+  SEQPAR_DEVICE Place opaque() const { return {ptx::opaqueThread(), group, warpIndex}; }
   /// A barrier of the threads that hold the state's rows for this warpgroup's key columns.
-  SEQPAR_WARP void syncState() const {
+  SEQPAR_DEVICE void syncState() const {
     if constexpr (kOwn == kPanel) {
       warpgroup::sync(group);
     } else {
-      warp::syncBlock();
+      ptx::syncthreads();
     }
   }
 
-  SEQPAR_WARP int column(int n) const { return firstColumn + n * 8 + c * 2; }
+  SEQPAR_DEVICE int column(int n) const { return firstColumn + n * 8 + c * 2; }
 
   /// The warpgroup's columns in a tile: their panel, and the offset in it.
-  SEQPAR_WARP int panel() const { return firstColumn / kPanel; }
-  SEQPAR_WARP int inPanel() const { return firstColumn % kPanel; }
+  SEQPAR_DEVICE int panel() const { return firstColumn / kPanel; }
+  SEQPAR_DEVICE int inPanel() const { return firstColumn % kPanel; }
   template <class T>
-  SEQPAR_WARP const T* columnsOf(const T* tile, int panelNumbers) const {
+  SEQPAR_DEVICE const T* columnsOf(const T* tile, int panelNumbers) const {
     return tile + panel() * panelNumbers + inPanel();
   }
 };
 
 /// Index of elements 8 n + 2 c and + 1 of `row` in a panel.
 template <class P>
-SEQPAR_WARP int pairIndex(int row, int n, const P& me) {
+SEQPAR_DEVICE int pairIndex(int row, int n, const P& me) {
   return row * kPanel + (n ^ me.g) * 8 + me.c * 2;
 }
 template <class T, class P>
-SEQPAR_WARP uint32_t* pairOf(T* panel, int row, int n, const P& me) {
+SEQPAR_DEVICE uint32_t* pairOf(T* panel, int row, int n, const P& me) {
   return reinterpret_cast<uint32_t*>(panel + pairIndex(row, n, me));
 }
 template <class T, class P>
-SEQPAR_WARP const uint32_t* pairOf(const T* panel, int row, int n, const P& me) {
+SEQPAR_DEVICE const uint32_t* pairOf(const T* panel, int row, int n, const P& me) {
   return reinterpret_cast<const uint32_t*>(panel + pairIndex(row, n, me));
 }
 /// This thread's row r of accumulator tile n, in the warpgroup's columns of a tile.
 template <class T, class P>
-SEQPAR_WARP auto* pairAt(T* tile, int n, int r, const P& me) {
+SEQPAR_DEVICE auto* pairAt(T* tile, int n, int r, const P& me) {
   return pairOf(tile + me.panel() * kTilePanel, me.row + r * 8, me.inPanel() / 8 + n, me);
 }
 
-/// The lane's row for loadMatrices() and storeMatrices() of accumulator tiles n and n + 1, in the warpgroup's columns
-/// of a tile. The words are tile n in this thread's two rows, then tile n + 1. n is even.
+/// The lane's row for ptx::ldmatrixX4() and storeMatrices() of accumulator tiles n and n + 1, in the warpgroup's
+/// columns of a tile. The words are tile n in this thread's two rows, then tile n + 1. n is even.
 template <class T, class P>
-SEQPAR_WARP T* matrixRow(T* tile, int n, const P& me) {
+SEQPAR_DEVICE T* matrixRow(T* tile, int n, const P& me) {
   const int row = me.warpIndex * 16 + me.lane % 16, unit = (me.inPanel() / 8 + me.lane / 16) ^ row % 8;
   return tile + me.panel() * kTilePanel + row * kPanel + (unit ^ n) * 8;
 }
 template <class T, class P>
-SEQPAR_WARP void loadTiles(uint32_t (&words)[4], const T* tile, int n, const P& me) {
-  warp::loadMatrices(words, matrixRow(tile, n, me));
+SEQPAR_DEVICE void loadTiles(uint32_t (&words)[4], const T* tile, int n, const P& me) {
+  ptx::ldmatrixX4(words, matrixRow(tile, n, me));
 }
 template <class T, class P>
-SEQPAR_WARP void storeTiles(T* tile, int n, const uint32_t (&words)[4], const P& me) {
-  warp::storeMatrices(matrixRow(tile, n, me), words);
+SEQPAR_DEVICE void storeTiles(T* tile, int n, const uint32_t (&words)[4], const P& me) {
+  ptx::stmatrixX4(matrixRow(tile, n, me), words);
 }
 /// Packs the accumulators of tiles n and n + 1 in the order of these words.
 template <class T, int N>
-SEQPAR_WARP void packTiles(uint32_t (&words)[4], const float (&c)[N][4], int n) {
+SEQPAR_DEVICE void packTiles(uint32_t (&words)[4], const float (&c)[N][4], int n) {
   SEQPAR_UNROLL
-  for (int i = 0; i < 4; ++i) words[i] = warp::pack<T>(c[n + i / 2][i % 2 * 2], c[n + i / 2][i % 2 * 2 + 1]);
+  for (int i = 0; i < 4; ++i) words[i] = ptx::pack<T>(c[n + i / 2][i % 2 * 2], c[n + i / 2][i % 2 * 2 + 1]);
 }
 
 /// Address of 16-byte unit `unit` of a row of 128 elements, in panels of kRows rows.
 template <int kRows, class T>
-SEQPAR_WARP T* unitOf(T* tile, int row, int unit) {
+SEQPAR_DEVICE T* unitOf(T* tile, int row, int unit) {
   return tile + unit / 8 * kRows * kPanel + row * kPanel + ((unit % 8) ^ (row % 8)) * 8;
 }
 
 /// Loads kRows x 128 elements; invalid rows and columns become 0.
 template <int kRows, int kThreads, class T>
-SEQPAR_WARP void fetchRows(T* to, const T* from, int64_t stride, int rows, int columns, int thread) {
+SEQPAR_DEVICE void fetchRows(T* to, const T* from, int64_t stride, int rows, int columns, int thread) {
   const int firstRow = thread / 16, unit = thread % 16;
   from += firstRow * stride + unit * 8;
   to = unitOf<kRows>(to, firstRow, unit);
   SEQPAR_UNROLL
   for (int i = 0; i < kRows; i += kThreads / 16) {
-    warp::copyAsync(to + i * kPanel, from, firstRow + i < rows && unit * 8 < columns);
+    ptx::cpAsync16(to + i * kPanel, from, firstRow + i < rows && unit * 8 < columns);
     from += kThreads / 16 * stride;
   }
 }

@@ -15,15 +15,15 @@ struct TokenChunk {
   static constexpr int kTiles8 = Columns<KD>::kTiles8;
   static constexpr int kWarps = warpsOf(KD);
 
-  SEQPAR_WARP static void run(const Task& task, const Item<T>& item, int64_t token, const float* carry,
-                              float* nextCarry, Memory& memory, State<T, KD, VD>& state, const Lane<KD>& me) {
+  SEQPAR_DEVICE static void run(const Task& task, const Item<T>& item, int64_t token, const float* carry,
+                                float* nextCarry, Memory& memory, State<T, KD, VD>& state, const Lane<KD>& me) {
     Raw<T, KD> q, k;
     q.load(memory.q, me);
     Products::template makeMatrices<false>(task.scale, memory, me);
     Part dq, dk;
     Products::multiplyByStates(memory, dq, dk, me);
     scale(task, memory, q, dq, dk, me);
-    warp::syncBlock();
+    ptx::syncthreads();
     Products::multiplyByTokens(memory, dq, dk, me);
     q.load(memory.q, me);  // reloaded, because registers are scarce
     k.load(memory.k, me);
@@ -35,14 +35,14 @@ struct TokenChunk {
     state.decay(decay, decay);
     state.add(memory.nearKeys, memory.dOut, me);
     state.rowSums(memory.before, VD + 8, nextCarry, me);
-    warp::syncBlock();
+    ptx::syncthreads();
     writeGates(task, item, token, memory, carry, memory.forgets[(token - item.first) / kChunk % 2], me);
   }
 
  private:
   /// Scales the state terms of dq and dk, and q for the state's update.
-  SEQPAR_WARP static void scale(const Task& task, Memory& memory, const Raw<T, KD>& q, Part& dq, Part& dk,
-                                const Lane<KD>& me) {
+  SEQPAR_DEVICE static void scale(const Task& task, Memory& memory, const Raw<T, KD>& q, Part& dq, Part& dk,
+                                  const Lane<KD>& me) {
     SEQPAR_UNROLL
     for (int r = 0; r < 2; ++r) {
       const float sum = memory.sums[me.tile * kTileRows + me.g + r * 8];
@@ -56,39 +56,39 @@ struct TokenChunk {
         }
         const uint32_t pair = q.pair(n, r);
         *pairIn<KD>(memory.nearKeys, n, r, me) =
-            warp::pack<T>(warp::lowOf<T>(pair) * begin * task.scale, warp::highOf<T>(pair) * begin * task.scale);
+            ptx::pack<T>(ptx::lowOf<T>(pair) * begin * task.scale, ptx::highOf<T>(pair) * begin * task.scale);
       }
     }
   }
 
   /// The terms of the decays' gradients from the warp's part of the channels.
-  SEQPAR_WARP static void sumGates(Memory& memory, const Raw<T, KD>& q, const Raw<T, KD>& k, const Part& dq,
-                                   const Part& dk, const Lane<KD>& me) {
+  SEQPAR_DEVICE static void sumGates(Memory& memory, const Raw<T, KD>& q, const Raw<T, KD>& k, const Part& dq,
+                                     const Part& dk, const Lane<KD>& me) {
     float sum[2] = {0, 0};
     SEQPAR_UNROLL
     for (int n = 0; n < kTiles8; ++n) {
       SEQPAR_UNROLL
       for (int r = 0; r < 2; ++r) {
         const uint32_t qs = q.pair(n, r), ks = k.pair(n, r);
-        sum[r] += warp::lowOf<T>(qs) * dq[n][r * 2] - warp::lowOf<T>(ks) * dk[n][r * 2];
-        sum[r] += warp::highOf<T>(qs) * dq[n][r * 2 + 1] - warp::highOf<T>(ks) * dk[n][r * 2 + 1];
+        sum[r] += ptx::lowOf<T>(qs) * dq[n][r * 2] - ptx::lowOf<T>(ks) * dk[n][r * 2];
+        sum[r] += ptx::highOf<T>(qs) * dq[n][r * 2 + 1] - ptx::highOf<T>(ks) * dk[n][r * 2 + 1];
       }
     }
     SEQPAR_UNROLL
     for (int r = 0; r < 2; ++r) {
-      sum[r] += warp::shuffleXor(sum[r], 1);
-      sum[r] += warp::shuffleXor(sum[r], 2);
+      sum[r] += ptx::shflXor(sum[r], 1);
+      sum[r] += ptx::shflXor(sum[r], 2);
       if (me.c == 0) memory.gateTerms[me.part][me.tile * kTileRows + me.g + r * 8] = sum[r];
     }
   }
 
-  SEQPAR_WARP static void writeGates(const Task& task, const Item<T>& item, int64_t token, const Memory& memory,
-                                     const float* carry, const uint8_t* forgets, const Lane<KD>& me) {
+  SEQPAR_DEVICE static void writeGates(const Task& task, const Item<T>& item, int64_t token, const Memory& memory,
+                                       const float* carry, const uint8_t* forgets, const Lane<KD>& me) {
     if (me.warpIndex != kWarps - 1 || task.dGates.data == nullptr) return;
     float last = 0;
     for (int i = me.lane; i < KD * Share::kSplits; i += 32) last += carry[i];
     SEQPAR_UNROLL
-    for (int mask = 1; mask < 32; mask *= 2) last += warp::shuffleXor(last, mask);
+    for (int mask = 1; mask < 32; mask *= 2) last += ptx::shflXor(last, mask);
     float own[2];
     SEQPAR_UNROLL
     for (int i = 0; i < 2; ++i) {
@@ -99,7 +99,7 @@ struct TokenChunk {
     float sum = own[0] + own[1];
     SEQPAR_UNROLL
     for (int distance = 1; distance < 32; distance *= 2) {
-      const float other = warp::shuffle(sum, me.lane + distance);
+      const float other = ptx::shfl(sum, me.lane + distance);
       if (me.lane + distance < 32) sum += other;
     }
     const int rows = item.rowsOf(token);

@@ -14,24 +14,24 @@ struct TokenProducer {
   TokenLogs logs;
 
   /// The first warp adds the logarithms.
-  SEQPAR_WARP static bool adds(const Half& me) { return me.thread < 32; }
+  SEQPAR_DEVICE static bool adds(const Half& me) { return me.thread < 32; }
 
-  SEQPAR_WARP void load(const Task& task, const Item<T>& item, int chunk, const Half& me) {
+  SEQPAR_DEVICE void load(const Task& task, const Item<T>& item, int chunk, const Half& me) {
     if (adds(me)) logs.load(task, item, item.first + int64_t{chunk} * kChunk, me.lane);
   }
-  SEQPAR_WARP void addUp(const Task&, const Item<T>&, int chunk, Memory& memory, const Half& me) const {
+  SEQPAR_DEVICE void addUp(const Task&, const Item<T>&, int chunk, Memory& memory, const Half& me) const {
     if (!adds(me)) return;
     logs.addUp(memory.sums[chunk % 2], memory.forgets[chunk % 2], me.lane);
   }
 
   /// Loads keys and values two chunks ahead. Token decays are never too strong.
-  SEQPAR_WARP static bool sweep(const Task& task, const Item<T>& item, const Half& place) {
+  SEQPAR_DEVICE static bool sweep(const Task& task, const Item<T>& item, const Half& place) {
     constexpr int kAhead = 2;
     Half me = place;
     TokenProducer producer;
     for (int i = 0; i < kAhead; ++i) {
       if (i < item.chunks) opaqueMemory<Memory>().fetchSwept(task, item, i, me.thread);
-      warp::commitCopies();
+      ptx::cpAsyncCommitGroup();
     }
     if (item.chunks > 0) producer.load(task, item, 0, me);
     for (int i = 0; i < item.chunks; ++i) {
@@ -39,10 +39,10 @@ struct TokenProducer {
       me = place.opaque();
       if (i >= kAhead) Roles::awaitDone(i - kAhead);
       if (i + kAhead < item.chunks) memory.fetchSwept(task, item, i + kAhead, me.thread);
-      warp::commitCopies();
+      ptx::cpAsyncCommitGroup();
       producer.addUp(task, item, i, memory, me);
       if (i + 1 < item.chunks) producer.load(task, item, i + 1, me);
-      warp::awaitCopies<kAhead>();
+      ptx::cpAsyncWaitGroup<kAhead>();
       Roles::syncProducers();
       scaleSwept(i, memory, me.opaque());
       warpgroup::fenceProxyAsync();
@@ -53,41 +53,41 @@ struct TokenProducer {
     return true;
   }
   /// Multiplies keys by their decay to the chunk's end.
-  SEQPAR_WARP static void scaleSwept(int chunk, Memory& memory, const Half& me) {
+  SEQPAR_DEVICE static void scaleSwept(int chunk, Memory& memory, const Half& me) {
     T* keys = memory.sweptKeys(chunk);
     const float* sums = memory.sums[chunk % 2];
     const float last = sums[kChunk - 1];
     scaleRows(keys, keys, decayOf(last - sums[me.row]), decayOf(last - sums[me.row + 8]), me);
   }
-  SEQPAR_WARP static void measure(int, Memory&, const Half&) {}
-  SEQPAR_WARP static void scale(const Task&, int, Memory&, const Half&) {}
+  SEQPAR_DEVICE static void measure(int, Memory&, const Half&) {}
+  SEQPAR_DEVICE static void scale(const Task&, int, Memory&, const Half&) {}
   /// Stores queries times their decay from the chunk's start, and keys times their decay to its end.
-  SEQPAR_WARP static void copyScaled(const Task& task, int chunk, Memory& memory, const Half& me) {
+  SEQPAR_DEVICE static void copyScaled(const Task& task, int chunk, Memory& memory, const Half& me) {
     const float* sums = memory.sums[chunk % 2];
     const float sum = sums[me.row], sum8 = sums[me.row + 8], last = sums[kChunk - 1];
     scaleRows(memory.queries, memory.q(chunk), task.scale * decayOf(sum), task.scale * decayOf(sum8), me);
     scaleRows(memory.keys, memory.k(chunk), decayOf(last - sum), decayOf(last - sum8), me);
   }
-  SEQPAR_WARP static void finish(const Task&, const Item<T>&, int, Memory&, const Half&) {}
-  SEQPAR_WARP static void addTo(State<T, Half>& gradient, int chunk, Memory& memory, const Half& me) {
+  SEQPAR_DEVICE static void finish(const Task&, const Item<T>&, int, Memory&, const Half&) {}
+  SEQPAR_DEVICE static void addTo(State<T, Half>& gradient, int chunk, Memory& memory, const Half& me) {
     warpgroup::arrive();
     gradient.add(memory.queries, memory.dOut(chunk), me);
   }
 
   /// The log-decay of the chunk.
-  SEQPAR_WARP static float total(int, int chunk, const Memory& memory) { return memory.sums[chunk % 2][kChunk - 1]; }
+  SEQPAR_DEVICE static float total(int, int chunk, const Memory& memory) { return memory.sums[chunk % 2][kChunk - 1]; }
 
   /// Reduces row sums of S * E over the lanes and stores them as the carry that a chunk's gates receive from later
   /// tokens.
-  SEQPAR_WARP static void storeCarry(Memory& memory, int chunk, const float (&rows)[2], const Half& me) {
+  SEQPAR_DEVICE static void storeCarry(Memory& memory, int chunk, const float (&rows)[2], const Half& me) {
     float sum = rows[0] + rows[1];
     SEQPAR_UNROLL
-    for (int mask = 1; mask < 32; mask *= 2) sum += warp::shuffleXor(sum, mask);
+    for (int mask = 1; mask < 32; mask *= 2) sum += ptx::shflXor(sum, mask);
     if (me.lane == 0) memory.carry[chunk & 1][me.thread / 32] = sum;
   }
 
  private:
-  SEQPAR_WARP static void scaleRows(T* to, const T* from, float factor, float factor8, const Half& me) {
+  SEQPAR_DEVICE static void scaleRows(T* to, const T* from, float factor, float factor8, const Half& me) {
     constexpr int kPairs = Half::kTiles8 / 2;
     uint32_t words[kPairs][4];
     SEQPAR_UNROLL
@@ -97,7 +97,7 @@ struct TokenProducer {
       SEQPAR_UNROLL
       for (int i = 0; i < 4; ++i) {
         const float by = i % 2 == 0 ? factor : factor8;
-        words[j][i] = warp::pack<T>(warp::lowOf<T>(words[j][i]) * by, warp::highOf<T>(words[j][i]) * by);
+        words[j][i] = ptx::pack<T>(ptx::lowOf<T>(words[j][i]) * by, ptx::highOf<T>(words[j][i]) * by);
       }
       storeTiles(to, j * 2, words[j], me);
     }
@@ -110,7 +110,7 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
   using Base::chunk, Base::item, Base::me, Base::memory, Base::task;
   using typename Base::Part, typename Base::Products;
 
-  SEQPAR_WARP void run() {
+  SEQPAR_DEVICE void run() {
     const ChunkOperands<T> operands = this->operands();
     const int64_t token = this->token();
     Part dq, dk, dv;
@@ -156,16 +156,16 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
   }
 
  private:
-  SEQPAR_WARP const float* sumsOf() const { return memory.sums[chunk % 2]; }
-  SEQPAR_WARP float toEnd(int r) const { return decayOf(sumsOf()[kChunk - 1] - sumsOf()[me.row + r * 8]); }
+  SEQPAR_DEVICE const float* sumsOf() const { return memory.sums[chunk % 2]; }
+  SEQPAR_DEVICE float toEnd(int r) const { return decayOf(sumsOf()[kChunk - 1] - sumsOf()[me.row + r * 8]); }
 
   /// Multiplies dA below the diagonal, and A with the diagonal, by the decays between their tokens.
-  SEQPAR_WARP void applyDecays(Scores& dA, Scores& a) const {
+  SEQPAR_DEVICE void applyDecays(Scores& dA, Scores& a) const {
     const float rows[2] = {sumsOf()[me.row], sumsOf()[me.row + 8]};
     SEQPAR_UNROLL
     for (int n = 0; n < 4; ++n) {
       float columns[2];
-      warp::loadPair(sumsOf() + Products::keyOf(n, 0, me), columns[0], columns[1]);
+      ptx::loadPair(sumsOf() + Products::keyOf(n, 0, me), columns[0], columns[1]);
       SEQPAR_UNROLL
       for (int e = 0; e < 4; ++e) {
         const int t = Products::queryOf(e, me), s = Products::keyOf(n, e, me);
@@ -175,7 +175,7 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
       }
     }
   }
-  SEQPAR_WARP static void scaleRows(Part& part, float factor, float factor8) {
+  SEQPAR_DEVICE static void scaleRows(Part& part, float factor, float factor8) {
     SEQPAR_UNROLL
     for (int n = 0; n < Half::kTiles8; ++n) {
       SEQPAR_UNROLL
@@ -186,16 +186,16 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
   /// For accumulator tiles n and n + 1: computes the gates' terms; then adds the diagonal terms of dq and dk, which
   /// replace q and k.
   template <int n>
-  SEQPAR_WARP void finishTiles(Part& dq, Part& dk, float (&sum)[2], const float (&own)[2], const Rows& dqRows,
-                               const Rows& dkRows) const {
+  SEQPAR_DEVICE void finishTiles(Part& dq, Part& dk, float (&sum)[2], const float (&own)[2], const Rows& dqRows,
+                                 const Rows& dkRows) const {
     uint32_t qs[4], ks[4];
     loadTiles(qs, memory.q(chunk), n, me);
     loadTiles(ks, memory.k(chunk), n, me);
     SEQPAR_UNROLL
     for (int i = 0; i < 4; ++i) {
       const int tile = n + i / 2, r = i % 2;
-      const float qPair[2] = {warp::lowOf<T>(qs[i]), warp::highOf<T>(qs[i])},
-                  kPair[2] = {warp::lowOf<T>(ks[i]), warp::highOf<T>(ks[i])};
+      const float qPair[2] = {ptx::lowOf<T>(qs[i]), ptx::highOf<T>(qs[i])},
+                  kPair[2] = {ptx::lowOf<T>(ks[i]), ptx::highOf<T>(ks[i])};
       SEQPAR_UNROLL
       for (int e = 0; e < 2; ++e) {
         float &q1 = dq[tile][r * 2 + e], &k1 = dk[tile][r * 2 + e];
@@ -208,17 +208,17 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
     dkRows.template put<T, n>(memory.k(chunk), dk, me);
   }
   /// Sums over the warpgroup's channels.
-  SEQPAR_WARP void storeSums(float (&sum)[2]) const {
+  SEQPAR_DEVICE void storeSums(float (&sum)[2]) const {
     SEQPAR_UNROLL
     for (int r = 0; r < 2; ++r) {
-      sum[r] += warp::shuffleXor(sum[r], 1);
-      sum[r] += warp::shuffleXor(sum[r], 2);
+      sum[r] += ptx::shflXor(sum[r], 1);
+      sum[r] += ptx::shflXor(sum[r], 2);
       if (me.c == 0) memory.terms[me.group][me.row + r * 8] = sum[r];
     }
   }
 
   /// Called by the last warp.
-  SEQPAR_WARP void writeGates(int64_t token) const {
+  SEQPAR_DEVICE void writeGates(int64_t token) const {
     const Target& to = task.dGates;
     if (me.thread < Half::kThreads - 32 || to.data == nullptr) return;
     float last = 0;
@@ -230,7 +230,7 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
     float sum = own[0] + own[1];
     SEQPAR_UNROLL
     for (int distance = 1; distance < 32; distance *= 2) {
-      const float other = warp::shuffle(sum, me.lane + distance);
+      const float other = ptx::shfl(sum, me.lane + distance);
       if (me.lane + distance < 32) sum += other;
     }
     const int rows = item.rowsOf(token);

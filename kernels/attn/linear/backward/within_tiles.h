@@ -12,16 +12,16 @@ struct WithinTiles {
   using Part = ChunkPart<KD>;
   static constexpr int kTiles8 = Columns<KD>::kTiles8;
 
-  SEQPAR_WARP static void multiply(Memory& memory, const Gates& gates, const Raw<T, KD>& q, const Raw<T, KD>& k,
-                                   Part& dq, Part& dk, const Lane<KD>& me) {
+  SEQPAR_DEVICE static void multiply(Memory& memory, const Gates& gates, const Raw<T, KD>& q, const Raw<T, KD>& k,
+                                     Part& dq, Part& dk, const Lane<KD>& me) {
     Fragment dA, rest;
     symmetric(dA, memory.dA, me);
     symmetric(rest, memory.rest, me);
     float a[2][4] = {}, own[2][4] = {};
     SEQPAR_UNROLL
     for (int j = 0; j < kTiles8 / 2; ++j) {
-      warp::multiplyAdd<T>(own[0], q.x[j], k.x[j][0], k.x[j][2]);
-      warp::multiplyAdd<T>(own[1], q.x[j], k.x[j][1], k.x[j][3]);
+      ptx::mmaM16N8K16<T>(own[0], q.x[j], k.x[j][0], k.x[j][2]);
+      ptx::mmaM16N8K16<T>(own[1], q.x[j], k.x[j][1], k.x[j][3]);
     }
     SEQPAR_UNROLL
     for (int n = 0; n < 2; ++n) {
@@ -31,9 +31,9 @@ struct WithinTiles {
       }
     }
     // Loops are not unrolled: otherwise the values exceed the registers, and the instructions exceed the cache.
-    SEQPAR_ROLL
+    SEQPAR_ROLLED
     for (int half = 8; half > 0; half /= 2) multiplyHalves<0>(half, gates, q, k, dA, rest, dq, dk, a, me);
-    SEQPAR_ROLL
+    SEQPAR_ROLLED
     for (int half = 8; half > 0; half /= 2) multiplyHalves<1>(half, gates, q, k, dA, rest, dq, dk, a, me);
     float* to = memory.diagonals[me.tile * Columns<KD>::kParts + me.part];
     SEQPAR_UNROLL
@@ -45,10 +45,10 @@ struct WithinTiles {
 
  private:
   /// Whether bit `half` is the highest bit where the tokens differ.
-  SEQPAR_WARP static bool differ(int t, int s, int half) { return (t ^ s) >= half && (t ^ s) < 2 * half; }
+  SEQPAR_DEVICE static bool differ(int t, int s, int half) { return (t ^ s) >= half && (t ^ s) < 2 * half; }
 
   /// The warp's tile of a triangular matrix, mirrored to both sides of the diagonal.
-  SEQPAR_WARP static void symmetric(Fragment& to, const T* matrix, const Lane<KD>& me) {
+  SEQPAR_DEVICE static void symmetric(Fragment& to, const T* matrix, const Lane<KD>& me) {
     Fragment transposed;
     leftOf(to, matrix, kTokenStride, me.tile * 16, me.tile * 16, me.lane);
     leftOfTransposed(transposed, matrix, kTokenStride, me.tile * 16, me.tile * 16, me.lane);
@@ -62,9 +62,9 @@ struct WithinTiles {
   /// the lower ones, already in the layout of both operands of A = x x^T; and the product of the symmetric dA with x
   /// contains dq in its upper rows and dk in its lower ones. The rounding remainders of x and dA are included.
   template <int kPart>
-  SEQPAR_WARP static void multiplyHalves(int half, const Gates& gates, const Raw<T, KD>& q, const Raw<T, KD>& k,
-                                         const Fragment& dA, const Fragment& dARest, Part& dq, Part& dk,
-                                         float (&a)[2][4], const Lane<KD>& me) {
+  SEQPAR_DEVICE static void multiplyHalves(int half, const Gates& gates, const Raw<T, KD>& q, const Raw<T, KD>& k,
+                                           const Fragment& dA, const Fragment& dARest, Part& dq, Part& dk,
+                                           float (&a)[2][4], const Lane<KD>& me) {
     const bool whole = half == 8, inUpper = (me.g & half) != 0, upper0 = !whole && inUpper, upper1 = whole || inUpper;
     const int anchor = (whole ? 7 : (me.g & ~(2 * half - 1)) + half - 1) * 4 + me.c;
     Fragment between, betweenRest;  // dA between the halves of blocks of 2 half tokens
@@ -85,8 +85,8 @@ struct WithinTiles {
         SEQPAR_UNROLL
         for (int e = 0; e < 2; ++e) {
           const float sum0 = gates.sum[j * 2 + n][e], sum1 = gates.sum[j * 2 + n][e + 2];
-          const float anchor0 = warp::shuffle(sum0, anchor);
-          const float other = warp::shuffle(sum1, anchor);
+          const float anchor0 = ptx::shfl(sum0, anchor);
+          const float other = ptx::shfl(sum1, anchor);
           const float anchor1 = whole ? anchor0 : other;
           factor[n][e] = decayOf(upper0 ? sum0 - anchor0 : anchor0 - sum0);
           factor[n][e + 2] = decayOf(upper1 ? sum1 - anchor1 : anchor1 - sum1);
@@ -94,25 +94,24 @@ struct WithinTiles {
         SEQPAR_UNROLL
         for (int r = 0; r < 2; ++r) {
           const uint32_t pair = (r == 0 ? upper0 : upper1) ? q.pair(j * 2 + n, r) : k.pair(j * 2 + n, r);
-          const float low = warp::lowOf<T>(pair) * factor[n][r * 2],
-                      high = warp::highOf<T>(pair) * factor[n][r * 2 + 1];
-          x[n * 2 + r] = warp::pack<T>(low, high);
+          const float low = ptx::lowOf<T>(pair) * factor[n][r * 2], high = ptx::highOf<T>(pair) * factor[n][r * 2 + 1];
+          x[n * 2 + r] = ptx::pack<T>(low, high);
           rest[n * 2 + r] = restOf<T>(low, high, x[n * 2 + r]);
         }
       }
       SEQPAR_UNROLL
       for (int i = 0; i < 2; ++i) {
-        warp::multiplyAdd<T>(product[i], x, x[i], x[i + 2]);
-        warp::multiplyAdd<T>(product[i], rest, x[i], x[i + 2]);
-        warp::multiplyAdd<T>(product[i], x, rest[i], rest[i + 2]);
+        ptx::mmaM16N8K16<T>(product[i], x, x[i], x[i + 2]);
+        ptx::mmaM16N8K16<T>(product[i], rest, x[i], x[i + 2]);
+        ptx::mmaM16N8K16<T>(product[i], x, rest[i], rest[i + 2]);
       }
       SEQPAR_UNROLL
       for (int n = 0; n < 2; ++n) {
         float gradient[4] = {0, 0, 0, 0};
-        const uint32_t right[2] = {warp::transpose(x[n * 2]), warp::transpose(x[n * 2 + 1])};
-        warp::multiplyAdd<T>(gradient, between, right[0], right[1]);
-        warp::multiplyAdd<T>(gradient, betweenRest, right[0], right[1]);
-        warp::multiplyAdd<T>(gradient, between, warp::transpose(rest[n * 2]), warp::transpose(rest[n * 2 + 1]));
+        const uint32_t right[2] = {ptx::movmatrixTrans(x[n * 2]), ptx::movmatrixTrans(x[n * 2 + 1])};
+        ptx::mmaM16N8K16<T>(gradient, between, right[0], right[1]);
+        ptx::mmaM16N8K16<T>(gradient, betweenRest, right[0], right[1]);
+        ptx::mmaM16N8K16<T>(gradient, between, ptx::movmatrixTrans(rest[n * 2]), ptx::movmatrixTrans(rest[n * 2 + 1]));
         SEQPAR_UNROLL
         for (int e = 0; e < 4; ++e) {
           const bool upper = e < 2 ? upper0 : upper1;

@@ -12,10 +12,10 @@ struct Chunk {
 
 class ForwardChunks {
  public:
-  __device__ __forceinline__ explicit ForwardChunks(const Item& item)
+  SEQPAR_DEVICE explicit ForwardChunks(const Item& item)
       : token_(static_cast<int>(item.begin)), end_(static_cast<int>(item.end)) {}
-  __device__ __forceinline__ bool more() const { return token_ < end_; }
-  __device__ __forceinline__ Chunk take() {
+  SEQPAR_DEVICE bool more() const { return token_ < end_; }
+  SEQPAR_DEVICE Chunk take() {
     Chunk chunk;
     chunk.token = token_;
     chunk.length = min(end_ - token_, kChunk);

@@ -3,10 +3,10 @@
 // the first product.
 #pragma once
 
+#include "kernels/arch/pdl.h"
 #include "kernels/attn/linear/hopper/outputs_multiply.cuh"
 #include "kernels/attn/linear/hopper/prepare_channels.cuh"
 #include "kernels/attn/linear/hopper/prepare_uniform.cuh"
-#include "kernels/attn/linear/prior_kernel.cuh"
 
 namespace seqpar::attn::hopper {
 
@@ -17,13 +17,13 @@ class OutputsCta {
   static constexpr bool kUniform = Kind == GateKind::Uniform;
   static constexpr int kInFlight = kUniform ? 1 : Layout::kStages;  ///< as in StatesCta
 
-  __device__ __forceinline__ OutputsCta(const OutputsKernel& kernel, char* shared)
+  SEQPAR_DEVICE OutputsCta(const OutputsKernel& kernel, char* shared)
       : kernel_(kernel),
         problem_(kernel.pass.problem),
         shared_(shared),
-        pipeline_{sharedAddress(shared) + Layout::kBarriers} {}
+        pipeline_{ptx::sharedAddress(shared) + Layout::kBarriers} {}
 
-  __device__ __forceinline__ void run() {
+  SEQPAR_DEVICE void run() {
     if (threadIdx.x == 0) pipeline_.init();
     __syncthreads();
     const int role = static_cast<int>(threadIdx.x) / kGroupThreads;
@@ -50,7 +50,7 @@ class OutputsCta {
  private:
   /// Calls act(item, running number of its first chunk), which returns the number of chunks.
   template <class Act>
-  __device__ __forceinline__ void each(const Act& act) {
+  SEQPAR_DEVICE void each(const Act& act) {
     const int tiles = (problem_.dv + kMostColumns - 1) / kMostColumns;
     const Segments& cut = kernel_.pass.segments;
     int first = 0;
@@ -59,7 +59,7 @@ class OutputsCta {
     }
   }
 
-  __device__ __forceinline__ int load(const Item& item, int first) {
+  SEQPAR_DEVICE int load(const Item& item, int first) {
     ForwardChunks chunks(item);
     const int qk = qkHead(problem_, item.head), batch = static_cast<int>(item.batch);
     int running = first;
@@ -67,18 +67,18 @@ class OutputsCta {
       const Chunk chunk = chunks.take();
       pipeline_.waitFree(running);
       if (kInFlight < Layout::kStages && running >= kInFlight) pipeline_.waitFull(running - kInFlight);
-      const uint32_t stage = sharedAddress(shared_) + running % Layout::kStages * Layout::kStageBytes;
+      const uint32_t stage = ptx::sharedAddress(shared_) + running % Layout::kStages * Layout::kStageBytes;
       const uint32_t full = pipeline_.full(running);
       const int token = static_cast<int>(chunk.token);
-      if (Kind != GateKind::Uniform) prefetchBox(kernel_.gates, 0, item.head, token, batch);
-      arriveExpecting(full, 3 * kMatrixBytes);
+      if (Kind != GateKind::Uniform) ptx::tmaPrefetch(kernel_.gates, 0, item.head, token, batch);
+      ptx::mbarrierArriveExpectTx(full, 3 * kMatrixBytes);
 #pragma unroll
       for (int tile = 0; tile < 2; ++tile) {
         const int column = tile * kSwizzleColumns, at = tile * kTileBytes;
-        loadBox(stage + Layout::kQueries + at, kernel_.queries, full, column, qk, token, batch);
-        loadBox(stage + Layout::kKeys + at, kernel_.keys, full, column, qk, token, batch);
-        loadBox(stage + Layout::kValues + at, kernel_.values, full, item.tile * kMostColumns + column, item.head, token,
-                batch);
+        ptx::tmaLoad(stage + Layout::kQueries + at, kernel_.queries, full, column, qk, token, batch);
+        ptx::tmaLoad(stage + Layout::kKeys + at, kernel_.keys, full, column, qk, token, batch);
+        ptx::tmaLoad(stage + Layout::kValues + at, kernel_.values, full, item.tile * kMostColumns + column, item.head,
+                     token, batch);
       }
     }
     return running - first;
@@ -95,7 +95,7 @@ class OutputsCta {
 template <class T, GateKind Kind>
 __global__ void __launch_bounds__(kThreads, 1) outputsKernel(const __grid_constant__ OutputsKernel kernel) {
   extern __shared__ __align__(1024) char shared[];
-  if (Kind == GateKind::Uniform && kernel.pass.isLead) griddepcontrolLaunchDependents();
+  if (Kind == GateKind::Uniform && kernel.pass.isLead) ptx::griddepcontrolLaunchDependents();
   OutputsCta<T, Kind>(kernel, shared).run();
 }
 

@@ -19,7 +19,7 @@ class Multiplier {
   static constexpr float kToState = Numbers<T>::kStateScale;
   static constexpr bool kTwoTiles = Kind == GateKind::Uniform;  ///< of outputs; other kinds use the space otherwise
 
-  __device__ __forceinline__ Multiplier(const OutputsKernel& kernel, char* shared, int which)
+  SEQPAR_DEVICE Multiplier(const OutputsKernel& kernel, char* shared, int which)
       : kernel_(kernel),
         problem_(kernel.pass.problem),
         shared_(shared),
@@ -27,7 +27,7 @@ class Multiplier {
         thread_(static_cast<int>(threadIdx.x) % kGroupThreads),
         lane_(static_cast<int>(threadIdx.x) % 32) {}
 
-  __device__ __forceinline__ int run(const Item& item, int first, const Pipeline<Layout::kStages>& pipeline) {
+  SEQPAR_DEVICE int run(const Item& item, int first, const Pipeline<Layout::kStages>& pipeline) {
     if constexpr (Kind == GateKind::Uniform) {
       StateBefore(kernel_.pass, shared_, which_).make(item, state_);
     } else {
@@ -56,28 +56,28 @@ class Multiplier {
         if (wantsFinal && !chunks.more()) scaleState<false>(vectors(stage, 1));
       }
       __syncwarp();
-      if (lane_ == 0) arrive(pipeline.empty(running));
+      if (lane_ == 0) ptx::mbarrierArrive(pipeline.empty(running));
     }
     if (Kind == GateKind::Uniform && wantsFinal) putFinal(item);  // earlier, for a lead
-    if (thread_ == 0) warp::awaitBulk();
-    griddepcontrolWait();  // the next kernel only waits for this one
+    if (thread_ == 0) ptx::cpAsyncBulkWaitGroup();
+    ptx::griddepcontrolWait();  // the next kernel only waits for this one
     if (Kind != GateKind::Uniform && wantsFinal) putFinal(item);
     return running - first;
   }
 
  private:
-  __device__ __forceinline__ void putFinal(const Item& item) {
+  SEQPAR_DEVICE void putFinal(const Item& item) {
     putState(kernel_.pass.finalState + headIndex(item, problem_) * problem_.dk * problem_.dv, state_, problem_,
              item.tile, which_);
   }
-  static __device__ __forceinline__ const float* vectors(const char* stage, int number) {
+  static SEQPAR_DEVICE const float* vectors(const char* stage, int number) {
     return reinterpret_cast<const float*>(stage + Layout::kVectors) + number * kMostColumns;
   }
-  __device__ __forceinline__ void syncGroup() const { syncNamed(kMultiplyBarrier + which_, kGroupThreads); }
+  SEQPAR_DEVICE void syncGroup() const { ptx::barrierSync(kMultiplyBarrier + which_, kGroupThreads); }
 
   /// Like StateBefore, for channel decays, where registers do not suffice for two states at once: the code of
   /// StateBefore spills more of them.
-  __device__ __forceinline__ void start(const Item& item) {
+  SEQPAR_DEVICE void start(const Item& item) {
     const Outputs& pass = kernel_.pass;
     const int64_t firstMap = mapIndex(item, problem_, pass.segments) - item.before;  // of the sequence
     const int64_t size = int64_t{problem_.dk} * problem_.dv;
@@ -87,7 +87,7 @@ class Multiplier {
     for (int i = 0; i < 64; ++i) state_[i] = 0;
     if (item.before == 0 && initial == nullptr) return;  // independent of pass 1: these CTAs may overlap with it
     // From the last segment to the first, or all segments as one; then `initial`.
-    if (!pass.mapsComplete) griddepcontrolWait();
+    if (!pass.mapsComplete) ptx::griddepcontrolWait();
 #pragma unroll 1
     for (int next = item.before; next >= 0; next = pass.perSegment ? next - 1 : min(next, 1) - 1) {
       const float* from = initial;
@@ -97,12 +97,12 @@ class Multiplier {
   }
   /// Adds a state decayed over the sequence's segments from `first` to before the item's. Returns false if the decay
   /// has forgotten it.
-  __device__ __forceinline__ bool addDecayed(const Item& item, const float* from, int first) {
+  SEQPAR_DEVICE bool addDecayed(const Item& item, const float* from, int first) {
     const Outputs& pass = kernel_.pass;
     const int column = item.tile * kMostColumns, values = problem_.dv - column;
     // Uses the output buffer, after the outputs of the previous item were copied.
     float* const factors = reinterpret_cast<float*>(shared_ + Layout::kOut + which_ * kTileBytes);
-    if (thread_ == 0) warp::awaitBulkRead<0>();
+    if (thread_ == 0) ptx::cpAsyncBulkWaitGroupRead<0>();
     syncGroup();
     const int width = transitionWidth(problem_);
     const int64_t firstMap = mapIndex(item, problem_, pass.segments) - item.before;
@@ -110,10 +110,10 @@ class Multiplier {
     for (int map = first; map < item.before && thread_ < problem_.dk; ++map) {
       sum += pass.maps.transitions[(firstMap + map) * width + (width > 1 ? thread_ : 0)];
     }
-    const float mine = thread_ < problem_.dk ? exp2Fast(sum * kLog2e) : 0;
+    const float mine = thread_ < problem_.dk ? ptx::ex2Approx(sum * kLog2e) : 0;
     factors[thread_] = mine;
-    if (!anyNamed(kMultiplyBarrier + which_, kGroupThreads, mine != 0)) return false;
-    const int thread = opaque(thread_), row = kSwizzleColumns * which_ + 16 * (thread / 32) + thread % 32 / 4;
+    if (!ptx::barrierRedOr(kMultiplyBarrier + which_, kGroupThreads, mine != 0)) return false;
+    const int thread = ptx::opaque(thread_), row = kSwizzleColumns * which_ + 16 * (thread / 32) + thread % 32 / 4;
     const float* at = from + column + 2 * (thread % 4) * problem_.dv + row;
     const bool there[2] = {row < values, row + 8 < values};
     float numbers[64];  // loaded together; indexed as in eachOfState()
@@ -141,7 +141,7 @@ class Multiplier {
 
   /// Multiplies each channel by factor[channel]; with `mayForget`, a factor of 0 discards even NaN.
   template <bool mayForget>
-  __device__ __forceinline__ void scaleState(const float* factors) {
+  SEQPAR_DEVICE void scaleState(const float* factors) {
 #pragma unroll
     for (int j = 0; j < 16; ++j) {
       const float2 by = *reinterpret_cast<const float2*>(factors + 8 * j + 2 * (lane_ % 4));
@@ -155,28 +155,28 @@ class Multiplier {
 
   /// A over all channels: change(element, channel) of the state, rounded.
   template <class Change>
-  __device__ __forceinline__ void round(uint32_t (&a)[8][4], const Change& change) const {
-    const int first = 2 * opaque(lane_ % 4);
+  SEQPAR_DEVICE void round(uint32_t (&a)[8][4], const Change& change) const {
+    const int first = 2 * ptx::opaque(lane_ % 4);
 #pragma unroll
     for (int i = 0; i < 64; i += 2) {
       const int channel = 8 * (i / 4) + first;
       a[i / 8][i / 2 % 4] = Numbers<T>::pack(change(state_[i], channel), change(state_[i + 1], channel + 1));
     }
   }
-  __device__ __forceinline__ void round(uint32_t (&a)[8][4]) const {
+  SEQPAR_DEVICE void round(uint32_t (&a)[8][4]) const {
     round(a, [](float x, int) { return x * kToState; });
   }
 
   struct Operands {
     Matrix queries, keys, values, scores;
   };
-  __device__ __forceinline__ Operands operands(const char* stage) const {
-    const uint32_t at = sharedAddress(stage);
+  SEQPAR_DEVICE Operands operands(const char* stage) const {
+    const uint32_t at = ptx::sharedAddress(stage);
     return {rowsOf(at + Layout::kQueries), columnsOf(at + Layout::kKeys, kTileBytes),
             columnsOf(at + Layout::kValues + which_ * kTileBytes, kTileBytes), rowsOf(at + Layout::kScores)};
   }
 
-  static __device__ __forceinline__ void addScores(float (&out)[32], const Operands& with, bool add) {
+  static SEQPAR_DEVICE void addScores(float (&out)[32], const Operands& with, bool add) {
 #pragma unroll
     for (int step = 0; step < kChunk / 16; ++step) {
       warpgroup::multiply<T, Terms::Rows, Terms::AlongRows>(out, with.values + step * kNextStepOfColumns,
@@ -184,13 +184,13 @@ class Multiplier {
     }
   }
   template <int Step>
-  __device__ __forceinline__ void addKeys(const Operands& with) {
+  SEQPAR_DEVICE void addKeys(const Operands& with) {
     warpgroup::multiply<T, Terms::Rows, Terms::Rows>(state_, with.values + Step * kNextStepOfColumns,
                                                      with.keys + Step * kNextStepOfColumns, true);
   }
 
   /// For small exponents within the chunk: queries, keys and the state are relative to the middle of the chunk.
-  __device__ __forceinline__ void multiplySafe(char* stage, const Item& item, const Chunk& chunk, int running) {
+  SEQPAR_DEVICE void multiplySafe(char* stage, const Item& item, const Chunk& chunk, int running) {
     const Operands with = operands(stage);
     uint32_t a[8][4];
     float out[32];
@@ -220,12 +220,12 @@ class Multiplier {
   /// Blocks of 16 tokens, relative to the block's start; the scores are those within blocks. Decays may be 0.
   /// Non-finite elements of the state are excluded from the product, because queries are 0 where such elements are
   /// forgotten. Outputs with other queries for such elements become NaN.
-  __device__ __forceinline__ void multiplyExact(char* stage, const Item& item, const Chunk& chunk, int running) {
+  SEQPAR_DEVICE void multiplyExact(char* stage, const Item& item, const Chunk& chunk, int running) {
     const Operands with = operands(stage);
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < 64; ++i) sum += state_[i] * 0.0F;  // 0, or NaN
-    const bool finite = !anyNamed(kMultiplyBarrier + which_, kGroupThreads, sum != sum);
+    const bool finite = !ptx::barrierRedOr(kMultiplyBarrier + which_, kGroupThreads, sum != sum);
     awaitOutTile();
 #pragma unroll 1
     for (int block = 0; block < kChunk / kBlockTokens; ++block) {
@@ -259,7 +259,7 @@ class Multiplier {
     finish(item, chunk, running);
   }
   template <class Change>
-  __device__ __forceinline__ void multiplyBlock(float (&out)[8], Matrix queries, const Change& change) {
+  SEQPAR_DEVICE void multiplyBlock(float (&out)[8], Matrix queries, const Change& change) {
     uint32_t a[8][4];
     round(a, change);
     warpgroup::fenceOperand(out);
@@ -277,7 +277,7 @@ class Multiplier {
   /// multiplied by the decays from the chunk's start. `forgets`: the decay of the whole chunk is 0; discarded elements
   /// may be non-finite.
   template <bool forgets>
-  __device__ __forceinline__ void multiplyUniform(char* stage, const Item& item, const Chunk& chunk, int running) {
+  SEQPAR_DEVICE void multiplyUniform(char* stage, const Item& item, const Chunk& chunk, int running) {
     const Operands with = operands(stage);
     uint32_t a[8][4];
     float out[32], within[32];
@@ -317,7 +317,7 @@ class Multiplier {
   }
 
   /// Transposes O^T into the output buffer.
-  __device__ __forceinline__ void put(const float (&out)[32], int running) const {
+  SEQPAR_DEVICE void put(const float (&out)[32], int running) const {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       float part[8];
@@ -326,39 +326,39 @@ class Multiplier {
       putColumns(part, running, 16 * j);
     }
   }
-  __device__ __forceinline__ char* outTile(int running) const {
+  SEQPAR_DEVICE char* outTile(int running) const {
     static_assert(Layout::kFine == Layout::kOut + 2 * kTileBytes);
     return shared_ + Layout::kOut + ((kTwoTiles ? running % 2 * 2 : 0) + which_) * kTileBytes;
   }
   /// Waits until the output buffer is free: the outputs of the previous chunk were copied.
-  __device__ __forceinline__ void awaitOutTile() const {
+  SEQPAR_DEVICE void awaitOutTile() const {
     if (kTwoTiles) return;  // finish() has waited
-    if (thread_ == 0) warp::awaitBulkRead<0>();
+    if (thread_ == 0) ptx::cpAsyncBulkWaitGroupRead<0>();
     syncGroup();
   }
   /// For 16 tokens, starting at `token` of the chunk.
-  __device__ __forceinline__ void putColumns(const float (&out)[8], int running, int token) const {
+  SEQPAR_DEVICE void putColumns(const float (&out)[8], int running, int token) const {
     const int warp = thread_ / 32, matrix = lane_ / 8;
     const float scale = problem_.scale / kToState;
     uint32_t words[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) words[i] = Numbers<T>::pack(out[2 * i] * scale, out[2 * i + 1] * scale);
-    storeTransposed(
-        sharedAddress(outTile(running)) + swizzled(token + matrix / 2 * 8 + lane_ % 8, 32 * warp + matrix % 2 * 16),
-        words);
+    ptx::stmatrixX4Trans(ptx::sharedAddress(outTile(running)) +
+                             swizzled(token + matrix / 2 * 8 + lane_ % 8, 32 * warp + matrix % 2 * 16),
+                         words);
   }
   /// Stores the outputs with the TMA. Afterwards the buffer of the next chunk's outputs is free, if it is another one.
-  __device__ __forceinline__ void finish(const Item& item, const Chunk& chunk, int running) const {
+  SEQPAR_DEVICE void finish(const Item& item, const Chunk& chunk, int running) const {
     warpgroup::fenceProxyAsync();
-    if (kTwoTiles && thread_ == 0) warp::awaitBulkRead<0>();
+    if (kTwoTiles && thread_ == 0) ptx::cpAsyncBulkWaitGroupRead<0>();
     syncGroup();
     const char* const tile = outTile(running);
     const int column = item.tile * kMostColumns + which_ * kSwizzleColumns;
     if (chunk.length == kChunk) {
       if (thread_ == 0) {
-        storeBox(kernel_.out, sharedAddress(tile), column, item.head, static_cast<int>(chunk.token),
-                 static_cast<int>(item.batch));
-        warp::commitBulk();
+        ptx::tmaStore(kernel_.out, ptx::sharedAddress(tile), column, item.head, static_cast<int>(chunk.token),
+                      static_cast<int>(item.batch));
+        ptx::cpAsyncBulkCommitGroup();
       }
       return;
     }

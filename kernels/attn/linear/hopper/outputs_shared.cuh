@@ -28,23 +28,23 @@ struct OutputsShared {
 };
 
 /// Offset of a product's `step` along the channels of a matrix, for consumers and preparers.
-__device__ __forceinline__ int channelStep(int step) {
+SEQPAR_DEVICE int channelStep(int step) {
   return step / 4 * kTileBytes + step % 4 * kNextStepOfRows;
 }
 
 /// Preparing warpgroup: zero-fills a stage from token `length` on, the item's end.
-__device__ __forceinline__ void clearOthers(char* stage, int length) {
+SEQPAR_DEVICE void clearOthers(char* stage, int length) {
   for (const int matrix : {OutputsShared::kQueries, OutputsShared::kKeys, OutputsShared::kValues}) {
     clearRows(stage + matrix, length);
   }
   warpgroup::fenceProxyAsync();
-  syncNamed(kPrepareBarrier, kGroupThreads);
+  ptx::barrierSync(kPrepareBarrier, kGroupThreads);
 }
 
 /// Preparing warpgroup: scores (+)= Q K^T, D of 64 x 64, from matrices in shared memory.
 template <class T>
-__device__ __forceinline__ void addScores(float (&scores)[32], const char* queries, const char* keys, bool add) {
-  const Matrix q = rowsOf(sharedAddress(queries)), k = rowsOf(sharedAddress(keys));
+SEQPAR_DEVICE void addScores(float (&scores)[32], const char* queries, const char* keys, bool add) {
+  const Matrix q = rowsOf(ptx::sharedAddress(queries)), k = rowsOf(ptx::sharedAddress(keys));
 #pragma unroll
   for (int step = 0; step < kMostColumns / 16; ++step) {
     warpgroup::multiply<T, Terms::AlongRows, Terms::AlongRows>(scores, q + channelStep(step), k + channelStep(step),
@@ -53,7 +53,7 @@ __device__ __forceinline__ void addScores(float (&scores)[32], const char* queri
 }
 /// Executes the addScores() of `act`, and waits for them.
 template <class Act>
-__device__ __forceinline__ void makeScores(float (&scores)[32], const Act& act) {
+SEQPAR_DEVICE void makeScores(float (&scores)[32], const Act& act) {
   warpgroup::fenceOperand(scores);
   warpgroup::arrive();
   act();
@@ -63,16 +63,16 @@ __device__ __forceinline__ void makeScores(float (&scores)[32], const Act& act) 
 }
 /// scores = Q K^T of a stage.
 template <class T>
-__device__ __forceinline__ void multiplyScores(float (&scores)[32], const char* stage) {
+SEQPAR_DEVICE void multiplyScores(float (&scores)[32], const char* stage) {
   makeScores(scores,
              [&] { addScores<T>(scores, stage + OutputsShared::kQueries, stage + OutputsShared::kKeys, false); });
 }
 
 /// Stores rounded scores to the stage's tile; 0 for keys after the query.
 template <class T>
-__device__ __forceinline__ void putScores(char* stage, const float (&scores)[32]) {
+SEQPAR_DEVICE void putScores(char* stage, const float (&scores)[32]) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
-  const uint32_t at = sharedAddress(stage) + OutputsShared::kScores;
+  const uint32_t at = ptx::sharedAddress(stage) + OutputsShared::kScores;
   const auto number = [&](int i) {
     const int query = 16 * warp + lane / 4 + 8 * (i / 2 % 2), key = 8 * (i / 4) + 2 * (lane % 4) + i % 2;
     // Assigned, not multiplied by 0: they may have overflowed.
@@ -84,7 +84,7 @@ __device__ __forceinline__ void putScores(char* stage, const float (&scores)[32]
 #pragma unroll
     for (int i = 0; i < 4; ++i) words[i] = Numbers<T>::pack(number(4 * j + 2 * i), number(4 * j + 2 * i + 1));
     const int row = 16 * warp + lane / 8 % 2 * 8 + lane % 8, byte = 2 * (8 * j + lane / 16 * 8);
-    storeMatrices(at + swizzled(row, byte), words);
+    ptx::stmatrixX4(at + swizzled(row, byte), words);
   }
 }
 

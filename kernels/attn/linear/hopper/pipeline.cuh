@@ -2,13 +2,17 @@
 // two multiply, each with 64 columns of v.
 #pragma once
 
+#include "kernels/arch/tma.h"
 #include "kernels/attn/linear/decay.h"
-#include "kernels/attn/linear/hopper/tma.cuh"
-#include "kernels/attn/linear/mma.cuh"
+#include "kernels/attn/linear/numbers.cuh"
 #include "kernels/attn/linear/tile.cuh"
 #include "kernels/attn/linear/work.h"
 
 namespace seqpar::attn::hopper {
+
+using ptx::kRowBytes;
+using ptx::kSwizzleColumns;
+using ptx::swizzled;
 
 constexpr int kChunk = 64;         ///< tokens
 constexpr int kMostColumns = 128;  ///< channels of k, and columns of v, per CTA
@@ -32,67 +36,59 @@ struct Pipeline {
   static constexpr int kBarrierBytes = 3 * 8 * Stages;
   uint32_t barriers;
 
-  __device__ __forceinline__ uint32_t full(int number) const { return barriers + 24 * (number % Stages); }
-  __device__ __forceinline__ uint32_t prepared(int number) const { return full(number) + 8; }
-  __device__ __forceinline__ uint32_t empty(int number) const { return full(number) + 16; }
-  static __device__ __forceinline__ int parity(int number) { return number / Stages & 1; }
+  SEQPAR_DEVICE uint32_t full(int number) const { return barriers + 24 * (number % Stages); }
+  SEQPAR_DEVICE uint32_t prepared(int number) const { return full(number) + 8; }
+  SEQPAR_DEVICE uint32_t empty(int number) const { return full(number) + 16; }
+  static SEQPAR_DEVICE int parity(int number) { return number / Stages & 1; }
 
   /// Called by one thread, before any other thread uses the barriers.
-  __device__ __forceinline__ void init() const {
+  SEQPAR_DEVICE void init() const {
     for (int stage = 0; stage < Stages; ++stage) {
-      initBarrier(full(stage), 1);
-      initBarrier(prepared(stage), kGroupThreads);
-      initBarrier(empty(stage), 2 * kGroupThreads / 32);
+      ptx::mbarrierInit(full(stage), 1);
+      ptx::mbarrierInit(prepared(stage), kGroupThreads);
+      ptx::mbarrierInit(empty(stage), 2 * kGroupThreads / 32);
     }
-    fenceBarrierInit();
+    ptx::fenceMbarrierInit();
   }
-  __device__ __forceinline__ void waitFull(int number) const { waitBarrier(full(number), parity(number)); }
-  __device__ __forceinline__ void waitPrepared(int number) const { waitBarrier(prepared(number), parity(number)); }
+  SEQPAR_DEVICE void waitFull(int number) const { ptx::mbarrierWaitParity(full(number), parity(number)); }
+  SEQPAR_DEVICE void waitPrepared(int number) const { ptx::mbarrierWaitParity(prepared(number), parity(number)); }
   /// Waits until the stage's previous chunk has been multiplied.
-  __device__ __forceinline__ void waitFree(int number) const {
-    if (number >= Stages) waitBarrier(empty(number), parity(number) ^ 1);
+  SEQPAR_DEVICE void waitFree(int number) const {
+    if (number >= Stages) ptx::mbarrierWaitParity(empty(number), parity(number) ^ 1);
   }
 };
-
-/// Opaque copy: prevents the compiler from hoisting dependent values out of a loop, where they would occupy registers.
-__device__ __forceinline__ int opaque(int number) {
-  asm volatile("" : "+r"(number));
-  return number;
-}
 
 /// A preparing thread's part of a chunk: two channels, and half of the tokens.
 struct PrepareLane {
   int half, pair, channel;  ///< tokens from 32 * half on; channels `channel` = 2 * pair and the next
 
-  __device__ __forceinline__ PrepareLane()
+  SEQPAR_DEVICE PrepareLane()
       : half(static_cast<int>(threadIdx.x) / 64 % 2), pair(static_cast<int>(threadIdx.x) % 64), channel(2 * pair) {}
   /// The byte offset, in a matrix, of the two channels of a token.
-  __device__ __forceinline__ int offset(int token) const {
-    return pair / 32 * kTileBytes + swizzled(token, pair % 32 * 4);
-  }
+  SEQPAR_DEVICE int offset(int token) const { return pair / 32 * kTileBytes + swizzled(token, pair % 32 * 4); }
 };
 
 /// Two adjacent channels of a token in a matrix [kChunk][kMostColumns] of gates.
 template <GateKind Kind>
-__device__ __forceinline__ float2 readGates(const char* gates, int token, int channel) {
+SEQPAR_DEVICE float2 readGates(const char* gates, int token, int channel) {
   const char* const at = gates + (token * kMostColumns + channel) * bytesOf(Kind);
   if (Kind == GateKind::Full) return *reinterpret_cast<const float2*>(at);
   return Numbers<Bfloat16>::unpack(*reinterpret_cast<const uint32_t*>(at));
 }
 
 /// log2Decay() of two gates.
-__device__ __forceinline__ float2 log2Pair(float2 gates) {
-  return make_float2(maxOrNan(gates.x * kLog2e, kLeastLog2), maxOrNan(gates.y * kLog2e, kLeastLog2));
+SEQPAR_DEVICE float2 log2Pair(float2 gates) {
+  return make_float2(ptx::maxNan(gates.x * kLog2e, kLeastLog2), ptx::maxNan(gates.y * kLog2e, kLeastLog2));
 }
 
 /// Preparing warpgroup: zero-fills the rows of a matrix after the item's tokens, before any is read: they may belong to
 /// another sequence, and be non-finite.
-__device__ __forceinline__ void clearRows(char* matrix, int begin) {
+SEQPAR_DEVICE void clearRows(char* matrix, int begin) {
   const PrepareLane me;
   for (int row = begin + me.half; row < kChunk; row += 2) *reinterpret_cast<uint32_t*>(matrix + me.offset(row)) = 0;
 }
 /// For a matrix of gates with `rowBytes` bytes per row.
-__device__ __forceinline__ void clearGates(char* gates, int rowBytes, int begin) {
+SEQPAR_DEVICE void clearGates(char* gates, int rowBytes, int begin) {
   const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
   for (int at = begin * rowBytes + 16 * thread; at < kChunk * rowBytes; at += 16 * kGroupThreads) {
     *reinterpret_cast<uint4*>(gates + at) = make_uint4(0, 0, 0, 0);
@@ -102,10 +98,10 @@ __device__ __forceinline__ void clearGates(char* gates, int rowBytes, int begin)
 /// Multiplies a preparing thread's elements of `Count` matrices by factors(t, by), t from 0 to 31 in order; calls
 /// done(t) after each 8. Loads of 8 tokens are issued together: a load could not pass a store.
 template <class T, int Count, class Factors, class Done>
-__device__ __forceinline__ void scaleTokens(const PrepareLane& me, char* const (&matrices)[Count],
-                                            const Factors& factors, const Done& done) {
+SEQPAR_DEVICE void scaleTokens(const PrepareLane& me, char* const (&matrices)[Count], const Factors& factors,
+                               const Done& done) {
   constexpr int kAtOnce = 8;
-  const int start = opaque(me.offset(0)) + me.half * (kTileBytes / 2);
+  const int start = ptx::opaque(me.offset(0)) + me.half * (kTileBytes / 2);
   int at[kAtOnce];
 #pragma unroll
   for (int i = 0; i < kAtOnce; ++i) at[i] = (start ^ i << 4) + i * kRowBytes;
@@ -139,17 +135,16 @@ __device__ __forceinline__ void scaleTokens(const PrepareLane& me, char* const (
   }
 }
 template <class T, int Count, class Factors>
-__device__ __forceinline__ void scaleTokens(const PrepareLane& me, char* const (&matrices)[Count],
-                                            const Factors& factors) {
+SEQPAR_DEVICE void scaleTokens(const PrepareLane& me, char* const (&matrices)[Count], const Factors& factors) {
   scaleTokens<T>(me, matrices, factors, [](int) {});
 }
 
 /// Preparing warpgroup: multiplies tokens of a matrix by their factors; lane t of each warp has the factors of tokens t
 /// and 32 + t. Accesses 16 bytes at a time, because all channels share a factor.
 template <class T>
-__device__ __forceinline__ void scaleRows(char* matrix, float2 factors) {
+SEQPAR_DEVICE void scaleRows(char* matrix, float2 factors) {
   constexpr int kRowsAtOnce = kGroupThreads / 8;
-  const int thread = opaque(static_cast<int>(threadIdx.x) % kGroupThreads), row = thread / 8;
+  const int thread = ptx::opaque(static_cast<int>(threadIdx.x) % kGroupThreads), row = thread / 8;
   char* const at = matrix + swizzled(row, thread % 8 * 16);
 #pragma unroll
   for (int tile = 0; tile < 2; ++tile) {
@@ -180,25 +175,26 @@ __device__ __forceinline__ void scaleRows(char* matrix, float2 factors) {
 
 /// Calls act(element of a consumer's state, channel of k, column of v in the CTA's tile).
 template <class Act>
-__device__ __forceinline__ void eachOfState(float (&state)[64], int which, const Act& act) {
-  const int thread = opaque(static_cast<int>(threadIdx.x)), lane = thread % 32, warp = thread / 32 % 4;
+SEQPAR_DEVICE void eachOfState(float (&state)[64], int which, const Act& act) {
+  const int thread = ptx::opaque(static_cast<int>(threadIdx.x)), lane = thread % 32, warp = thread / 32 % 4;
   const int row = 64 * which + 16 * warp + lane / 4;
 #pragma unroll
   for (int i = 0; i < 64; ++i) act(state[i], 8 * (i / 4) + 2 * (lane % 4) + i % 2, row + 8 * (i / 2 % 2));
 }
 
 /// Packed (register) layout, for memory that only this layout reads: [tile][which][16][thread], 4 elements each.
-__device__ __forceinline__ int64_t packedOffset(int tile, int which) {
-  return (int64_t{tile} * 2 + which) * 64 * kGroupThreads + 4 * opaque(static_cast<int>(threadIdx.x) % kGroupThreads);
+SEQPAR_DEVICE int64_t packedOffset(int tile, int which) {
+  return (int64_t{tile} * 2 + which) * 64 * kGroupThreads +
+         4 * ptx::opaque(static_cast<int>(threadIdx.x) % kGroupThreads);
 }
-__device__ __forceinline__ void putPacked(float* to, const float (&state)[64], int tile, int which) {
+SEQPAR_DEVICE void putPacked(float* to, const float (&state)[64], int tile, int which) {
   auto* const at = reinterpret_cast<float4*>(to + packedOffset(tile, which));
 #pragma unroll
   for (int j = 0; j < 16; ++j) {
     at[j * kGroupThreads] = make_float4(state[4 * j], state[4 * j + 1], state[4 * j + 2], state[4 * j + 3]);
   }
 }
-__device__ __forceinline__ void getPacked(float (&state)[64], const float* from, int tile, int which) {
+SEQPAR_DEVICE void getPacked(float (&state)[64], const float* from, int tile, int which) {
   const auto* const at = reinterpret_cast<const float4*>(from + packedOffset(tile, which));
 #pragma unroll
   for (int j = 0; j < 16; ++j) {
@@ -211,8 +207,7 @@ __device__ __forceinline__ void getPacked(float (&state)[64], const float* from,
 }
 
 /// Stores a consumer's part of a state to [dk][dv] in device memory.
-__device__ __forceinline__ void putState(float* to, float (&state)[64], const LinearProblem& problem, int tile,
-                                         int which) {
+SEQPAR_DEVICE void putState(float* to, float (&state)[64], const LinearProblem& problem, int tile, int which) {
   const int values = problem.dv - tile * kMostColumns;
   float* const from = to + tile * kMostColumns;
   eachOfState(state, which, [&](float& number, int channel, int column) {

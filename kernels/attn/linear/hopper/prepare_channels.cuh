@@ -20,10 +20,9 @@ class ChannelPreparer {
  public:
   using Layout = OutputsShared;
 
-  __device__ __forceinline__ ChannelPreparer(const LinearProblem& problem, char* shared)
-      : problem_(problem), shared_(shared) {}
+  SEQPAR_DEVICE ChannelPreparer(const LinearProblem& problem, char* shared) : problem_(problem), shared_(shared) {}
 
-  __device__ __forceinline__ int run(const Item& item, int first, const Pipeline<Layout::kStages>& pipeline) {
+  SEQPAR_DEVICE int run(const Item& item, int first, const Pipeline<Layout::kStages>& pipeline) {
     ForwardChunks chunks(item);
     rows_ = static_cast<const char*>(problem_.gates.data) +
             bytesOf(Kind) * (item.batch * problem_.gates.batch + item.head * problem_.gates.head + me_.channel);
@@ -63,7 +62,7 @@ class ChannelPreparer {
         }
       }
       warpgroup::fenceProxyAsync();
-      arrive(pipeline.prepared(running));
+      ptx::mbarrierArrive(pipeline.prepared(running));
     }
     return running - first;
   }
@@ -81,26 +80,26 @@ class ChannelPreparer {
     int64_t stride;
     int length;
   };
-  __device__ __forceinline__ Rows rowsOf(const Chunk& chunk) const {
+  SEQPAR_DEVICE Rows rowsOf(const Chunk& chunk) const {
     const int64_t stride = bytesOf(Kind) * problem_.gates.token;
     return {rows_ + (chunk.token + me_.firstToken()) * stride, stride,
             me_.channel < problem_.dk ? chunk.length - me_.firstToken() : 0};
   }
   /// Loads `Count` gates of a chunk, starting at the thread's token `first`; 0 for invalid tokens and channels.
   template <int Count>
-  __device__ __forceinline__ void load(Rows& from, int first) {
+  SEQPAR_DEVICE void load(Rows& from, int first) {
 #pragma unroll
     for (int t = first; t < first + Count; ++t) {
       sums_[t] = readQuad(from.at, t < from.length);
       from.at += from.stride;
     }
   }
-  __device__ __forceinline__ void load(const Chunk& chunk) {
+  SEQPAR_DEVICE void load(const Chunk& chunk) {
     Rows from = rowsOf(chunk);
     load<kTokens>(from, 0);
   }
   /// Volatile order, so that the compiler need not keep addresses.
-  static __device__ __forceinline__ float4 readQuad(const char* at, bool there) {
+  static SEQPAR_DEVICE float4 readQuad(const char* at, bool there) {
     float4 four;
 #ifndef __CUDACC__
     if (!there) return make_float4(0, 0, 0, 0);
@@ -129,25 +128,25 @@ class ChannelPreparer {
   }
 
   /// Replaces gates by their sums from the thread's first token on; returns the last sum, as log2.
-  __device__ __forceinline__ float4 sumUp() {
+  SEQPAR_DEVICE float4 sumUp() {
 #pragma unroll
     for (int t = 1; t < kTokens; ++t) sums_[t] = sums_[t - 1] + sums_[t];
     return kLog2e * sums_[kTokens - 1];
   }
   /// The value of the thread with the half's other tokens.
-  static __device__ __forceinline__ float4 shuffled(float4 x) {
+  static SEQPAR_DEVICE float4 shuffled(float4 x) {
     constexpr unsigned kAll = 0xffffffffU;
     return make_float4(__shfl_xor_sync(kAll, x.x, 16), __shfl_xor_sync(kAll, x.y, 16), __shfl_xor_sync(kAll, x.z, 16),
                        __shfl_xor_sync(kAll, x.w, 16));
   }
 
-  __device__ __forceinline__ float4* carriesAt(int which) const {
+  SEQPAR_DEVICE float4* carriesAt(int which) const {
     return reinterpret_cast<float4*>(shared_ + Layout::kCarries + which * Layout::kVectorBytes + 4 * me_.channel);
   }
-  __device__ __forceinline__ float4* vector(char* stage, int number) const {
+  SEQPAR_DEVICE float4* vector(char* stage, int number) const {
     return reinterpret_cast<float4*>(stage + Layout::kVectors + number * Layout::kVectorBytes + 4 * me_.channel);
   }
-  __device__ __forceinline__ void putVectors(char* stage, float4 half, float4 before, bool exact) {
+  SEQPAR_DEVICE void putVectors(char* stage, float4 half, float4 before, bool exact) {
     if (exact) half = make_float4(0, 0, 0, 0);
     if (me_.quarter == 0) {
       *vector(stage, 0) = exp2Quad(before + half);
@@ -156,18 +155,18 @@ class ChannelPreparer {
     }
   }
 
-  __device__ __forceinline__ bool any(bool mine) const {
-    return anyNamed(kPrepareBarrier, kGroupThreads, mine);
+  SEQPAR_DEVICE bool any(bool mine) const {
+    return ptx::barrierRedOr(kPrepareBarrier, kGroupThreads, mine);
   }
 
   /// Multiplies a thread's elements of queries and keys by factors(t, by). Calls keep(matrix, t, offset, products,
   /// words) with every four products, unrounded and rounded; `offset` is their byte offset in the matrix. Calls done(t)
   /// after each kAtOnce tokens. Their loads are issued together: a load could not pass a store.
   template <class Keep, class Factors, class Done>
-  __device__ __forceinline__ void scale(char* stage, const Keep& keep, const Factors& factors, const Done& done) const {
+  SEQPAR_DEVICE void scale(char* stage, const Keep& keep, const Factors& factors, const Done& done) const {
     constexpr int kAtOnce = 4;
     char* const matrices[2] = {stage + Layout::kQueries, stage + Layout::kKeys};
-    const int start = opaque(me_.offset(me_.firstToken()));
+    const int start = ptx::opaque(me_.offset(me_.firstToken()));
     int at[8];
 #pragma unroll
     for (int i = 0; i < 8; ++i) at[i] = (start ^ i << 4) + i * kRowBytes;
@@ -201,13 +200,13 @@ class ChannelPreparer {
     }
   }
   template <class To>
-  static __device__ __forceinline__ uint2 packed(float4 x) {
+  static SEQPAR_DEVICE uint2 packed(float4 x) {
     return make_uint2(Numbers<To>::pack(x.x, x.y), Numbers<To>::pack(x.z, x.w));
   }
 
   /// Replaces used gates by those of the next chunk. `keep`: as in scale().
   template <class Keep>
-  __device__ __forceinline__ void scaleSafe(char* stage, float4 start, const Chunk& next, const Keep& keep) {
+  SEQPAR_DEVICE void scaleSafe(char* stage, float4 start, const Chunk& next, const Keep& keep) {
     [[maybe_unused]] Rows rows = rowsOf(next);
     scale(
         stage, keep,
@@ -218,13 +217,13 @@ class ChannelPreparer {
         },
         [&]([[maybe_unused]] int t, int) { load<4>(rows, t); });
   }
-  __device__ __forceinline__ char* fine(int matrix) const {
+  SEQPAR_DEVICE char* fine(int matrix) const {
     return shared_ + Layout::kFine + matrix * kMatrixBytes;
   }
 
   /// Scores from queries and keys in fp16, which has three bits more than bf16. If some do not fit (above 65504), or
   /// are so small that they have fewer bits (one of 16 tokens is checked), the scores are computed from T.
-  __device__ __forceinline__ void prepareNarrow(char* stage, float4 start, const Chunk& next) {
+  SEQPAR_DEVICE void prepareNarrow(char* stage, float4 start, const Chunk& next) {
     float greatest[2] = {0, 0};
     scaleSafe(stage, start, next, [&](int matrix, int t, int offset, float4 products, uint2) {
       *reinterpret_cast<uint2*>(fine(matrix) + offset) = packed<Float16>(products);
@@ -246,7 +245,7 @@ class ChannelPreparer {
   static constexpr float kSmallest = 0x1p-6F;
 
   /// For exponents beyond the range of fp16: adds the products of the rounding remainders of queries and keys.
-  __device__ __forceinline__ void prepareWide(char* stage, float4 start, const Chunk& next) {
+  SEQPAR_DEVICE void prepareWide(char* stage, float4 start, const Chunk& next) {
     scaleSafe(stage, start, next, [&](int matrix, int, int offset, float4 products, uint2 words) {
       const float2 a = Numbers<T>::unpack(words.x), b = Numbers<T>::unpack(words.y);
       *reinterpret_cast<uint2*>(fine(matrix) + offset) =
@@ -263,13 +262,13 @@ class ChannelPreparer {
     putScores<T>(stage, scores);
   }
 
-  static __device__ __forceinline__ float4 bounded(float4 x) {
-    return make_float4(maxOrNan(x.x, kLeastLog2), maxOrNan(x.y, kLeastLog2), maxOrNan(x.z, kLeastLog2),
-                       maxOrNan(x.w, kLeastLog2));
+  static SEQPAR_DEVICE float4 bounded(float4 x) {
+    return make_float4(ptx::maxNan(x.x, kLeastLog2), ptx::maxNan(x.y, kLeastLog2), ptx::maxNan(x.z, kLeastLog2),
+                       ptx::maxNan(x.w, kLeastLog2));
   }
 
   /// A thread's tokens are one block.
-  __device__ __forceinline__ void prepareExact(char* stage, const Chunk& chunk) {
+  SEQPAR_DEVICE void prepareExact(char* stage, const Chunk& chunk) {
     char* const scores = stage + Layout::kScores;
     for (int i = static_cast<int>(threadIdx.x) % kGroupThreads; i < kTileBytes / 16; i += kGroupThreads) {
       reinterpret_cast<uint4*>(scores)[i] = make_uint4(0, 0, 0, 0);
@@ -283,10 +282,10 @@ class ChannelPreparer {
       *reinterpret_cast<float4*>(sums + sumAt(t, 2 * me_.quad + 32 * me_.tile)) = sum;
     }
     *vector(stage, 2 + me_.quarter) = exp2Quad(sum);
-    syncNamed(kPrepareBarrier, kGroupThreads);
+    ptx::barrierSync(kPrepareBarrier, kGroupThreads);
 #pragma unroll 1
     for (int block = 2 * me_.half; block < 2 * me_.half + 2; ++block) scoreBlock(stage, block);
-    syncNamed(kPrepareBarrier, kGroupThreads);
+    ptx::barrierSync(kPrepareBarrier, kGroupThreads);
     scale(
         stage, [](int, int, int, float4, uint2) {},
         [&](int t, float4(&by)[2]) {
@@ -295,14 +294,14 @@ class ChannelPreparer {
         },
         [](int, int) {});
   }
-  static __device__ __forceinline__ int sumAt(int t, int pair) {
+  static SEQPAR_DEVICE int sumAt(int t, int pair) {
     return t * Layout::kVectorBytes + (8 * pair ^ (t & 7) << 4);
   }
 
   /// The scores within a block: each of 64 threads has a query and four keys.
-  __device__ __forceinline__ void scoreBlock(char* stage, int block) const {
+  SEQPAR_DEVICE void scoreBlock(char* stage, int block) const {
     const char* const sums = shared_ + Layout::kSums + block * kTokens * Layout::kVectorBytes;
-    const int thread = opaque(static_cast<int>(threadIdx.x)), i = thread % 16, firstKey = thread % 64 / 16;
+    const int thread = ptx::opaque(static_cast<int>(threadIdx.x)), i = thread % 16, firstKey = thread % 64 / 16;
     float scores[4] = {};
 #pragma unroll 2
     for (int pair = 0; pair < 64; ++pair) {
@@ -317,8 +316,8 @@ class ChannelPreparer {
         const int j = firstKey + 4 * n;
         const float2 key = numbers(Layout::kKeys, j);
         const float2 ofKey = *reinterpret_cast<const float2*>(sums + sumAt(j, pair));
-        scores[n] = fmaf(query.x * key.x, exp2Fast(fminf(ofQuery.x - ofKey.x, 0)), scores[n]);
-        scores[n] = fmaf(query.y * key.y, exp2Fast(fminf(ofQuery.y - ofKey.y, 0)), scores[n]);
+        scores[n] = fmaf(query.x * key.x, ptx::ex2Approx(fminf(ofQuery.x - ofKey.x, 0)), scores[n]);
+        scores[n] = fmaf(query.y * key.y, ptx::ex2Approx(fminf(ofQuery.y - ofKey.y, 0)), scores[n]);
       }
     }
 #pragma unroll

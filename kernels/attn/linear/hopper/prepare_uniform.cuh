@@ -13,10 +13,10 @@ class UniformPreparer {
  public:
   using Layout = OutputsShared;
 
-  __device__ __forceinline__ UniformPreparer(const LinearProblem& problem, char* shared)
+  SEQPAR_DEVICE UniformPreparer(const LinearProblem& problem, char* shared)
       : problem_(problem), shared_(shared), lane_(static_cast<int>(threadIdx.x) % 32) {}
 
-  __device__ __forceinline__ int run(const Item& item, int first, const Pipeline<Layout::kStages>& pipeline) {
+  SEQPAR_DEVICE int run(const Item& item, int first, const Pipeline<Layout::kStages>& pipeline) {
     ForwardChunks chunks(item);
     constant_ = problem_.gate == Gate::Head ? static_cast<const float*>(problem_.gates.data)[item.head] : 0;
     tokens_ = problem_.gate == Gate::Token ? static_cast<const float*>(problem_.gates.data) +
@@ -42,22 +42,22 @@ class UniformPreparer {
       multiplyScores<T>(scores, stage);
       putDecayed(stage, scores, sums);
       if (problem_.gate != Gate::None) {
-        syncNamed(kPrepareBarrier, kGroupThreads);  // all scores are computed
+        ptx::barrierSync(kPrepareBarrier, kGroupThreads);  // all scores are computed
         decayKeys(stage, sums);
       }
       warpgroup::fenceProxyAsync();
-      arrive(pipeline.prepared(running));
+      ptx::mbarrierArrive(pipeline.prepared(running));
     }
     return running - first;
   }
 
  private:
-  __device__ __forceinline__ float read(const Chunk& chunk, int t) const {
+  SEQPAR_DEVICE float read(const Chunk& chunk, int t) const {
     if (t >= chunk.length) return 0;
     return tokens_ == nullptr ? constant_ : tokens_[(chunk.token + t) * problem_.gates.token];
   }
   /// The inclusive prefix sum over lanes.
-  __device__ __forceinline__ float sumTo(float own) const {
+  SEQPAR_DEVICE float sumTo(float own) const {
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) {
       const float other = __shfl_up_sync(0xffffffffU, own, distance);
@@ -66,13 +66,13 @@ class UniformPreparer {
     return own;
   }
 
-  __device__ __forceinline__ void putDecayed(char* stage, const float (&scores)[32], float2 sums) const {
+  SEQPAR_DEVICE void putDecayed(char* stage, const float (&scores)[32], float2 sums) const {
     const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
     float* const vector = reinterpret_cast<float*>(stage + Layout::kVectors);
     if (warp == 0) {
-      vector[lane_] = exp2Fast(sums.x);
-      vector[32 + lane_] = exp2Fast(sums.y);
-      if (lane_ == 31) vector[kChunk] = exp2Fast(sums.y);
+      vector[lane_] = ptx::ex2Approx(sums.x);
+      vector[32 + lane_] = ptx::ex2Approx(sums.y);
+      if (lane_ == 31) vector[kChunk] = ptx::ex2Approx(sums.y);
     }
     const auto sumOf = [&](float half, int token) { return __shfl_sync(0xffffffffU, half, token % 32); };
     const float half = warp < 2 ? sums.x : sums.y;
@@ -86,16 +86,16 @@ class UniformPreparer {
 #pragma unroll
         for (int row = 0; row < 2; ++row) {
           const int i = 4 * j + 2 * row + e;
-          decayed[i] = scores[i] * exp2Fast(fminf(ofQuery[row] - ofKey, 0));
+          decayed[i] = scores[i] * ptx::ex2Approx(fminf(ofQuery[row] - ofKey, 0));
         }
       }
     }
     putScores<T>(stage, decayed);
   }
 
-  __device__ __forceinline__ void decayKeys(char* stage, float2 sums) const {
+  SEQPAR_DEVICE void decayKeys(char* stage, float2 sums) const {
     const float end = __shfl_sync(0xffffffffU, sums.y, 31);
-    const float2 factors = make_float2(exp2Fast(end - sums.x), exp2Fast(end - sums.y));
+    const float2 factors = make_float2(ptx::ex2Approx(end - sums.x), ptx::ex2Approx(end - sums.y));
     scaleRows<T>(stage + Layout::kKeys, factors);
   }
 

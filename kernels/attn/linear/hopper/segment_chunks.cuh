@@ -13,18 +13,16 @@ struct ItemChunks {
   int64_t begin, end;  ///< tokens of the item; the first chunk starts at `begin`
   int count;
 
-  __device__ __forceinline__ explicit ItemChunks(const Item& item)
+  SEQPAR_DEVICE explicit ItemChunks(const Item& item)
       : begin(item.begin),
         end(item.end),
         count(end > begin ? static_cast<int>((end - begin + kChunk - 1) / kChunk) : 0) {}
   /// The first token of the `number`th chunk in that order.
-  __device__ __forceinline__ int64_t token(int number) const {
+  SEQPAR_DEVICE int64_t token(int number) const {
     return begin + int64_t{P == Pass::Forward ? count - 1 - number : number} * kChunk;
   }
   /// The number of its tokens.
-  __device__ __forceinline__ int length(int number) const {
-    return static_cast<int>(min(end - token(number), int64_t{kChunk}));
-  }
+  SEQPAR_DEVICE int length(int number) const { return static_cast<int>(min(end - token(number), int64_t{kChunk})); }
 };
 
 /// Marks chunks that are skipped, because all state is forgotten from some chunk of an item on. The preparing warpgroup
@@ -35,18 +33,18 @@ struct Skip {
   volatile int* marks;  ///< per stage
 
   /// Called by one thread, before the chunk `running` is prepared.
-  __device__ __forceinline__ void mark(int running, bool skipped) const { marks[running % Stages] = skipped ? 1 : 0; }
+  SEQPAR_DEVICE void mark(int running, bool skipped) const { marks[running % Stages] = skipped ? 1 : 0; }
   /// Valid after `running` was prepared, and before its stage is prepared again.
-  __device__ __forceinline__ bool skips(int running) const { return marks[running % Stages] != 0; }
+  SEQPAR_DEVICE bool skips(int running) const { return marks[running % Stages] != 0; }
   /// The number of loaded chunks of `count`, if the chunks from `number` on are skipped.
-  static __device__ __forceinline__ int loaded(int number, int count) { return min(count, number + Stages); }
+  static SEQPAR_DEVICE int loaded(int number, int count) { return min(count, number + Stages); }
 };
 
 /// Log2-decays for all channels, of tokens `lane` and 32 + `lane` of a chunk; loaded two chunks ahead.
 template <Pass P>
 class TokenDecays {
  public:
-  __device__ __forceinline__ TokenDecays(const LinearProblem& problem, const Item& item, const ItemChunks<P>& chunks)
+  SEQPAR_DEVICE TokenDecays(const LinearProblem& problem, const Item& item, const ItemChunks<P>& chunks)
       : chunks_(chunks), constant_(problem.gate == Gate::Head ? headGate(problem, item.head) : 0) {
     if (problem.gate == Gate::Token) {
       data_ = static_cast<const float*>(problem.gates.data) + item.batch * problem.gates.batch +
@@ -56,7 +54,7 @@ class TokenDecays {
     next_ = read(0);
     after_ = read(1);
   }
-  __device__ __forceinline__ float2 take(int number) {
+  SEQPAR_DEVICE float2 take(int number) {
     const float2 now = next_;
     next_ = after_;
     after_ = read(number + 2);
@@ -64,14 +62,14 @@ class TokenDecays {
   }
 
  private:
-  static __device__ __forceinline__ float headGate(const LinearProblem& problem, int head) {
+  static SEQPAR_DEVICE float headGate(const LinearProblem& problem, int head) {
     return static_cast<const float*>(problem.gates.data)[head];
   }
-  __device__ __forceinline__ float2 read(int number) const {
+  SEQPAR_DEVICE float2 read(int number) const {
     const int64_t token = chunks_.token(number) + threadIdx.x % 32;
     return make_float2(readToken(number, token), readToken(number, token + 32));
   }
-  __device__ __forceinline__ float readToken(int number, int64_t token) const {
+  SEQPAR_DEVICE float readToken(int number, int64_t token) const {
     if (number >= chunks_.count || token >= chunks_.end) return 0;
     return data_ == nullptr ? constant_ : data_[token * stride_];
   }

@@ -3,9 +3,9 @@
 // last, with queries as keys, decayed from the segment's start, and dOut as values.
 #pragma once
 
+#include "kernels/arch/pdl.h"
 #include "kernels/attn/linear/hopper/matrix.cuh"
 #include "kernels/attn/linear/hopper/segment_chunks.cuh"
-#include "kernels/attn/linear/prior_kernel.cuh"
 
 namespace seqpar::attn::hopper {
 
@@ -38,15 +38,15 @@ class StatesCta {
   /// Chunks in flight: two per CTA keep memory busy, and more only queue before other loads.
   static constexpr int kInFlight = P == Pass::Forward && Kind == GateKind::Uniform ? 2 : kStages;
 
-  __device__ __forceinline__ StatesCta(const StatesKernel& kernel, char* shared)
+  SEQPAR_DEVICE StatesCta(const StatesKernel& kernel, char* shared)
       : kernel_(kernel),
         problem_(kernel.pass.problem),
         shared_(shared),
-        base_(sharedAddress(shared)),
+        base_(ptx::sharedAddress(shared)),
         skip_{reinterpret_cast<volatile int*>(shared + Layout::kMarks)},
         pipeline_{base_ + Layout::kBarriers} {}
 
-  __device__ __forceinline__ void run() {
+  SEQPAR_DEVICE void run() {
     if (threadIdx.x == 0) pipeline_.init();
     __syncthreads();
     const int role = static_cast<int>(threadIdx.x) / kGroupThreads;
@@ -62,7 +62,7 @@ class StatesCta {
  private:
   /// Calls act(item, running number of its first chunk), which returns the number of chunks loaded for it.
   template <class Act>
-  __device__ __forceinline__ void each(const Act& act) {
+  SEQPAR_DEVICE void each(const Act& act) {
     const int tiles = (problem_.dv + kMostColumns - 1) / kMostColumns;
     const Segments& cut = kernel_.pass.segments;
     const int firstSegment = P == Pass::Forward ? 0 : cut.count - kernel_.segments;
@@ -72,7 +72,7 @@ class StatesCta {
     }
   }
 
-  __device__ __forceinline__ int load(const Item& item, int first) {
+  SEQPAR_DEVICE int load(const Item& item, int first) {
     const ItemChunks<P> chunks(item);
     const int qk = qkHead(problem_, item.head), batch = static_cast<int>(item.batch);
     for (int number = 0; number < chunks.count; ++number) {
@@ -83,22 +83,22 @@ class StatesCta {
       const uint32_t stage = base_ + running % kStages * Layout::kStageBytes;
       const uint32_t full = pipeline_.full(running);
       const int token = static_cast<int>(chunks.token(number));
-      arriveExpecting(full, Layout::kStageBytes);
+      ptx::mbarrierArriveExpectTx(full, Layout::kStageBytes);
       if (Kind != GateKind::Uniform) {
-        loadBox(stage + Layout::kGates, kernel_.gates, full, 0, item.head, token, batch);
+        ptx::tmaLoad(stage + Layout::kGates, kernel_.gates, full, 0, item.head, token, batch);
       }
 #pragma unroll
       for (int tile = 0; tile < 2; ++tile) {
         const int column = tile * kSwizzleColumns, at = tile * kTileBytes;
-        loadBox(stage + Layout::kKeys + at, kernel_.keys, full, column, qk, token, batch);
-        loadBox(stage + Layout::kValues + at, kernel_.values, full, item.tile * kMostColumns + column, item.head, token,
-                batch);
+        ptx::tmaLoad(stage + Layout::kKeys + at, kernel_.keys, full, column, qk, token, batch);
+        ptx::tmaLoad(stage + Layout::kValues + at, kernel_.values, full, item.tile * kMostColumns + column, item.head,
+                     token, batch);
       }
     }
     return chunks.count;
   }
 
-  __device__ __forceinline__ int prepare(const Item& item, int first) {
+  SEQPAR_DEVICE int prepare(const Item& item, int first) {
     const ItemChunks<P> chunks(item);
     TokenDecays<P> tokenDecays(problem_, item, chunks);
     float2 later = make_float2(0, 0);  // log2-decays of the chunks before this one: of two channels, or, in x, of all
@@ -119,23 +119,23 @@ class StatesCta {
         warpgroup::fenceProxyAsync();
       }
       if (threadIdx.x % kGroupThreads == 0) skip_.mark(running, skipping);
-      arrive(pipeline_.prepared(running));
+      ptx::mbarrierArrive(pipeline_.prepared(running));
     }
     if (item.tile == 0) putDecays(item, later);
     return loaded;
   }
 
   /// Zero-fills a stage from token `length` on, the item's end.
-  __device__ __forceinline__ void clear(char* stage, int length) const {
+  SEQPAR_DEVICE void clear(char* stage, int length) const {
     clearRows(stage + Layout::kKeys, length);
     clearRows(stage + Layout::kValues, length);
     if (Kind != GateKind::Uniform) clearGates(stage + Layout::kGates, kMostColumns * bytesOf(Kind), length);
-    syncNamed(kPrepareBarrier, kGroupThreads);
+    ptx::barrierSync(kPrepareBarrier, kGroupThreads);
   }
   /// Multiplies keys by 2^(the log2-decays from after their tokens to the segment's end; backward: from the segment's
   /// start to their tokens); adds the chunk's decay to `later`. Returns false and changes nothing if all of the chunk
   /// is forgotten.
-  __device__ __forceinline__ bool decayKeys(char* stage, int slot, float2& later) {
+  SEQPAR_DEVICE bool decayKeys(char* stage, int slot, float2& later) {
     const PrepareLane me;
     float2 decays[32];
     float2 own = make_float2(0, 0);
@@ -147,7 +147,7 @@ class StatesCta {
     float2* const totals = reinterpret_cast<float2*>(shared_ + Layout::kTotals) + slot * kMostColumns;
     totals[me.half * 64 + me.pair] = own;
     const bool forgotten = (later.x < kFlushedLog2 && later.y < kFlushedLog2) || me.channel >= problem_.dk;
-    if (!anyNamed(kPrepareBarrier, kGroupThreads, !forgotten)) return false;
+    if (!ptx::barrierRedOr(kPrepareBarrier, kGroupThreads, !forgotten)) return false;
     const float2 other = totals[(1 - me.half) * 64 + me.pair];
     float2 sum = me.half == (P == Pass::Forward ? 0 : 1) ? other : make_float2(0, 0);
 #pragma unroll
@@ -159,13 +159,14 @@ class StatesCta {
       if (P == Pass::Backward) decays[t] = make_float2(later.x + sum.x, later.y + sum.y);
     }
     char* const keys[1] = {stage + Layout::kKeys};
-    scaleTokens<T>(me, keys,
-                   [&](int t, float2(&by)[1]) { by[0] = make_float2(exp2Fast(decays[t].x), exp2Fast(decays[t].y)); });
+    scaleTokens<T>(me, keys, [&](int t, float2(&by)[1]) {
+      by[0] = make_float2(ptx::ex2Approx(decays[t].x), ptx::ex2Approx(decays[t].y));
+    });
     later = make_float2(later.x + (own.x + other.x), later.y + (own.y + other.y));
     return true;
   }
   /// With one decay for all channels.
-  __device__ __forceinline__ bool decayKeys(char* stage, float2 decays, float2& later) {
+  SEQPAR_DEVICE bool decayKeys(char* stage, float2 decays, float2& later) {
     if (later.x < kFlushedLog2) return false;
     constexpr int kLast = P == Pass::Forward ? 0 : 31;  // the lane with the sum of all other lanes
     const float2 sums = make_float2(sumBehind(decays.x), sumBehind(decays.y));
@@ -175,14 +176,14 @@ class StatesCta {
                                                 : make_float2(sums.x + decays.x, total.x + (sums.y + decays.y));
     char* const keys = stage + Layout::kKeys;
     if (problem_.gate != Gate::None) {
-      const float2 factors = make_float2(exp2Fast(later.x + exponents.x), exp2Fast(later.x + exponents.y));
+      const float2 factors = make_float2(ptx::ex2Approx(later.x + exponents.x), ptx::ex2Approx(later.x + exponents.y));
       scaleRows<T>(keys, factors);
     }
     later.x += total.x + total.y;
     return true;
   }
   /// The sum over later lanes; backward: over earlier ones.
-  static __device__ __forceinline__ float sumBehind(float own) {
+  static SEQPAR_DEVICE float sumBehind(float own) {
     const int lane = static_cast<int>(threadIdx.x) % 32, behind = P == Pass::Forward ? 31 - lane : lane;
     const auto from = [](float number, int distance) {
       return P == Pass::Forward ? __shfl_down_sync(0xffffffffU, number, distance)
@@ -197,7 +198,7 @@ class StatesCta {
     }
     return sum;
   }
-  __device__ __forceinline__ void putDecays(const Item& item, float2 later) {
+  SEQPAR_DEVICE void putDecays(const Item& item, float2 later) {
     const PrepareLane me;
     const int64_t map = mapIndex(item, problem_, kernel_.pass.segments);
     const int width = transitionWidth(problem_);
@@ -217,7 +218,7 @@ class StatesCta {
     }
   }
 
-  __device__ __forceinline__ int multiply(const Item& item, int first, int which) {
+  SEQPAR_DEVICE int multiply(const Item& item, int first, int which) {
     const ItemChunks<P> chunks(item);
     float state[64];
 #pragma unroll
@@ -247,7 +248,7 @@ class StatesCta {
         warpgroup::fenceOperand(state);
       }
       __syncwarp();
-      if (threadIdx.x % 32 == 0) arrive(pipeline_.empty(running));
+      if (threadIdx.x % 32 == 0) ptx::mbarrierArrive(pipeline_.empty(running));
     }
     if constexpr (P == Pass::Backward) {
 #pragma unroll
@@ -274,10 +275,10 @@ class StatesCta {
 template <class T, GateKind Kind, Pass P>
 __global__ void __launch_bounds__(kThreads, 1) statesKernel(const __grid_constant__ StatesKernel kernel) {
   extern __shared__ __align__(1024) char shared[];
-  griddepcontrolLaunchDependents();
+  ptx::griddepcontrolLaunchDependents();
   StatesCta<T, Kind, P>(kernel, shared).run();
   // This kernel neither reads nor overwrites the previous kernel's data. But the next kernel only waits for this one.
-  griddepcontrolWait();
+  ptx::griddepcontrolWait();
 }
 
 }  // namespace seqpar::attn::hopper

@@ -2,8 +2,8 @@
 // earlier segments, and from `initial` decayed over them. For one decay of all channels; see Multiplier for others.
 #pragma once
 
+#include "kernels/arch/pdl.h"
 #include "kernels/attn/linear/hopper/outputs_shared.cuh"
-#include "kernels/attn/linear/prior_kernel.cuh"
 
 namespace seqpar::attn::hopper {
 
@@ -11,18 +11,18 @@ class StateBefore {
  public:
   using Layout = OutputsShared;
 
-  __device__ __forceinline__ StateBefore(const Outputs& pass, char* shared, int which)
+  SEQPAR_DEVICE StateBefore(const Outputs& pass, char* shared, int which)
       : pass_(pass), problem_(pass.problem), shared_(shared), which_(which), thread_(threadIdx.x % kGroupThreads) {}
 
   /// From the last segment to the first, or all segments as one; then `initial`. The nearest state is added without a
   /// factor. Packed, the second one is loaded with it; further ones are loaded while decays leave a nonzero factor.
-  __device__ __forceinline__ void make(const Item& item, float (&state)[64]) const {
+  SEQPAR_DEVICE void make(const Item& item, float (&state)[64]) const {
     if (item.before == 0 && !takesInitial(item)) {  // independent of pass 1: these CTAs may overlap with it
 #pragma unroll
       for (int i = 0; i < 64; ++i) state[i] = 0;
       return;
     }
-    if (!pass_.mapsComplete && !pass_.isLead) griddepcontrolWait();
+    if (!pass_.mapsComplete && !pass_.isLead) ptx::griddepcontrolWait();
     int next = before(item.before);
     float sum = logOf(item, next, item.before);
     fetch(item, item.before, state);
@@ -40,18 +40,18 @@ class StateBefore {
   }
 
  private:
-  __device__ __forceinline__ int before(int next) const {
+  SEQPAR_DEVICE int before(int next) const {
     return pass_.perSegment ? next - 1 : min(next, 1) - 1;
   }
-  __device__ __forceinline__ bool takesInitial(const Item& item) const {
+  SEQPAR_DEVICE bool takesInitial(const Item& item) const {
     return pass_.initial != nullptr && item.continues;
   }
   /// Index of the sequence's first map.
-  __device__ __forceinline__ int64_t firstMap(const Item& item) const {
+  SEQPAR_DEVICE int64_t firstMap(const Item& item) const {
     return mapIndex(item, problem_, pass_.segments) - item.before;
   }
   /// The sum of log-decays from the sequence's segment `first` to before `end`.
-  __device__ __forceinline__ float logOf(const Item& item, int first, int end) const {
+  SEQPAR_DEVICE float logOf(const Item& item, int first, int end) const {
     const float* const logs = pass_.maps.transitions + firstMap(item);
     float sum = 0;
     for (int segment = max(first, 0); segment < end; ++segment) sum += logs[segment];
@@ -59,14 +59,14 @@ class StateBefore {
   }
   /// Loads the map of the sequence's segment before `next`, or of all its earlier segments; before the first, the
   /// incoming state.
-  __device__ __forceinline__ void fetch(const Item& item, int next, float (&numbers)[64]) const {
+  SEQPAR_DEVICE void fetch(const Item& item, int next, float (&numbers)[64]) const {
     const int64_t size = int64_t{problem_.dk} * problem_.dv;
     const float* const from = next > 0
                                   ? pass_.maps.states + (firstMap(item) + (pass_.perSegment ? next - 1 : next)) * size
                                   : pass_.initial + headIndex(item, problem_) * size;
     if (next > 0 && pass_.packed) return getPacked(numbers, from, item.tile, which_);
     const int column = item.tile * kMostColumns, values = problem_.dv - column;
-    const int thread = opaque(thread_), row = kSwizzleColumns * which_ + 16 * (thread / 32) + thread % 32 / 4;
+    const int thread = ptx::opaque(thread_), row = kSwizzleColumns * which_ + 16 * (thread / 32) + thread % 32 / 4;
     const float* at = from + column + 2 * (thread % 4) * problem_.dv + row;
     const bool there[2] = {row < values, row + 8 < values};
 #pragma unroll
@@ -80,19 +80,19 @@ class StateBefore {
     }
   }
   /// Stores each thread's channel's factor in the output buffer; returns false if all are 0.
-  __device__ __forceinline__ bool setFactors(float logDecay) const {
+  SEQPAR_DEVICE bool setFactors(float logDecay) const {
     // Waits until the outputs of the previous item were copied.
-    if (thread_ == 0) warp::awaitBulkRead<0>();
-    syncNamed(kMultiplyBarrier + which_, kGroupThreads);
-    const float mine = thread_ < problem_.dk ? exp2Fast(logDecay * kLog2e) : 0;
+    if (thread_ == 0) ptx::cpAsyncBulkWaitGroupRead<0>();
+    ptx::barrierSync(kMultiplyBarrier + which_, kGroupThreads);
+    const float mine = thread_ < problem_.dk ? ptx::ex2Approx(logDecay * kLog2e) : 0;
     factors()[thread_] = mine;
-    return anyNamed(kMultiplyBarrier + which_, kGroupThreads, mine != 0);
+    return ptx::barrierRedOr(kMultiplyBarrier + which_, kGroupThreads, mine != 0);
   }
-  __device__ __forceinline__ float* factors() const {
+  SEQPAR_DEVICE float* factors() const {
     return reinterpret_cast<float*>(shared_ + Layout::kOut + which_ * kTileBytes);
   }
   /// Adds a state times factors().
-  __device__ __forceinline__ void addDecayed(float (&state)[64], const float (&numbers)[64]) const {
+  SEQPAR_DEVICE void addDecayed(float (&state)[64], const float (&numbers)[64]) const {
 #pragma unroll
     for (int j = 0; j < 16; ++j) {
       const float2 by = *reinterpret_cast<const float2*>(factors() + 8 * j + 2 * (thread_ % 4));
@@ -102,7 +102,7 @@ class StateBefore {
         state[4 * j + e] += factor == 0 ? 0 : factor * numbers[4 * j + e];
       }
     }
-    syncNamed(kMultiplyBarrier + which_, kGroupThreads);
+    ptx::barrierSync(kMultiplyBarrier + which_, kGroupThreads);
   }
 
   const Outputs& pass_;

@@ -1,13 +1,13 @@
-// TMA tensor maps (tma.cuh), encoded on the host.
+// TMA tensor maps (kernels/arch/tma.h), encoded on the host.
 #pragma once
 
+#include "kernels/arch/tma.h"
 #include "kernels/attn/linear/args.h"
-#include "kernels/attn/linear/hopper/tma.cuh"
 
 namespace seqpar::attn::hopper {
 
 /// A tensor [batch][token][head][columns] of 16-bit or 32-bit elements and the box of one copy: `boxColumns` of one
-/// head and `boxTokens` tokens. `swizzled`: rows of 128 bytes, as in tma.cuh. encodeMap() returns false if the TMA does
+/// head and `boxTokens` tokens. `swizzled`: rows of 128 bytes, as in tma.h. encodeMap() returns false if the TMA does
 /// not support the tensor.
 struct TensorBox {
   Input tensor;

@@ -1,13 +1,13 @@
 // Threads and barriers of an emulated CTA.
-#include "kernels/attn/linear/warp_ops.h"
+#include "kernels/arch/ptx.h"
 
 #include <algorithm>
 #include <numeric>
 #include <random>
 
-#include "support/emulated_cta.h"
+#include "support/emulator/cta.h"
 
-namespace seqpar::attn::warp {
+namespace seqpar::emulator {
 
 Cta* cta = nullptr;
 
@@ -124,6 +124,19 @@ void run(int blocks, int threads, size_t sharedBytes, uint64_t seed, const std::
   cta = nullptr;
 }
 
+Meeting& meet(int what) {
+  Meeting& warp = ownWarp();
+  if (warp.arrived > 0 && warp.what != what) throw std::logic_error("lanes of a warp meet for different things");
+  warp.what = what;
+  return warp;
+}
+
+}  // namespace seqpar::emulator
+
+namespace seqpar::ptx {
+
+using namespace emulator;
+
 int thread() {
   return cta->current;
 }
@@ -138,35 +151,26 @@ char* sharedMemory() {
   return reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(cta->shared.data()) + 1023) / 1024 * 1024);
 }
 
-void syncBlock() {
+void syncthreads() {
   syncAt(cta->barriers[kOfBlock], cta->threads, true);
 }
 
-void syncBarrier(int id, int threads, bool wait) {
-  syncAt(cta->barriers[id], threads, wait);
+void barrierSync(int id, int threads) {
+  syncAt(cta->barriers[id], threads, true);
+}
+void barrierArrive(int id, int threads) {
+  syncAt(cta->barriers[id], threads, false);
+}
+bool barrierRedOr(int id, int threads, bool mine) {
+  return syncAt(cta->barriers[id], threads, true, mine);
 }
 
-void syncWarpgroup(int group) {
-  syncBarrier(group + 1, 128, true);
-}
-
-bool anyAtBarrier(int id, int threads, bool value) {
-  return syncAt(cta->barriers[id], threads, true, value);
-}
-
-bool allOfBlock(bool value) {
+bool syncthreadsAnd(bool value) {
   return !syncAt(cta->barriers[kOfBlock], cta->threads, true, !value);
 }
 
-Meeting& meet(int what) {
-  Meeting& warp = ownWarp();
-  if (warp.arrived > 0 && warp.what != what) throw std::logic_error("lanes of a warp meet for different things");
-  warp.what = what;
-  return warp;
-}
-
-void syncWarp() {
+void syncwarp() {
   together(meet(8), [] {});
 }
 
-}  // namespace seqpar::attn::warp
+}  // namespace seqpar::ptx

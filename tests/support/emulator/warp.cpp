@@ -3,11 +3,13 @@
 #include <bit>
 #include <cmath>
 
-#include "kernels/attn/linear/warp_ops.h"
-#include "support/emulated_cta.h"
+#include "kernels/arch/mma.h"
+#include "support/emulator/cta.h"
 
-namespace seqpar::attn::warp {
+namespace seqpar::ptx {
 namespace {
+
+using namespace emulator;
 
 uint16_t half(uint32_t both, int which) {
   return static_cast<uint16_t>(both >> (16 * which));
@@ -40,7 +42,7 @@ void load(uint32_t (&to)[4], const void* row, bool transposed) {
 
 }  // namespace
 
-float shuffle(float value, int from) {
+float shfl(float value, int from) {
   Meeting& warp = meet(3);
   warp.in[lane()][0] = std::bit_cast<uint32_t>(value);
   const int me = lane();
@@ -50,28 +52,28 @@ float shuffle(float value, int from) {
   (void)me;
   return std::bit_cast<float>(warp.out[from & 31][0]);
 }
-float shuffleXor(float value, int mask) {
-  return shuffle(value, lane() ^ mask);
+float shflXor(float value, int mask) {
+  return shfl(value, lane() ^ mask);
 }
 
-uint32_t largestOfWarp(uint32_t x) {
-  for (int mask = 1; mask < 32; mask *= 2) x = std::max(x, bitsOf(shuffleXor(ofBits(x), mask)));
+uint32_t reduxMax(uint32_t x) {
+  for (int mask = 1; mask < 32; mask *= 2) x = std::max(x, asBits(shflXor(asFloat(x), mask)));
   return x;
 }
 
-float exp2(float x) {
+float ex2ApproxOfDecay(float x) {
   if (x > 0) throw std::logic_error("an exponent above 0");
-  return x < -126 ? 0.f : std::exp2(x);
+  return ex2Approx(x);
 }
 
-void loadMatrices(uint32_t (&to)[4], const void* row) {
+void ldmatrixX4(uint32_t (&to)[4], const void* row) {
   load(to, row, false);
 }
-void loadTransposed(uint32_t (&to)[4], const void* row) {
+void ldmatrixX4Trans(uint32_t (&to)[4], const void* row) {
   load(to, row, true);
 }
 
-void storeMatrices(void* row, const uint32_t (&from)[4]) {
+void stmatrixX4(void* row, const uint32_t (&from)[4]) {
   Meeting& warp = meet(9);
   if (reinterpret_cast<uintptr_t>(row) % 16 != 0) throw std::logic_error("a row of a matrix is not aligned");
   test::writes(row, 16);
@@ -87,12 +89,13 @@ void storeMatrices(void* row, const uint32_t (&from)[4]) {
   });
 }
 
-void storeTransposed(void* row, const uint32_t (&from)[4]) {
-  const uint32_t turned[4] = {transpose(from[0]), transpose(from[1]), transpose(from[2]), transpose(from[3])};
-  storeMatrices(row, turned);
+void stmatrixX4Trans(void* row, const uint32_t (&from)[4]) {
+  const uint32_t turned[4] = {movmatrixTrans(from[0]), movmatrixTrans(from[1]), movmatrixTrans(from[2]),
+                              movmatrixTrans(from[3])};
+  stmatrixX4(row, turned);
 }
 
-uint32_t transpose(uint32_t pair) {
+uint32_t movmatrixTrans(uint32_t pair) {
   Meeting& warp = meet(4);
   warp.in[lane()][0] = pair;
   together(warp, [&] {
@@ -108,7 +111,7 @@ uint32_t transpose(uint32_t pair) {
   return warp.out[lane()][0];
 }
 
-void multiplyAddAs(bool bf16, float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+void mmaM16N8K16Of(bool bf16, float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   Meeting& warp = meet(bf16 ? 5 : 6);
   std::copy_n(a, 4, warp.in[lane()]);
   warp.in[lane()][4] = b0;
@@ -136,7 +139,7 @@ void multiplyAddAs(bool bf16, float (&c)[4], const uint32_t (&a)[4], uint32_t b0
   for (int e = 0; e < 4; ++e) c[e] += std::bit_cast<float>(warp.out[lane()][e]);
 }
 
-void multiplyAddTf32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+void mmaM16N8K8Tf32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   Meeting& warp = meet(7);
   std::copy_n(a, 4, warp.in[lane()]);
   warp.in[lane()][4] = b0;
@@ -157,4 +160,4 @@ void multiplyAddTf32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_
   for (int e = 0; e < 4; ++e) c[e] += std::bit_cast<float>(warp.out[lane()][e]);
 }
 
-}  // namespace seqpar::attn::warp
+}  // namespace seqpar::ptx

@@ -1,6 +1,6 @@
 // The instruction wgmma.mma_async (PTX ISA; sm_90a): a warpgroup's D (64 x N, fp32, in registers) (+)= A (64 x 16) B
 // (16 x N), of bf16 or fp16; A in shared memory or in registers, B in shared memory. Products are asynchronous;
-// multiply() of warpgroup_ops.h selects the instruction.
+// multiply() of warpgroup.h selects the instruction.
 //
 // D as c[j][e]: lane 4 g + p of warp w has rows 16 w + g (e = 0, 1) and 16 w + g + 8 (e = 2, 3), columns 8 j + 2 p and
 // + 1. A in registers is D of 16 columns rounded: a[0] row g, columns 2 p, 2 p + 1; a[1] row g + 8; a[2], a[3] columns
@@ -9,9 +9,12 @@
 
 #include <cstdint>
 
-#include "kernels/both.h"
+#include "kernels/arch/device.h"
+#ifndef __CUDACC__
+#include "kernels/arch/emulator/warpgroup.h"
+#endif
 
-namespace seqpar::attn::warpgroup {
+namespace seqpar::warpgroup {
 
 /// A matrix in shared memory in the form that tensor cores read: panels of 128-byte rows with swizzled 16-byte units.
 struct Matrix {
@@ -55,7 +58,7 @@ SEQPAR_DEVICE Matrix matrixAt(uint32_t address, int panelBytes) {
 
 #define SEQPAR_A_IN_MEMORY(n, tiles, operands, addAt)                                                             \
   template <bool kBf16, int kTransposeA, int kTransposeB>                                                         \
-  __device__ __forceinline__ void wgmma(float(&c)[tiles][4], Matrix a, Matrix b, bool add) {                      \
+  SEQPAR_DEVICE void wgmma(float(&c)[tiles][4], Matrix a, Matrix b, bool add) {                                   \
     if constexpr (kBf16) {                                                                                        \
       asm volatile(SEQPAR_WGMMA(n, "bf16", tiles, operands, addAt)                                                \
                    : SEQPAR_TILES##tiles(c)                                                                       \
@@ -73,7 +76,7 @@ SEQPAR_A_IN_MEMORY(128, 16, "%64, %65, p, 1, 1, %67, %68", "66")
 
 #define SEQPAR_A_IN_REGISTERS(n, tiles, operands, addAt)                                                               \
   template <bool kBf16, int kTransposeB>                                                                               \
-  __device__ __forceinline__ void wgmma(float(&c)[tiles][4], const uint32_t(&a)[4], Matrix b, bool add) {              \
+  SEQPAR_DEVICE void wgmma(float(&c)[tiles][4], const uint32_t(&a)[4], Matrix b, bool add) {                           \
     static_assert(kBf16);                                                                                              \
     asm volatile(SEQPAR_WGMMA(n, "bf16", tiles, operands, addAt)                                                       \
                  : SEQPAR_TILES##tiles(c)                                                                              \
@@ -96,6 +99,17 @@ SEQPAR_A_IN_REGISTERS(128, 16, "{%64, %65, %66, %67}, %68, p, 1, 1, %70", "69")
 #undef SEQPAR_A_IN_MEMORY
 #undef SEQPAR_A_IN_REGISTERS
 
+#else
+
+template <bool kBf16, int kTransposeA, int kTransposeB, int kTiles>
+void wgmma(float (&c)[kTiles][4], Matrix a, Matrix b, bool add) {
+  multiplyLater(kBf16, c, kTiles, a.descriptor, kTransposeA != 0, nullptr, b.descriptor, kTransposeB != 0, add);
+}
+template <bool kBf16, int kTransposeB, int kTiles>
+void wgmma(float (&c)[kTiles][4], const uint32_t (&a)[4], Matrix b, bool add) {
+  multiplyLater(kBf16, c, kTiles, 0, false, a, b.descriptor, kTransposeB != 0, add);
+}
+
 #endif
 
-}  // namespace seqpar::attn::warpgroup
+}  // namespace seqpar::warpgroup

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/both.h"
+#include "kernels/arch/device.h"
 
 namespace seqpar {
 

@@ -1,28 +1,29 @@
+// Matrix products of an emulated warpgroup.
 #include <array>
 
-#include "kernels/attn/linear/warpgroup_ops.h"
-#include "support/emulated_cta.h"
+#include "kernels/arch/warpgroup.h"
+#include "support/emulator/cta.h"
 
-namespace seqpar::attn::warpgroup {
+namespace seqpar::warpgroup {
 namespace {
 
-warp::Fiber& mine() {
-  return warp::cta->fibers[static_cast<size_t>(warp::thread())];
+emulator::Fiber& mine() {
+  return emulator::cta->fibers[static_cast<size_t>(ptx::thread())];
 }
 
 /// 16 terms of an operand. `rows`: one term per row.
 struct Terms16 {
   bool bf16;
-  Matrix matrix;
+  uint64_t descriptor;
   bool rows;
 
   const uint16_t* at(int line, int term) const {
-    const auto field = [&](int first) { return static_cast<uint32_t>(matrix.descriptor >> first & 0x3fffU) << 4; };
+    const auto field = [&](int first) { return static_cast<uint32_t>(descriptor >> first & 0x3fffU) << 4; };
     const int panels = static_cast<int>(field(16));
     const int by = rows ? line / 64 * panels + term / 8 * kGroupBytes + term % 8 * kRowBytes + line % 64 * 2
                         : line / 8 * kGroupBytes + line % 8 * kRowBytes + term * 2;
     const uint32_t address = field(0) + static_cast<uint32_t>(by);
-    return reinterpret_cast<const uint16_t*>(warp::sharedAt(address ^ (address >> 7 & 7U) << 4));
+    return reinterpret_cast<const uint16_t*>(ptx::sharedAt(address ^ (address >> 7 & 7U) << 4));
   }
   float number(int line, int term) const {
     const uint16_t bits = *at(line, term);
@@ -40,32 +41,35 @@ struct Terms16 {
 }  // namespace
 
 void fenceProxyAsync() {
-  char& mark = warp::ownWarp().toUnits;
+  char& mark = emulator::ownWarp().toUnits;
   test::lead(mark);
-  warp::asUnits([&] { test::follow(mark); });
+  emulator::asUnits([&] { test::follow(mark); });
+}
+void sync(int group) {
+  ptx::barrierSync(group + 1, kThreads);
 }
 void commit() {
   mine().committed.push_back(std::move(mine().products));
   mine().products.clear();
 }
-void awaitAllBut(int left) {
+void wait(int left) {
   auto& groups = mine().committed;
   while (static_cast<int>(groups.size()) > left) {
     for (const auto& product : groups.front()) product();
     groups.pop_front();
   }
-  warp::together(warp::meet(10), [] {});
-  warp::followUnits();
+  emulator::together(emulator::meet(10), [] {});
+  emulator::followUnits();
 }
 
-void multiplyLater(bool bf16, float (*c)[4], int tiles, Matrix a, bool rowsA, const uint32_t* words, Matrix b,
+void multiplyLater(bool bf16, float (*c)[4], int tiles, uint64_t a, bool rowsA, const uint32_t* words, uint64_t b,
                    bool rowsB, bool add) {
-  const int lane = warp::lane(), firstRow = warp::thread() % kThreads / 32 * 16;
+  const int lane = emulator::lane(), firstRow = ptx::thread() % kThreads / 32 * 16;
   std::array<std::array<float, 16>, 2> left{};
   if (words != nullptr) {
     for (int i = 0; i < 4; ++i) {
       for (int from = 0; from < 4; ++from) {
-        const uint32_t pair = warp::bitsOf(warp::shuffle(warp::ofBits(words[i]), lane / 4 * 4 + from));
+        const uint32_t pair = asBits(ptx::shfl(asFloat(words[i]), lane / 4 * 4 + from));
         for (int e = 0; e < 2; ++e) {
           const auto bits = static_cast<uint16_t>(pair >> (16 * e));
           left[i % 2][i / 2 * 8 + from * 2 + e] = bf16 ? bfloatToFloat(bits) : halfToFloat(bits);
@@ -77,12 +81,12 @@ void multiplyLater(bool bf16, float (*c)[4], int tiles, Matrix a, bool rowsA, co
   const Terms16 ofA{bf16, a, rowsA}, ofB{bf16, b, rowsB};
   const auto read = [=] {  // once a warp
     if (lane != 0) return;
-    warp::asUnits([&] {
+    emulator::asUnits([&] {
       if (memory) ofA.read(firstRow, 16);
       ofB.read(0, tiles * 8);
     });
   };
-  warp::together(warp::meet(11), [] {});
+  emulator::together(emulator::meet(11), [] {});
   read();
   mine().products.push_back([=] {
     read();
@@ -102,4 +106,4 @@ void multiplyLater(bool bf16, float (*c)[4], int tiles, Matrix a, bool rowsA, co
   });
 }
 
-}  // namespace seqpar::attn::warpgroup
+}  // namespace seqpar::warpgroup

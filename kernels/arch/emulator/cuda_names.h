@@ -1,5 +1,5 @@
-// CUDA names for compilers other than nvcc, so that kernels (.cuh) of linear attention run on the emulated CTA of
-// warp_emulator.h. Shared memory belongs to the emulated CTA: kernels receive it as an argument.
+// CUDA names for compilers other than nvcc, so that kernels in .cuh files run on an emulated CTA. Shared memory belongs
+// to the emulated CTA: kernels receive it as an argument.
 #pragma once
 
 #include <math.h>
@@ -8,7 +8,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "kernels/attn/linear/warp_ops.h"
+#include "kernels/arch/emulator/cta.h"
 
 #define __global__
 #define __device__
@@ -53,88 +53,87 @@ struct __half {
 struct __half2 {
   uint32_t bits;
 };
-inline float2 __half22float2(__half2 two) {
-  return {seqpar::halfToFloat(two.bits & 0xffffU), seqpar::halfToFloat(two.bits >> 16)};
-}
 inline float __uint_as_float(uint32_t bits) {
   return std::bit_cast<float>(bits);
 }
 inline size_t __cvta_generic_to_shared(const void* pointer) {
-  return seqpar::attn::warp::sharedAddress(pointer);
+  return seqpar::ptx::sharedAddress(pointer);
 }
 
-namespace seqpar::attn::warp {
+namespace seqpar::emulator {
 
 struct Index {
   unsigned x;
 };
 inline Index threadIndex() {
-  return {static_cast<unsigned>(thread())};
+  return {static_cast<unsigned>(ptx::thread())};
 }
 inline Index blockIndex() {
-  return {static_cast<unsigned>(block())};
+  return {static_cast<unsigned>(ptx::block())};
 }
 inline Index gridSize() {
-  return {static_cast<unsigned>(blocks())};
+  return {static_cast<unsigned>(ptx::blocks())};
 }
 inline bool anyOfWarp(bool value) {
-  return largestOfWarp(value ? 1 : 0) != 0;
+  return ptx::reduxMax(value ? 1 : 0) != 0;
 }
 /// For one word, or two.
 template <class Number>
 Number shuffleAny(Number number, int from) {
   if constexpr (sizeof(Number) == 4) {
-    return std::bit_cast<Number>(bitsOf(shuffle(std::bit_cast<float>(number), from)));
+    return std::bit_cast<Number>(ptx::shfl(std::bit_cast<float>(number), from));
   } else {
     const auto bits = std::bit_cast<uint64_t>(number);
-    const uint64_t low = bitsOf(shuffle(ofBits(static_cast<uint32_t>(bits)), from)),
-                   high = bitsOf(shuffle(ofBits(static_cast<uint32_t>(bits >> 32)), from));
+    const auto word = [&](uint64_t at) {
+      return std::bit_cast<uint32_t>(ptx::shfl(std::bit_cast<float>(static_cast<uint32_t>(at)), from));
+    };
+    const uint64_t low = word(bits), high = word(bits >> 32);
     return std::bit_cast<Number>(low | high << 32);
   }
 }
 
-}  // namespace seqpar::attn::warp
+}  // namespace seqpar::emulator
 
-#define threadIdx (::seqpar::attn::warp::threadIndex())
-#define blockIdx (::seqpar::attn::warp::blockIndex())
-#define gridDim (::seqpar::attn::warp::gridSize())
+#define threadIdx (::seqpar::emulator::threadIndex())
+#define blockIdx (::seqpar::emulator::blockIndex())
+#define gridDim (::seqpar::emulator::gridSize())
 
 /// Whole warps only; all kernels here call it that way.
 template <class Number>
 Number __shfl_sync(unsigned, Number number, int from) {
-  return seqpar::attn::warp::shuffleAny(number, from % 32);
+  return seqpar::emulator::shuffleAny(number, from % 32);
 }
 template <class Number>
 Number __shfl_xor_sync(unsigned, Number number, int mask) {
-  return seqpar::attn::warp::shuffleAny(number, seqpar::attn::warp::thread() % 32 ^ mask);
+  return seqpar::emulator::shuffleAny(number, seqpar::ptx::thread() % 32 ^ mask);
 }
 template <class Number>
 Number __shfl_up_sync(unsigned, Number number, int distance) {
-  const int lane = seqpar::attn::warp::thread() % 32;
-  return seqpar::attn::warp::shuffleAny(number, lane < distance ? lane : lane - distance);
+  const int lane = seqpar::ptx::thread() % 32;
+  return seqpar::emulator::shuffleAny(number, lane < distance ? lane : lane - distance);
 }
 template <class Number>
 Number __shfl_down_sync(unsigned, Number number, int distance) {
-  const int lane = seqpar::attn::warp::thread() % 32;
-  return seqpar::attn::warp::shuffleAny(number, lane + distance > 31 ? lane : lane + distance);
+  const int lane = seqpar::ptx::thread() % 32;
+  return seqpar::emulator::shuffleAny(number, lane + distance > 31 ? lane : lane + distance);
 }
 inline int __any_sync(unsigned, bool value) {
-  return seqpar::attn::warp::anyOfWarp(value) ? 1 : 0;
+  return seqpar::emulator::anyOfWarp(value) ? 1 : 0;
 }
 inline int __all_sync(unsigned, bool value) {
-  return seqpar::attn::warp::anyOfWarp(!value) ? 0 : 1;
+  return seqpar::emulator::anyOfWarp(!value) ? 0 : 1;
 }
 inline void __syncwarp() {
-  seqpar::attn::warp::syncWarp();
+  seqpar::ptx::syncwarp();
 }
 inline void __syncthreads() {
-  seqpar::attn::warp::syncBlock();
+  seqpar::ptx::syncthreads();
 }
 inline int __syncthreads_and(bool value) {
-  return seqpar::attn::warp::allOfBlock(value) ? 1 : 0;
+  return seqpar::ptx::syncthreadsAnd(value) ? 1 : 0;
 }
 inline int __syncthreads_or(bool value) {
-  return seqpar::attn::warp::allOfBlock(!value) ? 0 : 1;
+  return seqpar::ptx::syncthreadsAnd(!value) ? 0 : 1;
 }
 
 namespace seqpar::attn {

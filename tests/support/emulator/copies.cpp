@@ -3,18 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/attn/linear/warp_ops.h"
-#include "support/emulated_cta.h"
+#include "kernels/arch/async_copy.h"
+#include "support/emulator/cta.h"
 
-namespace seqpar::attn::warp {
-namespace {
-
-Fiber& self() {
-  return cta->fibers[cta->current];
-}
-
-}  // namespace
-
+namespace seqpar::emulator {
 void perform(const Copy& copy) {
   test::writes(copy.to, static_cast<size_t>(copy.bytes));
   if (!copy.valid) {
@@ -31,7 +23,20 @@ void corrupt(const Copy& copy) {
   std::memset(copy.to, kNan, copy.bytes);
 }
 
-void copyAsync(void* to, const void* from, bool valid, int bytes) {
+}  // namespace seqpar::emulator
+
+namespace seqpar::ptx {
+namespace {
+
+using namespace emulator;
+
+Fiber& self() {
+  return cta->fibers[cta->current];
+}
+
+}  // namespace
+
+void cpAsync(void* to, const void* from, bool valid, int bytes) {
   const auto aligned = [&](const void* place) {
     return reinterpret_cast<uintptr_t>(place) % static_cast<uintptr_t>(bytes) == 0;
   };
@@ -40,10 +45,10 @@ void copyAsync(void* to, const void* from, bool valid, int bytes) {
   corrupt(copy);
   self().groups.back().push_back(copy);
 }
-void commitCopies() {
+void cpAsyncCommitGroup() {
   self().groups.emplace_back();
 }
-void awaitAllBut(int left) {
+void cpAsyncWaitGroup(int left) {
   CopyGroups& groups = self().groups;
   while (static_cast<int>(groups.size()) - 1 > left) {
     for (const Copy& copy : groups.front()) perform(copy);
@@ -51,15 +56,15 @@ void awaitAllBut(int left) {
   }
 }
 
-void storeBulk(void* to, const void* from, int bytes) {
+void cpAsyncBulkStore(void* to, const void* from, int bytes) {
   asUnits([&] { test::reads(from, static_cast<size_t>(bytes)); });
   self().bulk.back().push_back({to, from, true, bytes});
 }
-void commitBulk() {
+void cpAsyncBulkCommitGroup() {
   self().bulk.emplace_back();
 }
 /// Until their source, in shared memory, may be replaced.
-void awaitBulkBut(int left) {
+void cpAsyncBulkWaitGroupRead(int left) {
   Fiber& fiber = self();
   asUnits([&] {
     for (; static_cast<int>(fiber.bulk.size() - 1 - fiber.bulkTaken) > left; ++fiber.bulkTaken) {
@@ -73,8 +78,8 @@ void awaitBulkBut(int left) {
   followUnits();
 }
 /// Until they have been written.
-void awaitBulk() {
-  awaitBulkBut(0);
+void cpAsyncBulkWaitGroup() {
+  cpAsyncBulkWaitGroupRead(0);
   Fiber& fiber = self();
   asUnits([&] {
     for (const auto& group : fiber.bulk) {
@@ -89,4 +94,4 @@ void awaitBulk() {
   fiber.bulkTaken = 0;
 }
 
-}  // namespace seqpar::attn::warp
+}  // namespace seqpar::ptx

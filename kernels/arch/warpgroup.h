@@ -1,16 +1,15 @@
-// Matrix products of a warpgroup, four warps, with operands in shared memory (wgmma, sm_90a); the counterpart of
-// kernels/attn/linear/warp_ops.h for warps. Compilers other than nvcc get an emulation, which computes a product as
-// late as allowed.
+// Matrix products of a warpgroup, four warps, with operands in shared memory (wgmma.h), and the instructions around
+// them; sm_90a.
 //
 // An operand's rows are 64 elements of 16 bits, 128 bytes; 16-byte unit u of row r is at u ^ (r % 8). Wider matrices
 // are panels of such rows. Panels are aligned to 1024 bytes. An accumulator tile of 64 x 8 is one tile of 16 x 8
-// (warp_ops.h) in each warp; a warp's rows start at 16 times its index.
+// (mma.h) in each warp; a warp's rows start at 16 times its index.
 #pragma once
 
-#include "kernels/attn/linear/warp_ops.h"
-#include "kernels/attn/linear/wgmma.cuh"
+#include "kernels/arch/mma.h"
+#include "kernels/arch/wgmma.h"
 
-namespace seqpar::attn::warpgroup {
+namespace seqpar::warpgroup {
 
 constexpr int kThreads = 128;
 constexpr int kPanel = 64;  ///< columns of a panel
@@ -26,27 +25,27 @@ struct Operand {
 /// Storage of an operand relative to the product: its terms are along the rows, or each row is one term.
 enum class Terms { AlongRows, Rows };
 
-}  // namespace seqpar::attn::warpgroup
+}  // namespace seqpar::warpgroup
 
 #ifdef __CUDACC__
 
-namespace seqpar::attn::warpgroup {
+namespace seqpar::warpgroup {
 
 /// wgmma.fence: orders register accesses before the following products.
-__device__ __forceinline__ void arrive() {
+SEQPAR_DEVICE void arrive() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
-__device__ __forceinline__ void commit() {
+SEQPAR_DEVICE void commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 /// Waits until at most `kLeft` groups of products are in flight.
 template <int kLeft>
-__device__ __forceinline__ void wait() {
+SEQPAR_DEVICE void wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
 }
 /// Prevents the compiler from reading accumulators before wait().
 template <int N>
-__device__ __forceinline__ void fenceOperand(float (&c)[N][4]) {
+SEQPAR_DEVICE void fenceOperand(float (&c)[N][4]) {
   SEQPAR_UNROLL
   for (int n = 0; n < N; ++n) {
     SEQPAR_UNROLL
@@ -54,20 +53,20 @@ __device__ __forceinline__ void fenceOperand(float (&c)[N][4]) {
   }
 }
 /// fence.proxy.async: publishes earlier ordinary stores to shared memory to products after the next barrier.
-__device__ __forceinline__ void fenceProxyAsync() {
+SEQPAR_DEVICE void fenceProxyAsync() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 /// Sets the registers per thread of this warpgroup: fewer, so that others can have more; multiples of 8.
 template <int kCount>
-__device__ __forceinline__ void setmaxnregDec() {
+SEQPAR_DEVICE void setmaxnregDec() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 template <int kCount>
-__device__ __forceinline__ void setmaxnregInc() {
+SEQPAR_DEVICE void setmaxnregInc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 /// A barrier of warpgroup `group`, 0 to 3.
-__device__ __forceinline__ void sync(int group) {
+SEQPAR_DEVICE void sync(int group) {
   switch (group) {  // constant ids: otherwise the compiler reserves all sixteen barriers
     case 0:
       asm volatile("bar.sync 1, 128;" ::: "memory");
@@ -83,18 +82,14 @@ __device__ __forceinline__ void sync(int group) {
   }
 }
 
-}  // namespace seqpar::attn::warpgroup
-
-#else
-
-#include "kernels/attn/linear/warpgroup_emulator.h"
+}  // namespace seqpar::warpgroup
 
 #endif
 
-namespace seqpar::attn::warpgroup {
+namespace seqpar::warpgroup {
 
 SEQPAR_DEVICE Matrix matrixOf(const Operand& operand) {
-  return matrixAt(warp::sharedAddress(operand.start), operand.panels);
+  return matrixAt(ptx::sharedAddress(operand.start), operand.panels);
 }
 
 /// Accumulators as one array: columns 8 j + 2 p and + 1 of both rows are c[4 j] to c[4 j + 3].
@@ -116,16 +111,16 @@ SEQPAR_DEVICE int stepOf(int rowsOfPanel, int step) {
 /// c (+)= a b, 16 terms.
 template <class T, Terms kA, Terms kB, int N>
 SEQPAR_DEVICE void multiply(float (&c)[N][4], Matrix a, Matrix b, bool add) {
-  wgmma<warp::kIsBf16<T>, kA == Terms::Rows ? 1 : 0, kB == Terms::Rows ? 1 : 0>(c, a, b, add);
+  wgmma<ptx::kIsBf16<T>, kA == Terms::Rows ? 1 : 0, kB == Terms::Rows ? 1 : 0>(c, a, b, add);
 }
 template <class T, Terms kA, Terms kB, int Count>
 SEQPAR_DEVICE void multiply(float (&c)[Count], Matrix a, Matrix b, bool add) {
   multiply<T, kA, kB>(tilesOf(c), a, b, add);
 }
-/// With `a` in registers, in the layout of wgmma.cuh.
+/// With `a` in registers, in the layout of wgmma.h.
 template <class T, Terms kB, int Count>
 SEQPAR_DEVICE void multiply(float (&c)[Count], const uint32_t (&a)[4], Matrix b, bool add) {
-  wgmma<warp::kIsBf16<T>, kB == Terms::Rows ? 1 : 0>(tilesOf(c), a, b, add);
+  wgmma<ptx::kIsBf16<T>, kB == Terms::Rows ? 1 : 0>(tilesOf(c), a, b, add);
 }
 
 /// c (+)= a b for kSteps times 16 terms. rowsA, rowsB: rows of a panel, for operands with terms along the rows.
@@ -142,7 +137,7 @@ SEQPAR_DEVICE void multiplyAll(float (&c)[N][4], const Operand& a, int rowsA, co
 template <class T, Terms kB, int N>
 SEQPAR_DEVICE void multiplyStep(float (&c)[N][4], const uint32_t (&a)[4], const Operand& b, int rowsB, int step,
                                 bool add) {
-  wgmma<warp::kIsBf16<T>, kB == Terms::Rows ? 1 : 0>(c, a, matrixOf(b) + stepOf<kB>(rowsB, step), add);
+  wgmma<ptx::kIsBf16<T>, kB == Terms::Rows ? 1 : 0>(c, a, matrixOf(b) + stepOf<kB>(rowsB, step), add);
 }
 
-}  // namespace seqpar::attn::warpgroup
+}  // namespace seqpar::warpgroup

@@ -13,9 +13,9 @@
 #include <stdexcept>
 #include <vector>
 
-#include "support/strands.h"
+#include "support/emulator/strands.h"
 
-namespace seqpar::attn::warp {
+namespace seqpar::emulator {
 
 /// A copy in flight.
 struct Copy {
@@ -159,4 +159,4 @@ inline void followUnits() {
   test::follow(warp.fromUnits);
 }
 
-}  // namespace seqpar::attn::warp
+}  // namespace seqpar::emulator
