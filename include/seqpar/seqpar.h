@@ -107,8 +107,9 @@ typedef struct {
 /**
  * Creates an id and starts, in this process, the small TCP server to which the ranks of the communicator connect. The
  * process must live until its communicator is created. An id is valid for one communicator. SEQPAR_SOCKET_IFNAME
- * selects the interface. The server uses plain TCP and accepts only connections that send the id's random 128-bit
- * token: use trusted networks. Errors: InvalidArgument (NULL), SystemError (no usable interface or no free port).
+ * selects the interface. The server uses plain TCP and accepts only connections that prove, without sending it, that
+ * they know the id's random 128-bit secret: keep the id secret, and use trusted networks. Errors: InvalidArgument
+ * (NULL), SystemError (no usable interface or no free port).
  */
 SEQPAR_API seqparResult_t seqparGetUniqueId(seqparUniqueId* id);
 

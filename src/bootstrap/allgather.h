@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
+
+#include "bootstrap/token.h"
 
 namespace seqpar {
 
@@ -21,6 +24,10 @@ class Allgather {
   /// Collective. all.size() == size() * mine.size(). Throws Error (RemoteError if a rank failed or did not arrive in
   /// time).
   virtual void gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
+
+  /// The secret that only these ranks know, from which they derive further secrets. None: data of gather() is already
+  /// as safe as a secret (the caller's channel, or memory).
+  virtual std::optional<Token> secret() const { return std::nullopt; }
 
   /// gather() of one trivially copyable value per rank.
   template <typename Value>

@@ -17,6 +17,11 @@ namespace seqpar {
 /// has served all ranks, or with the process. Throws SystemError without a usable interface or port.
 seqparUniqueId makeUniqueId(const std::string& interfaceName);
 
+/// Likewise for ranks that know `secret`: the id contains a salt, and only unlockId() makes it usable.
+seqparUniqueId makeLockedId(const std::string& interfaceName, const Token& secret);
+/// Throws InvalidArgument for a malformed id.
+seqparUniqueId unlockId(const seqparUniqueId& id, const Token& secret);
+
 /// Collective over `nranks` callers with the same `id`; returns when all have arrived. Throws InvalidArgument for a
 /// malformed id or a rank out of range; RemoteError if a rank did not arrive in time or does not match the others.
 std::unique_ptr<Allgather> joinRendezvous(const seqparUniqueId& id, int rank, int nranks,

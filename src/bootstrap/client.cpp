@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <system_error>
+#include <utility>
 
 #include "base/current_call.h"
 #include "base/log.h"
@@ -27,7 +28,10 @@ Client::Client(RootConnection connection, const JoinRequest& request, Health& he
       rootName_(std::move(connection.root)),
       health_(health),
       server_(std::move(server)),
-      socket_(std::move(connection.socket)) {
+      socket_(std::move(connection.socket)),
+      sealer_(connection.sealer),
+      opener_(std::move(connection.opener)) {
+  frames_.append(connection.early);
   heard_ = sent_ = lastRound_ = Deadline::Clock::now();
   worker_.emplace([this] { run(); });
 }
@@ -145,12 +149,13 @@ void Client::run() noexcept {
 
 void Client::serve() {
   std::optional<Deadline> flushBy;
+  handleAll();
   while (true) {
     bool writes = false;
     {
       const std::lock_guard lock(mutex_);
       if (stopping_ && !flushBy) flushBy.emplace(kFlushLimit);
-      writes = !output_.empty();
+      writes = !output_.empty() || !sealed_.empty();
     }
     if (flushBy && (!connected_ || !writes || flushBy->passed())) return;
     std::array<pollfd, 2> polled{
@@ -177,8 +182,17 @@ void Client::readAll() {
                      : "closed its connection: the process is gone");
   }
   heard_ = Deadline::Clock::now();
+  wire::Bytes payload;
+  const bool genuine = opener_.open(std::span(bytes).first(got.bytes), payload);
+  frames_.append(payload);
+  handleAll();
+  if (genuine || !connected_) return;
+  connected_ = false;
+  lose("sent a record with a wrong tag");
+}
+
+void Client::handleAll() {
   try {
-    frames_.append(std::span(bytes).first(got.bytes));
     while (auto frame = frames_.next()) handle(std::move(*frame));
   } catch (const Error& error) {
     connected_ = false;
@@ -231,7 +245,7 @@ void Client::handle(wire::Frame frame) {
 void Client::writeAll(Time now) {
   const std::lock_guard lock(mutex_);
   // Unsent output is an equally good heartbeat.
-  if (output_.empty() && now - sent_ >= heartbeatInterval(request_.timeout)) {
+  if (output_.empty() && sealed_.empty() && now - sent_ >= heartbeatInterval(request_.timeout)) {
     const uint64_t calls = calls_.load(std::memory_order_relaxed);
     if (calls == callsSent_) {
       wire::append(output_, wire::Kind::Heartbeat);
@@ -241,12 +255,14 @@ void Client::writeAll(Time now) {
     callsSent_ = calls;
     sent_ = now;
   }
-  while (connected_ && !output_.empty()) {
-    const Transfer put = writeSome(socket_, output_);
+  while (connected_ && !(output_.empty() && sealed_.empty())) {
+    if (sealed_.empty()) sealer_.seal(std::exchange(output_, {}), sealed_);
+    const Transfer put = writeSome(socket_, sealed_);
     // A lost connection is reported when it is read, after its remaining input.
+    if (put.error != 0) sealed_.clear();
     if (put.error != 0) output_.clear();
     if (put.error != 0 || put.bytes == 0) return;
-    output_.erase(output_.begin(), output_.begin() + static_cast<std::ptrdiff_t>(put.bytes));
+    sealed_.erase(sealed_.begin(), sealed_.begin() + static_cast<std::ptrdiff_t>(put.bytes));
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "bootstrap/call_sequence.h"
 #include "bootstrap/control.h"
+#include "bootstrap/handshake.h"
 #include "bootstrap/server.h"
 #include "bootstrap/socket.h"
 
@@ -24,12 +25,19 @@ struct JoinRequest {
 /// A connection to a root that all ranks have joined.
 struct RootConnection {
   Descriptor socket;
-  std::string root;  ///< description of the serving rank
+  std::string root;   ///< description of the serving rank
+  Sealer sealer;      ///< of further bytes to the root
+  Opener opener;      ///< of further bytes from the root
+  wire::Bytes early;  ///< further bytes that arrived with the answer
 };
 
 /// Sends `request` and waits until all ranks have arrived. Throws RemoteError with the root's reason if it refuses.
 /// Returns nothing if the root closes without a reason, which it does for a wrong token and when its process ends.
 std::optional<RootConnection> joinRoot(Descriptor socket, const JoinRequest& request, const Health& health);
+
+/// Connects and joins within the request's timeout. A root that must drop unproven connections may drop this one: tries
+/// again a few times, after random pauses.
+std::optional<RootConnection> joinRootAt(const ConnectTarget& target, const JoinRequest& request, const Health& health);
 
 /// Serves one rank's connection to the root, in a separate thread.
 class Client final : public Control {
@@ -40,6 +48,7 @@ class Client final : public Control {
 
   int rank() const override { return request_.rank; }
   int size() const override { return request_.nranks; }
+  std::optional<Token> secret() const override { return request_.token; }
   void gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
   void announce(const std::string& why) noexcept override;
   void leave() override;
@@ -58,6 +67,7 @@ class Client final : public Control {
   void run() noexcept;
   void serve();
   void readAll();
+  void handleAll();
   void handle(wire::Frame frame);
   void writeAll(Time now);
   void watch(Time now);
@@ -70,10 +80,13 @@ class Client final : public Control {
   Health& health_;
   std::unique_ptr<RootServer> server_;  // ends after this rank's connection
   Descriptor socket_;
+  Sealer sealer_;
+  Opener opener_;
   Wake wake_;
 
   // Used only by the thread.
   wire::FrameReader frames_{wire::kMaxResult};
+  wire::Bytes sealed_;  // records that are not sent yet
   bool connected_ = true;
   Time heard_, sent_, lastRound_;
   uint64_t callsSent_ = 0;

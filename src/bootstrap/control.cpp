@@ -32,11 +32,19 @@ class SoloControl final : public Control {
 /// Data that rank 0 sends to the others: the rendezvous, or zeros if there is none.
 using Invitation = seqparUniqueId;
 
-std::unique_ptr<RootServer> openRoot(const ControlOptions& options, Invitation& invitation) {
+/// The secret of the control connections. `salt` is what rank 0 sent: a salt if the ranks share a secret, otherwise the
+/// secret itself, over a channel that the caller trusts.
+Token controlToken(const Allgather& oob, const Token& salt) {
+  const auto secret = oob.secret();
+  return secret ? deriveToken(*secret, "control", salt) : salt;
+}
+
+std::unique_ptr<RootServer> openRoot(const Allgather& oob, const ControlOptions& options, Invitation& invitation) {
   Listener listener = listenOn(chosenInterface(options.interfaceName), 0);
   const wire::Rendezvous rendezvous{listener.addresses, listener.port, randomToken()};
   const auto name = concat("rank 0 (", localHostName(), ", pid ", getpid(), ")");
-  auto server = std::make_unique<RootServer>(std::move(listener), RootOptions{rendezvous.token, name}, true);
+  auto server =
+      std::make_unique<RootServer>(std::move(listener), RootOptions{controlToken(oob, rendezvous.token), name}, true);
   invitation = wire::encode(rendezvous);
   return server;
 }
@@ -50,7 +58,7 @@ std::unique_ptr<Control> Control::connect(Allgather& oob, const ControlOptions& 
   std::string refused;
   if (oob.rank() == 0) {
     try {
-      server = openRoot(options, invitation);
+      server = openRoot(oob, options, invitation);
     } catch (const Error& error) {
       refused = error.what();
     }
@@ -63,15 +71,9 @@ std::unique_ptr<Control> Control::connect(Allgather& oob, const ControlOptions& 
     fail(seqparRemoteError, "rank 0 could not listen for control connections; its error has the reason");
   }
   const wire::Rendezvous rendezvous = wire::decodeRendezvous(all.front());
-  const JoinRequest request{rendezvous.token, oob.rank(), oob.size(), options.timeout};
-  Descriptor socket;
-  if (server) {
-    socket = server->takeLocal();
-  } else {
-    const ConnectTarget target{rendezvous.addresses, rendezvous.port, chosenInterface(options.interfaceName), false};
-    socket = connectTo(target, Deadline(options.timeout), health);
-  }
-  auto joined = joinRoot(std::move(socket), request, health);
+  const JoinRequest request{controlToken(oob, rendezvous.token), oob.rank(), oob.size(), options.timeout};
+  const ConnectTarget target{rendezvous.addresses, rendezvous.port, chosenInterface(options.interfaceName), false};
+  auto joined = server ? joinRoot(server->takeLocal(), request, health) : joinRootAt(target, request, health);
   if (!joined) {
     fail(seqparRemoteError, "rank 0 closed its control connection at ",
          addressText(rendezvous.addresses.front(), rendezvous.port),

@@ -23,8 +23,9 @@ struct ControlOptions {
 /// Health::fail(RemoteError, "rank R ..."), which names the rank.
 class Control : public Allgather {
  public:
-  /// Collective over `oob`: rank 0 listens and sends its address and a fresh random token over `oob`; the others
-  /// connect. `health` must outlive the object.
+  /// Collective over `oob`: rank 0 listens and sends its address and a salt over `oob`; the others connect. The
+  /// secret of the connections derives from oob.secret(); without one, the salt is the secret. `health` must outlive
+  /// the object.
   static std::unique_ptr<Control> connect(Allgather& oob, const ControlOptions& options, Health& health);
 
   /// Tells all reachable ranks that this one has failed and why; their Health fails. Does not wait. Called from

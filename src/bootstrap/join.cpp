@@ -2,6 +2,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <random>
+#include <thread>
 
 #include "bootstrap/client.h"
 #include "bootstrap/wire.h"
@@ -13,6 +15,10 @@ using std::chrono::milliseconds;
 
 // Additional time for the root, which knows the missing ranks, to report them.
 constexpr milliseconds kGrace{1000};
+
+// For a root that drops this connection among those of strangers.
+constexpr int kAttempts = 8;
+constexpr unsigned kPauseLeast = 10, kPauseSpread = 150;  // ms
 
 enum class Progress { Done, Closed };
 
@@ -38,7 +44,7 @@ std::optional<RootConnection> joinRoot(Descriptor socket, const JoinRequest& req
   const Deadline deadline(request.timeout.count() == 0 ? request.timeout : request.timeout + kGrace);
   tuneConnection(socket, request.timeout);
   wire::Hello hello;
-  hello.token = request.token;
+  hello.nonce = randomToken();
   hello.rank = static_cast<uint32_t>(request.rank);
   hello.nranks = static_cast<uint32_t>(request.nranks);
   hello.timeoutMs = static_cast<uint32_t>(std::min<long long>(request.timeout.count(), INT32_MAX));
@@ -52,19 +58,56 @@ std::optional<RootConnection> joinRoot(Descriptor socket, const JoinRequest& req
     const auto step = [&](size_t at) { return readSome(socket, into.subspan(at)); };
     return moveAll(socket, POLLIN, into.size(), deadline, health, step) == Progress::Done;
   };
-  std::array<std::byte, wire::kAnswerHeadBytes> headBytes{};
-  if (!receive(headBytes)) return std::nullopt;
-  const auto head = wire::decodeAnswerHead(headBytes);
-  if (!head) fail(seqparRemoteError, "joining the other ranks: the answer is not from seqpar");
-  wire::Bytes textBytes(head->textBytes);
-  if (!receive(textBytes)) return std::nullopt;
-  const std::string text = wire::readable(textBytes);
+  std::array<std::byte, wire::kChallengeBytes> challengeBytes{};
+  if (!receive(challengeBytes)) return std::nullopt;
+  const auto challenge = wire::decodeChallenge(challengeBytes);
+  if (!challenge) fail(seqparRemoteError, "joining the other ranks: the answer is not from seqpar");
+  if (challenge->wireVersion != wire::kVersion) {
+    fail(seqparRemoteError, "joining the other ranks: rank ", request.rank, " has seqpar ",
+         wire::versionText(SEQPAR_VERSION_CODE), " (wire version ", wire::kVersion, "), the root has ",
+         wire::versionText(challenge->libraryVersion), " (wire version ", challenge->wireVersion, ")");
+  }
+  const Session session = makeSession(request.token, out, challengeBytes);
+  const wire::Bytes proof = wire::encodeProof(session.proof);
+  const auto prove = [&](size_t at) { return writeSome(socket, std::span(proof).subspan(at)); };
+  if (moveAll(socket, POLLOUT, proof.size(), deadline, health, prove) == Progress::Closed) return std::nullopt;
+
+  // A text of the root is shown only after its record has proved that the root knows the secret.
+  Opener opener(session.toRank);
+  wire::Bytes payload;
+  std::optional<wire::AnswerHead> head;
+  while (!head || payload.size() < wire::kAnswerHeadBytes + head->textBytes) {
+    wire::Bytes record(kRecordHeadBytes);
+    if (!receive(record)) return std::nullopt;
+    record.resize(recordBytes(std::span<const std::byte>(record).first<kRecordHeadBytes>()));
+    if (!receive(std::span(record).subspan(kRecordHeadBytes))) return std::nullopt;
+    if (!opener.open(record, payload)) {
+      fail(seqparRemoteError, "joining the other ranks: the root does not know the secret of this communicator");
+    }
+    if (head || payload.size() < wire::kAnswerHeadBytes) continue;
+    head = wire::decodeAnswerHead(std::span<const std::byte>(payload).first<wire::kAnswerHeadBytes>());
+    if (!head) fail(seqparRemoteError, "joining the other ranks: the answer is not from seqpar");
+  }
+  const auto rest = payload.begin() + static_cast<std::ptrdiff_t>(wire::kAnswerHeadBytes + head->textBytes);
+  wire::Bytes early(rest, payload.end());
+  const std::string text = wire::readable(std::span(payload).subspan(wire::kAnswerHeadBytes, head->textBytes));
   if (!head->answer.joined) fail(seqparRemoteError, "joining the other ranks: ", text);
   if (head->answer.wireVersion != wire::kVersion || head->answer.libraryVersion != SEQPAR_VERSION_CODE) {
     fail(seqparRemoteError, "joining the other ranks: rank ", request.rank, " has seqpar ",
          wire::versionText(SEQPAR_VERSION_CODE), ", ", text, " has ", wire::versionText(head->answer.libraryVersion));
   }
-  return RootConnection{std::move(socket), text};
+  return RootConnection{std::move(socket), text, Sealer(session.toRoot), std::move(opener), std::move(early)};
+}
+
+std::optional<RootConnection> joinRootAt(const ConnectTarget& target, const JoinRequest& request,
+                                         const Health& health) {
+  const Deadline deadline(request.timeout);
+  std::minstd_rand random(std::random_device{}());
+  for (int attempt = 1;; ++attempt) {
+    auto joined = joinRoot(connectTo(target, deadline, health), request, health);
+    if (joined || attempt == kAttempts || deadline.passed()) return joined;
+    std::this_thread::sleep_for(deadline.left(milliseconds(kPauseLeast + random() % kPauseSpread)));
+  }
 }
 
 }  // namespace seqpar

@@ -7,11 +7,34 @@
 
 namespace seqpar {
 
-seqparUniqueId makeUniqueId(const std::string& interfaceName) {
+namespace {
+
+constexpr std::string_view kSplit = "split";
+
+/// `salt` is in the id; the server admits the ranks that know `token`.
+seqparUniqueId startServer(const std::string& interfaceName, const Token& salt, const Token& token) {
   Listener listener = listenOn(chosenInterface(interfaceName), 0);
-  const wire::Rendezvous rendezvous{listener.addresses, listener.port, randomToken()};
+  const wire::Rendezvous rendezvous{listener.addresses, listener.port, salt};
   const auto name = concat("the process that created the id (", localHostName(), ", pid ", getpid(), ")");
-  RendezvousServers::instance().start(std::move(listener), RootOptions{rendezvous.token, name}, false);
+  RendezvousServers::instance().start(std::move(listener), RootOptions{token, name}, false);
+  return wire::encode(rendezvous);
+}
+
+}  // namespace
+
+seqparUniqueId makeUniqueId(const std::string& interfaceName) {
+  const Token token = randomToken();
+  return startServer(interfaceName, token, token);
+}
+
+seqparUniqueId makeLockedId(const std::string& interfaceName, const Token& secret) {
+  const Token salt = randomToken();
+  return startServer(interfaceName, salt, deriveToken(secret, kSplit, salt));
+}
+
+seqparUniqueId unlockId(const seqparUniqueId& id, const Token& secret) {
+  wire::Rendezvous rendezvous = wire::decodeRendezvous(id);
+  rendezvous.token = deriveToken(secret, kSplit, rendezvous.token);
   return wire::encode(rendezvous);
 }
 
@@ -26,7 +49,7 @@ std::unique_ptr<Allgather> joinRendezvous(const seqparUniqueId& id, int rank, in
   const JoinRequest request{rendezvous.token, rank, nranks, options.timeout};
   return makeRendezvousClient(request, [&](const Health& health) {
     const ConnectTarget target{rendezvous.addresses, rendezvous.port, chosenInterface(options.interfaceName), false};
-    auto joined = joinRoot(connectTo(target, Deadline(options.timeout), health), request, health);
+    auto joined = joinRootAt(target, request, health);
     if (joined) return std::move(*joined);
     fail(seqparRemoteError, "id: the server at ", addressText(rendezvous.addresses.front(), rendezvous.port),
          " closed the connection without an answer: it is not the id's, or its process has ended");

@@ -16,6 +16,7 @@ class RendezvousClient final : public Allgather {
 
   int rank() const override { return client_.rank(); }
   int size() const override { return client_.size(); }
+  std::optional<Token> secret() const override { return client_.secret(); }
   void gather(std::span<const std::byte> mine, std::span<std::byte> all) override { client_.gather(mine, all); }
 
  private:

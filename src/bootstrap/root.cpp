@@ -11,8 +11,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kHelloLimit{3000};    // for a connection to present the token
-constexpr milliseconds kRefusalLimit{2000};  // for a refused connection to read the reason
 constexpr milliseconds kLingerLimit{60000};  // for late ranks to learn why they cannot join
 constexpr milliseconds kGoodbyeLimit{5000};  // for ranks to close after all have left
 constexpr milliseconds kHeartbeatMost{250}, kHeartbeatLeast{5};
@@ -38,33 +36,25 @@ milliseconds heartbeatInterval(milliseconds timeout) {
   return timeout.count() == 0 ? kHeartbeatMost : std::clamp(timeout / 4, kHeartbeatLeast, kHeartbeatMost);
 }
 
-Root::Id Root::open(Time now) {
-  const Id id = nextId_++;
-  Connection& connection = connections_[id];
-  connection.until = now + kHelloLimit;
-  connection.heard = connection.sent = now;
-  return id;
-}
-
-Root::Id Root::openOwn(Time now) {
-  const Id id = open(now);
-  connections_.at(id).until = Time::max();
-  return id;
-}
-
 void Root::receive(Id id, std::span<const std::byte> bytes, Time now) {
   Connection& connection = connections_.at(id);
-  connection.heard = now;
   if (connection.finished) return;
-  if (!connection.rank) {
-    const size_t missing = std::min(bytes.size(), wire::kHelloBytes - connection.hello.size());
-    connection.hello.insert(connection.hello.end(), bytes.begin(),
-                            bytes.begin() + static_cast<std::ptrdiff_t>(missing));
-    if (connection.hello.size() < wire::kHelloBytes) return;
-    greet(connection, id, now);
-    bytes = bytes.subspan(missing);
-    if (!connection.rank) return;
+  if (!connection.proven) {
+    // Bytes after a Hello would be an answer to a Challenge that is not sent yet.
+    if (bytes.size() > expected(id)) connection.finished = true;
+    if (connection.finished) return forgetStranger(id);
+    connection.greeting.insert(connection.greeting.end(), bytes.begin(), bytes.end());
+    if (expected(id) > 0) return;
+    if (connection.hello) {
+      admit(connection, id, now);
+    } else {
+      challenge(connection);
+    }
+    if (connection.finished || connection.proven) forgetStranger(id);
+    return;
   }
+  connection.heard = now;
+  if (!connection.rank) return;
   const std::string name = seats_[*connection.rank].name;
   try {
     connection.frames.append(bytes);
@@ -78,78 +68,6 @@ void Root::receive(Id id, std::span<const std::byte> bytes, Time now) {
     connection.finished = true;
     connection.until = now + kRefusalLimit;
   }
-}
-
-void Root::greet(Connection& connection, Id id, Time now) {
-  const auto hello = wire::decodeHello(std::span<const std::byte, wire::kHelloBytes>(connection.hello));
-  if (!hello || !equalTokens(hello->token, options_.token)) {
-    connection.finished = true;
-    return;
-  }
-  if (state_ == State::Failed) return refuse(connection, failure_, now);
-  if (state_ != State::Joining) {
-    return refuse(connection, concat("rank ", hello->rank, " is late: all ranks have already joined ", options_.name),
-                  now);
-  }
-  std::string wrong;
-  if (hello->wireVersion != wire::kVersion || hello->libraryVersion != SEQPAR_VERSION_CODE) {
-    wrong = concat("rank ", hello->rank, " has seqpar ", wire::versionText(hello->libraryVersion), " (wire version ",
-                   hello->wireVersion, "), ", options_.name, " has ", wire::versionText(SEQPAR_VERSION_CODE),
-                   " (wire version ", wire::kVersion, ")");
-  } else if (hello->nranks == 0) {
-    wrong = concat("rank ", hello->rank, " gave nranks 0, expected at least 1");
-  } else if (!seats_.empty() && hello->nranks != seats_.size()) {
-    const auto first = std::find_if(seats_.begin(), seats_.end(), [](const Seat& seat) { return seat.joined; });
-    wrong = concat("rank ", hello->rank, " (", hello->host, ", pid ", hello->pid, ") gave nranks ", hello->nranks, ", ",
-                   first->name, " gave ", seats_.size());
-  } else if (hello->rank >= hello->nranks) {
-    wrong = concat("rank ", hello->rank, " (", hello->host, ", pid ", hello->pid, ") is out of range, expected 0..",
-                   hello->nranks - 1);
-  } else if (!seats_.empty() && seats_[hello->rank].joined) {
-    wrong = concat("rank ", hello->rank, " is taken twice: by (", hello->host, ", pid ", hello->pid, ") and by ",
-                   seats_[hello->rank].name);
-  }
-  if (wrong.empty()) return join(connection, id, *hello, now);
-  failAll(wrong, now);
-  refuse(connection, wrong, now);
-}
-
-void Root::join(Connection& connection, Id id, const wire::Hello& hello, Time now) {
-  if (!firstJoin_) {
-    firstJoin_ = now;
-    reminder_.emplace(now);
-    timeout_ = milliseconds(hello.timeoutMs);
-    seats_.resize(hello.nranks);
-  }
-  Seat& seat = seats_[hello.rank];
-  seat.connection = id;
-  seat.joined = true;
-  seat.name = concat("rank ", hello.rank, " (", hello.host, ", pid ", hello.pid, ")");
-  connection.rank = hello.rank;
-  connection.until = Time::max();
-  if (!std::all_of(seats_.begin(), seats_.end(), [](const Seat& one) { return one.joined; })) return;
-  state_ = State::Running;
-  ran_ = true;
-  reminder_.reset();
-  wire::Answer answer;
-  answer.joined = true;
-  answer.text = options_.name;
-  for (auto& [other, client] : connections_) {
-    if (!client.rank) {
-      client.finished = true;
-      continue;
-    }
-    client.output = wire::encode(answer);
-    client.heard = client.sent = now;
-  }
-}
-
-void Root::refuse(Connection& connection, const std::string& why, Time now) {
-  wire::Answer answer;
-  answer.text = why;
-  connection.output = wire::encode(answer);
-  connection.finished = true;
-  connection.until = now + kRefusalLimit;
 }
 
 void Root::handle(Connection& connection, wire::Frame frame, Time now) {
@@ -262,6 +180,7 @@ void Root::finishIfAllLeft(Time now) {
 
 void Root::close(Id id, const std::string& how, Time now) {
   const auto node = connections_.extract(id);
+  forgetStranger(id);
   if (node.empty() || !node.mapped().rank) return;
   Seat& seat = seats_[*node.mapped().rank];
   seat.connection.reset();
@@ -295,6 +214,7 @@ void Root::tick(Time now) {
     if (now >= connection.until) {
       connection.finished = true;
       connection.output.clear();
+      forgetStranger(id);
     }
     // Unsent output is an equally good heartbeat.
     if (connection.rank && ran_ && connection.output.empty() && now - connection.sent >= interval()) {

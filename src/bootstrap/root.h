@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/reminder.h"
+#include "bootstrap/handshake.h"
 #include "bootstrap/token.h"
 #include "bootstrap/wire.h"
 
@@ -25,7 +26,8 @@ struct RootOptions {
 };
 
 /// Ranks first join (all must arrive within the timeout that the first one sends), then gather, then leave. Any failure
-/// of a rank is reported to all, once. A connection without the token has no effect.
+/// of a rank is reported to all, once. A connection that does not prove that it knows the token has no effect. Few
+/// bytes are kept of it, it has few seconds, and the number of such connections is bounded, in all and for each source.
 class Root {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -33,10 +35,17 @@ class Root {
 
   explicit Root(RootOptions options) : options_(std::move(options)) {}
 
-  /// A connection was accepted; it has a few seconds to send the token.
-  Id open(Time now);
+  /// Whether one more connection may be accepted: not while many recent ones have not proved themselves yet.
+  bool mayOpen(Time now) const;
+  /// A connection from `source` was accepted; it has a few seconds for its handshake. May finish older ones.
+  Id open(Time now, uint64_t source = 0);
   /// The connection of this process itself, without that limit: before it joins it may wait for other ranks elsewhere.
   Id openOwn(Time now);
+  /// Bytes that the handshake of this connection still expects; 0 for a rank. A server reads no more than these.
+  size_t expected(Id id) const;
+  /// The keys of the records around all further bytes in both directions. None during the handshake, for which the
+  /// bytes of receive() and output() are sent as they are.
+  const Session* session(Id id) const;
   void receive(Id id, std::span<const std::byte> bytes, Time now);
   /// A connection has ended, for the reason `how`, and is forgotten.
   void close(Id id, const std::string& how, Time now);
@@ -48,6 +57,8 @@ class Root {
   const wire::Bytes& output(Id id) const { return connections_.at(id).output; }
   /// The server closes the connection (and calls close()) once its output is sent.
   bool finished(Id id) const { return connections_.at(id).finished; }
+  /// Its time is over: the server does not wait for its output to be sent.
+  bool expired(Id id, Time now) const { return now >= connections_.at(id).until; }
   /// Whether new connections are useful.
   bool accepting() const { return state_ == State::Joining || (state_ == State::Failed && !ran_); }
   /// Whether all work is done.
@@ -57,12 +68,19 @@ class Root {
   std::chrono::milliseconds timeout() const { return timeout_; }
 
  private:
+  /// For a refused connection to read the reason.
+  static constexpr std::chrono::milliseconds kRefusalLimit{2000};
+
   enum class State { Joining, Running, Failed, Finished };
 
   struct Connection {
     Time until;  // limit of connections that are unknown or refused
     Time heard, sent;
-    wire::Bytes hello;
+    uint64_t source = 0;
+    wire::Bytes greeting;              // Hello, then Proof
+    std::optional<wire::Hello> hello;  // once challenged
+    std::optional<Session> session;    // likewise
+    bool proven = false;
     wire::FrameReader frames{wire::kMaxShard};
     wire::Bytes output;
     std::optional<size_t> rank;
@@ -77,7 +95,9 @@ class Root {
     std::optional<wire::Bytes> shard;  // of the current gather
   };
 
-  void greet(Connection& connection, Id id, Time now);
+  void challenge(Connection& connection);
+  void admit(Connection& connection, Id id, Time now);
+  void forgetStranger(Id id);
   void join(Connection& connection, Id id, const wire::Hello& hello, Time now);
   void refuse(Connection& connection, const std::string& why, Time now);
   void handle(Connection& connection, wire::Frame frame, Time now);
@@ -96,6 +116,7 @@ class Root {
   std::chrono::milliseconds timeout_{0};
   std::vector<Seat> seats_;
   std::map<Id, Connection> connections_;
+  std::vector<Id> strangers_;  ///< connections that have not proved themselves, oldest first
   Id nextId_ = 1;
   uint32_t sequence_ = 1;
   std::string failure_;

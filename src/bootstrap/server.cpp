@@ -27,7 +27,7 @@ RootServer::RootServer(Listener listener, RootOptions options, bool local)
   if (local) {
     auto [mine, peer] = socketPair();
     localId_ = root_.openOwn(Deadline::Clock::now());
-    sockets_.emplace(localId_, std::move(mine));
+    sockets_[localId_].socket = std::move(mine);
     localPeer_ = std::move(peer);
   }
   worker_.emplace([this] { run(); });
@@ -58,11 +58,12 @@ void RootServer::serve() {
     auto now = Deadline::Clock::now();
     polled.assign(1, {wake_.get(), POLLIN, 0});
     ids.clear();
-    for (const auto& [id, socket] : sockets_) {
+    for (const auto& [id, link] : sockets_) {
       ids.push_back(id);
-      polled.push_back({socket.get(), static_cast<short>(root_.output(id).empty() ? POLLIN : POLLIN | POLLOUT), 0});
+      polled.push_back({link.socket.get(), static_cast<short>(pending(id, link) ? POLLIN | POLLOUT : POLLIN), 0});
     }
-    const bool accepts = listener_.socket && now >= acceptAfter_ && sockets_.size() < kMaxConnections;
+    const bool accepts =
+        listener_.socket && now >= acceptAfter_ && sockets_.size() < kMaxConnections && root_.mayOpen(now);
     if (accepts) polled.push_back({listener_.socket.get(), POLLIN, 0});
     poll(polled.data(), polled.size(), static_cast<int>((drainBy ? kAcceptPause : root_.interval()).count()));
 
@@ -85,18 +86,33 @@ void RootServer::serve() {
 
 void RootServer::acceptAll(Root::Time now) {
   bool full = false;
-  while (sockets_.size() < kMaxConnections) {
-    auto socket = acceptFrom(listener_.socket, full);
+  while (sockets_.size() < kMaxConnections && root_.mayOpen(now)) {
+    uint64_t source = 0;
+    auto socket = acceptFrom(listener_.socket, full, source);
     if (!socket) break;
-    sockets_.emplace(root_.open(now), std::move(*socket));
+    sockets_[root_.open(now, source)].socket = std::move(*socket);
   }
   if (full) acceptAfter_ = now + kAcceptPause;
 }
 
 void RootServer::readFrom(Root::Id id, Root::Time now) {
   std::array<std::byte, kReadBytes> bytes{};
-  const Transfer got = readSome(sockets_.at(id), bytes);
-  if (got.bytes > 0) return root_.receive(id, std::span(bytes).first(got.bytes), now);
+  Link& link = sockets_.at(id);
+  const Session* session = root_.session(id);
+  if (session != nullptr && !link.opener) link.opener.emplace(session->toRoot);
+  // Bytes after the handshake are records.
+  const size_t most = session != nullptr ? bytes.size() : std::max<size_t>(root_.expected(id), 1);
+  const Transfer got = readSome(link.socket, std::span(bytes).first(most));
+  if (got.bytes > 0) {
+    if (!link.opener) return root_.receive(id, std::span(bytes).first(got.bytes), now);
+    wire::Bytes payload;
+    const bool genuine = link.opener->open(std::span(bytes).first(got.bytes), payload);
+    if (!payload.empty()) root_.receive(id, payload, now);
+    if (genuine) return;
+    root_.close(id, "sent a record with a wrong tag", now);
+    sockets_.erase(id);
+    return;
+  }
   if (!got.closed && got.error == 0) return;
   const bool lost = got.error != 0 && got.error != ECONNRESET && got.error != EPIPE;
   root_.close(id,
@@ -109,35 +125,46 @@ void RootServer::readFrom(Root::Id id, Root::Time now) {
 void RootServer::tuneMembers() {
   if (tuned_ || !root_.running()) return;
   tuned_ = true;
-  for (const auto& [id, socket] : sockets_) {
-    if (id != localId_) tuneConnection(socket, root_.timeout());
+  for (const auto& [id, link] : sockets_) {
+    if (id != localId_) tuneConnection(link.socket, root_.timeout());
   }
 }
 
 void RootServer::writeAll(Root::Time now) {
   std::vector<Root::Id> ids;
-  for (const auto& [id, socket] : sockets_) ids.push_back(id);
+  for (const auto& [id, link] : sockets_) ids.push_back(id);
   // The local rank is last: when it receives its data, the others' data is sent, and this process may end.
   std::for_each(ids.rbegin(), ids.rend(), [&](Root::Id id) { writeTo(id, now); });
 }
 
 void RootServer::writeTo(Root::Id id, Root::Time now) {
+  Link& link = sockets_.at(id);
   auto& output = root_.output(id);
-  while (!output.empty()) {
-    const Transfer put = writeSome(sockets_.at(id), output);
+  const Session* session = root_.session(id);
+  if (session != nullptr && !link.sealer) link.sealer.emplace(session->toRank);
+  while (pending(id, link)) {
+    if (link.unsent.empty() && link.sealer) link.sealer->seal(std::exchange(output, {}), link.unsent);
+    if (link.unsent.empty()) link.unsent = std::exchange(output, {});
+    const Transfer put = writeSome(link.socket, link.unsent);
     // A lost connection is reported when it is read, after its remaining input.
+    if (put.error != 0) link.unsent.clear();
     if (put.error != 0) output.clear();
     if (put.error != 0 || put.bytes == 0) break;
-    output.erase(output.begin(), output.begin() + static_cast<std::ptrdiff_t>(put.bytes));
+    link.unsent.erase(link.unsent.begin(), link.unsent.begin() + static_cast<std::ptrdiff_t>(put.bytes));
   }
-  if (!output.empty() || !root_.finished(id)) return;
+  if (pending(id, link) && !root_.expired(id, now)) return;
+  if (!root_.finished(id)) return;
   root_.close(id, "was cut off", now);
   sockets_.erase(id);
 }
 
+bool RootServer::pending(Root::Id id, const Link& link) const {
+  return !link.unsent.empty() || !root_.output(id).empty();
+}
+
 bool RootServer::drained() const {
-  for (const auto& [id, socket] : sockets_) {
-    if (id == localId_ || !root_.output(id).empty()) return false;
+  for (const auto& [id, link] : sockets_) {
+    if (id == localId_ || pending(id, link)) return false;
   }
   return true;
 }

@@ -27,6 +27,14 @@ class RootServer {
   bool over() const { return over_; }
 
  private:
+  /// A connection's socket and the records around its bytes.
+  struct Link {
+    Descriptor socket;
+    std::optional<Sealer> sealer;
+    std::optional<Opener> opener;
+    wire::Bytes unsent;
+  };
+
   void run() noexcept;
   void serve();
   void acceptAll(Root::Time now);
@@ -34,12 +42,13 @@ class RootServer {
   void tuneMembers();
   void writeAll(Root::Time now);
   void writeTo(Root::Id id, Root::Time now);
+  bool pending(Root::Id id, const Link& link) const;
   bool drained() const;
 
   Token token_;
   Listener listener_;
   Root root_;
-  std::map<Root::Id, Descriptor> sockets_;
+  std::map<Root::Id, Link> sockets_;
   Descriptor localPeer_;
   Root::Id localId_ = 0;
   bool tuned_ = false;

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "bootstrap/token.h"
 
 namespace seqpar {
 namespace {
@@ -126,10 +127,17 @@ Listener listenOn(const std::string& interfaceName, uint16_t port, milliseconds 
   return std::move(*listener);
 }
 
-std::optional<Descriptor> acceptFrom(const Descriptor& listener, bool& full) {
-  const int number = accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+std::optional<Descriptor> acceptFrom(const Descriptor& listener, bool& full, uint64_t& source) {
+  sockaddr_storage peer{};
+  socklen_t length = sizeof(peer);
+  const int number = accept4(listener.get(), reinterpret_cast<sockaddr*>(&peer), &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
   full = number < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM);
   if (number < 0) return std::nullopt;
+  if (peer.ss_family == AF_INET6) {
+    source = digest(std::as_bytes(std::span(reinterpret_cast<const sockaddr_in6*>(&peer)->sin6_addr.s6_addr)));
+  } else {
+    source = reinterpret_cast<const sockaddr_in*>(&peer)->sin_addr.s_addr;
+  }
   return Descriptor(number);
 }
 

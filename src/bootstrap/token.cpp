@@ -2,9 +2,11 @@
 
 #include <sys/random.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "base/error.h"
+#include "base/sha256.h"
 
 namespace seqpar {
 
@@ -21,19 +23,20 @@ Token randomToken() {
 
 Token deriveToken(std::string_view text) {
   Token token{};
-  const auto bytes = std::as_bytes(std::span(text.data(), text.size()));
-  uint64_t word = 0;
-  for (size_t i = 0; i < token.size(); ++i) {
-    if (i % 8 == 0) word = digest(bytes, word + i + 1);
-    token[i] = static_cast<std::byte>(word >> (8 * (i % 8)) & 0xff);
-  }
+  const Digest whole = Sha256().add("seqpar token").add(text).finish();
+  std::copy_n(whole.begin(), token.size(), token.begin());
+  return token;
+}
+
+Token deriveToken(const Token& secret, std::string_view purpose, std::span<const std::byte> salt) {
+  Token token{};
+  const Digest whole = HmacSha256(secret).add("derived ").add(purpose).add(" ").add(salt).finish();
+  std::copy_n(whole.begin(), token.size(), token.begin());
   return token;
 }
 
 bool equalTokens(const Token& one, const Token& other) {
-  std::byte different{};
-  for (size_t i = 0; i < one.size(); ++i) different |= one[i] ^ other[i];
-  return different == std::byte{};
+  return equalSecrets(one, other);
 }
 
 uint64_t digest(std::span<const std::byte> bytes, uint64_t seed) {

@@ -8,8 +8,10 @@
 namespace seqpar::wire {
 namespace {
 
-constexpr uint32_t kHelloMagic = 0x52505153;   // "SQPR"
-constexpr uint32_t kAnswerMagic = 0x41505153;  // "SQPA"
+constexpr uint32_t kHelloMagic = 0x52505153;      // "SQPR"
+constexpr uint32_t kChallengeMagic = 0x43505153;  // "SQPC"
+constexpr uint32_t kProofMagic = 0x50505153;      // "SQPP"
+constexpr uint32_t kAnswerMagic = 0x41505153;     // "SQPA"
 constexpr uint16_t kFrameMark = 0x5153;
 constexpr size_t kFrameHeadBytes = 12;
 constexpr size_t kRefusalHeadBytes = 16;
@@ -58,7 +60,7 @@ Bytes encode(const Hello& hello) {
   put(bytes, 4, hello.wireVersion);
   put(bytes, 8, hello.libraryVersion);
   put(bytes, 12, hello.rank);
-  std::copy(hello.token.begin(), hello.token.end(), bytes.begin() + 16);
+  std::copy(hello.nonce.begin(), hello.nonce.end(), bytes.begin() + 16);
   put(bytes, 32, hello.nranks);
   put(bytes, 36, hello.timeoutMs);
   put(bytes, 40, hello.pid);
@@ -73,7 +75,7 @@ std::optional<Hello> decodeHello(std::span<const std::byte, kHelloBytes> bytes) 
   hello.wireVersion = take<uint16_t>(bytes, 4);
   hello.libraryVersion = take<uint32_t>(bytes, 8);
   hello.rank = take<uint32_t>(bytes, 12);
-  std::copy_n(bytes.begin() + 16, hello.token.size(), hello.token.begin());
+  std::copy_n(bytes.begin() + 16, hello.nonce.size(), hello.nonce.begin());
   if (hello.wireVersion != kVersion) return hello;
   hello.nranks = take<uint32_t>(bytes, 32);
   hello.timeoutMs = take<uint32_t>(bytes, 36);
@@ -83,6 +85,40 @@ std::optional<Hello> decodeHello(std::span<const std::byte, kHelloBytes> bytes) 
   if (hello.timeoutMs > INT32_MAX || !allZero(bytes.subspan(48 + hostBytes))) return std::nullopt;
   hello.host = readable(bytes.subspan(48, hostBytes));
   return hello;
+}
+
+Bytes encode(const Challenge& challenge) {
+  Bytes bytes(kChallengeBytes);
+  put(bytes, 0, kChallengeMagic);
+  put(bytes, 4, challenge.wireVersion);
+  put(bytes, 8, challenge.libraryVersion);
+  std::copy(challenge.nonce.begin(), challenge.nonce.end(), bytes.begin() + 32);
+  return bytes;
+}
+
+std::optional<Challenge> decodeChallenge(std::span<const std::byte, kChallengeBytes> bytes) {
+  if (take<uint32_t>(bytes, 0) != kChallengeMagic) return std::nullopt;
+  Challenge challenge;
+  challenge.wireVersion = take<uint16_t>(bytes, 4);
+  challenge.libraryVersion = take<uint32_t>(bytes, 8);
+  if (challenge.wireVersion != kVersion) return challenge;
+  if (take<uint16_t>(bytes, 6) != 0 || !allZero(bytes.subspan(12, 20))) return std::nullopt;
+  std::copy_n(bytes.begin() + 32, challenge.nonce.size(), challenge.nonce.begin());
+  return challenge;
+}
+
+Bytes encodeProof(const Digest& proof) {
+  Bytes bytes(kProofBytes);
+  put(bytes, 0, kProofMagic);
+  std::copy(proof.begin(), proof.end(), bytes.begin() + 8);
+  return bytes;
+}
+
+std::optional<Digest> decodeProof(std::span<const std::byte, kProofBytes> bytes) {
+  if (take<uint32_t>(bytes, 0) != kProofMagic || take<uint32_t>(bytes, 4) != 0) return std::nullopt;
+  Digest proof;
+  std::copy_n(bytes.begin() + 8, proof.size(), proof.begin());
+  return proof;
 }
 
 Bytes encode(const Answer& answer) {

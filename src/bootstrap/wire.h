@@ -1,8 +1,8 @@
 // Encoding of all data on the bootstrap's connections. Integers are little endian. For any input, decoding reads within
 // bounds and returns either a message with every field in its range, or nothing.
 //
-// A connection starts with a Hello and its Answer, followed by frames in both directions. Hello and Answer have the
-// same layout in all versions, so that different versions can report each other.
+// A connection starts with a Hello, a Challenge and a Proof (handshake.h). An Answer and frames in both directions
+// follow, all in records. Hello has the same layout in all versions, so that different versions can report each other.
 #pragma once
 
 #include <array>
@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/sha256.h"
 #include "bootstrap/address.h"
 #include "bootstrap/call_sequence.h"
 #include "bootstrap/token.h"
@@ -22,7 +23,7 @@ namespace seqpar::wire {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr uint16_t kVersion = 2;
+constexpr uint16_t kVersion = 3;
 constexpr uint32_t kMaxRanks = 65536;
 constexpr size_t kMaxHost = 80;
 constexpr size_t kMaxText = 4096;
@@ -36,7 +37,7 @@ std::string versionText(uint32_t code);
 struct Hello {
   uint16_t wireVersion = kVersion;
   uint32_t libraryVersion = SEQPAR_VERSION_CODE;
-  Token token{};
+  Token nonce{};  ///< of this connection
   uint32_t rank = 0;
   uint32_t nranks = 0;
   uint32_t timeoutMs = 0;
@@ -45,8 +46,24 @@ struct Hello {
 };
 constexpr size_t kHelloBytes = 128;
 Bytes encode(const Hello& hello);
-/// For another wire version only wireVersion, libraryVersion, rank and token are set.
+/// For another wire version only wireVersion, libraryVersion, rank and nonce are set.
 std::optional<Hello> decodeHello(std::span<const std::byte, kHelloBytes> bytes);
+
+/// The root's reply to a Hello.
+struct Challenge {
+  uint16_t wireVersion = kVersion;
+  uint32_t libraryVersion = SEQPAR_VERSION_CODE;
+  Token nonce{};  ///< of this connection
+};
+constexpr size_t kChallengeBytes = 48;
+Bytes encode(const Challenge& challenge);
+/// For another wire version only the versions are set.
+std::optional<Challenge> decodeChallenge(std::span<const std::byte, kChallengeBytes> bytes);
+
+/// The rank's reply to a Challenge.
+constexpr size_t kProofBytes = 40;
+Bytes encodeProof(const Digest& proof);
+std::optional<Digest> decodeProof(std::span<const std::byte, kProofBytes> bytes);
 
 /// The root's reply when all ranks have arrived, or when they cannot connect.
 struct Answer {
@@ -118,7 +135,7 @@ class FrameReader {
   Bytes bytes_;
 };
 
-/// The address of a rendezvous, and its token.
+/// The address of a rendezvous, and its secret or, if that is derived, its salt.
 struct Rendezvous {
   std::vector<IpAddress> addresses;  ///< 1..kMaxAddresses, best first
   uint16_t port = 0;

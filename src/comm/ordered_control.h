@@ -19,6 +19,7 @@ class OrderedControl final : public Control {
 
   int rank() const override { return control_->rank(); }
   int size() const override { return control_->size(); }
+  std::optional<Token> secret() const override { return control_->secret(); }
   void gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
   void announce(const std::string& why) noexcept override { control_->announce(why); }
   void leave() override;

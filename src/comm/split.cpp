@@ -39,11 +39,16 @@ SplitGroup agreeOnGroup(Communicator& parent, int color, int key, const CommConf
   // The groups differ in size and so in their exchanges: each bootstraps from a separate server, at its first member.
   const bool first = !mine.members.empty() && mine.members.front() == parent.rank();
   std::vector<seqparUniqueId> ids(ranks);
-  control.gatherValues(first ? makeUniqueId(config.interfaceName) : seqparUniqueId{}, std::span(ids));
+  const auto secret = control.secret();
+  const auto makeId = [&] {
+    return secret ? makeLockedId(config.interfaceName, *secret) : makeUniqueId(config.interfaceName);
+  };
+  control.gatherValues(first ? makeId() : seqparUniqueId{}, std::span(ids));
   if (mine.members.empty()) return mine;
   const auto place = std::find(mine.members.begin(), mine.members.end(), parent.rank());
   mine.place = static_cast<int>(place - mine.members.begin());
-  mine.id = ids[static_cast<size_t>(mine.members.front())];
+  const seqparUniqueId& id = ids[static_cast<size_t>(mine.members.front())];
+  mine.id = secret ? unlockId(id, *secret) : id;
   return mine;
 }
 

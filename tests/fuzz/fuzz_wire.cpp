@@ -50,6 +50,20 @@ void parse(std::span<const std::byte> bytes) {
       require(back && back->rank == hello->rank && back->host == hello->host, "a hello's way back");
     }
   }
+  if (bytes.size() >= wire::kChallengeBytes) {
+    const auto challenge = wire::decodeChallenge(bytes.first<wire::kChallengeBytes>());
+    if (challenge && challenge->wireVersion == wire::kVersion) {
+      const auto again = wire::encode(*challenge);
+      require(std::equal(again.begin(), again.end(), bytes.begin()), "a challenge's way back");
+    }
+  }
+  if (bytes.size() >= wire::kProofBytes) {
+    const auto proof = wire::decodeProof(bytes.first<wire::kProofBytes>());
+    if (proof) {
+      const auto again = wire::encodeProof(*proof);
+      require(std::equal(again.begin(), again.end(), bytes.begin()), "a proof's way back");
+    }
+  }
   if (bytes.size() >= wire::kAnswerHeadBytes) {
     const auto head = wire::decodeAnswerHead(bytes.first<wire::kAnswerHeadBytes>());
     require(!head || head->textBytes <= wire::kMaxText, "an answer's bounds");
@@ -81,8 +95,29 @@ void parse(std::span<const std::byte> bytes) {
   require(bodies <= bytes.size(), "bodies out of nothing");
 }
 
+/// Genuine records, then arbitrary bytes, in arbitrary pieces: exactly the genuine payload comes out.
+void openRecords(Reader& reader) {
+  const Session session = makeSession(deriveToken("fuzz"), {}, {});
+  Sealer sealer(session.toRank);
+  wire::Bytes stream, expected, got;
+  for (int genuine = reader.byte() % 4; genuine > 0; --genuine) {
+    const auto payload = reader.take(reader.byte());
+    expected.insert(expected.end(), payload.begin(), payload.end());
+    sealer.seal(payload, stream);
+  }
+  const size_t piece = 1 + reader.byte();
+  const auto rest = reader.take(4096);
+  stream.insert(stream.end(), rest.begin(), rest.end());
+  Opener opener(session.toRank);
+  bool open = true;
+  for (size_t at = 0; at < stream.size() && open; at += piece) {
+    open = opener.open(std::span(stream).subspan(at, std::min(piece, stream.size() - at)), got);
+  }
+  require(got == expected, "records out of nothing");
+}
+
 /// A root, its connections and its clock.
-class Session {
+class RootSession {
  public:
   void step(uint8_t code, Reader& reader) {
     slot_ = code / fuzz::kSteps % fuzz::kConnections;
@@ -99,12 +134,14 @@ class Session {
       case fuzz::Step::Foreign:
         return hello(reader, true);
       case fuzz::Step::Raw:
-        return root_.receive(*id, reader.take(reader.byte()), now_);
+        return root_.receive(*id, reader.take(reader.byte()), now_);  // also more than the handshake expects
       case fuzz::Step::Frame: {
         const auto kind = static_cast<wire::Kind>(reader.byte());
         const uint32_t sequence = reader.byte();
         wire::Bytes bytes;
         wire::append(bytes, kind, sequence, reader.take(reader.byte()));
+        // A server passes no more to a handshake.
+        if (root_.expected(*id) > 0) bytes.resize(std::min(bytes.size(), root_.expected(*id)));
         return root_.receive(*id, bytes, now_);
       }
       case fuzz::Step::Close:
@@ -129,7 +166,6 @@ class Session {
  private:
   void hello(Reader& reader, bool foreign) {
     wire::Hello hello;
-    hello.token = token_;
     hello.rank = reader.byte();
     if (foreign) {
       hello.wireVersion = reader.byte();
@@ -140,8 +176,26 @@ class Session {
       hello.timeoutMs = 10u * reader.byte();
     }
     hello.host = "host";
-    ++greeted_;
-    root_.receive(*ids_[slot_], wire::encode(hello), now_);
+    const auto flaw = foreign ? fuzz::Flaw::None : static_cast<fuzz::Flaw>(reader.byte() % fuzz::kFlaws);
+    const Root::Id id = *ids_[slot_];
+    const auto bytes = wire::encode(hello);
+    if (root_.expected(id) != bytes.size()) return;
+    root_.receive(id, bytes, now_);
+    if (root_.finished(id)) return;
+    const auto challenge = std::exchange(root_.output(id), {});
+    require(challenge.size() == wire::kChallengeBytes, "a challenge");
+    const auto secret = flaw == fuzz::Flaw::Secret ? deriveToken("another") : token_;
+    const auto session = makeSession(secret, bytes, challenge);
+    auto proof = wire::encodeProof(flaw == fuzz::Flaw::Reflection ? session.toRank : session.proof);
+    if (flaw == fuzz::Flaw::None) lastProof_ = proof;
+    if (flaw == fuzz::Flaw::Replay && !lastProof_.empty()) proof = lastProof_;
+    if (flaw == fuzz::Flaw::Replay && lastProof_.empty()) return;
+    if (flaw == fuzz::Flaw::Truncated) proof.pop_back();
+    if (flaw == fuzz::Flaw::Changed) proof.back() ^= std::byte{1};
+    root_.receive(id, proof, now_);
+    const bool right = flaw == fuzz::Flaw::None;
+    require((root_.session(id) != nullptr) == right, "admission");
+    if (right) ++greeted_;
   }
 
   void pass(uint8_t units) {
@@ -165,6 +219,7 @@ class Session {
   std::array<std::optional<Root::Id>, fuzz::kConnections> ids_{};
   size_t slot_ = 0;
   int greeted_ = 0;
+  wire::Bytes lastProof_;
 };
 
 }  // namespace
@@ -176,7 +231,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     parse(reader.take(size));
     return 0;
   }
-  Session session;
+  if (input == fuzz::Input::Records) {
+    openRecords(reader);
+    return 0;
+  }
+  RootSession session;
   while (!reader.empty()) {
     session.step(reader.byte(), reader);
     session.check();

@@ -30,7 +30,7 @@ class Seed {
   /// Ranks 0..nranks-1 on connections of the same number.
   Seed& join(uint8_t nranks) {
     for (uint8_t rank = 0; rank < nranks; ++rank) {
-      step(fuzz::Step::Open, rank).step(fuzz::Step::Hello, rank, {rank, nranks, 100});
+      step(fuzz::Step::Open, rank).step(fuzz::Step::Hello, rank, {rank, nranks, 100, 0});
     }
     return *this;
   }
@@ -59,6 +59,19 @@ std::vector<Seed> makeSeeds() {
   wire::Answer answer;
   answer.text = "no";
   seeds.push_back(Seed(fuzz::Input::Parsers).bytes(wire::encode(answer)));
+  wire::Challenge challenge;
+  challenge.nonce[0] = std::byte{1};
+  seeds.push_back(Seed(fuzz::Input::Parsers).bytes(wire::encode(challenge)));
+  seeds.push_back(Seed(fuzz::Input::Parsers).bytes(wire::encodeProof(Digest{})));
+  for (uint8_t flaw = 0; flaw < fuzz::kFlaws; ++flaw) {
+    seeds.push_back(Seed(fuzz::Input::Script)
+                        .step(fuzz::Step::Open, 0)
+                        .step(fuzz::Step::Hello, 0, {0, 2, 100, 0})
+                        .step(fuzz::Step::Open, 1)
+                        .step(fuzz::Step::Hello, 1, {1, 2, 100, flaw})
+                        .step(fuzz::Step::Drain, 0));
+  }
+  seeds.push_back(Seed(fuzz::Input::Records).byte(20).byte(3).byte(200).bytes(wire::Bytes(40)));
   wire::Rendezvous rendezvous;
   rendezvous.port = 1;
   rendezvous.addresses.resize(2);
@@ -83,7 +96,7 @@ std::vector<Seed> makeSeeds() {
   seeds.push_back(Seed(fuzz::Input::Script).join(2).step(fuzz::Step::Close, 1).step(fuzz::Step::Pass, 0, {200}));
   seeds.push_back(Seed(fuzz::Input::Script)
                       .step(fuzz::Step::Open, 0)
-                      .step(fuzz::Step::Hello, 0, {0, 2, 10})
+                      .step(fuzz::Step::Hello, 0, {0, 2, 10, 0})
                       .step(fuzz::Step::Pass, 0, {11})
                       .step(fuzz::Step::Open, 1)
                       .step(fuzz::Step::Foreign, 1, {1, 2, 3}));

@@ -24,13 +24,24 @@ struct Star {
 
   Root::Id connect(const wire::Hello& hello) {
     const auto id = root.open(now);
-    receive(id, wire::encode(hello));
+    greet(id, hello);
     return id;
   }
 
+  /// The handshake of a rank that knows `secret`.
+  void greet(Root::Id id, const wire::Hello& hello, const Token& secret) {
+    const auto bytes = wire::encode(hello);
+    receive(id, bytes);
+    const auto challenge = std::exchange(root.output(id), {});
+    REQUIRE(challenge.size() == wire::kChallengeBytes);
+    if (root.finished(id)) return;
+    receive(id, wire::encodeProof(makeSession(secret, bytes, challenge).proof));
+  }
+  void greet(Root::Id id, const wire::Hello& hello) { greet(id, hello, token); }
+
   wire::Hello hello(uint32_t rank, uint32_t nranks, uint32_t timeoutMs = 10000) const {
     wire::Hello hello;
-    hello.token = token;
+    hello.nonce = randomToken();
     hello.rank = rank;
     hello.nranks = nranks;
     hello.timeoutMs = timeoutMs;

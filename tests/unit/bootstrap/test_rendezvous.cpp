@@ -23,6 +23,27 @@ void send(const Descriptor& socket, const wire::Bytes& bytes) {
   REQUIRE(writeSome(socket, bytes).bytes == bytes.size());
 }
 
+wire::Bytes receive(const Descriptor& socket, size_t bytes) {
+  wire::Bytes all(bytes);
+  size_t have = 0;
+  waitUntil([&] {
+    const Transfer got = readSome(socket, std::span(all).subspan(have));
+    have += got.bytes;
+    return have == bytes || got.closed || got.error != 0;
+  });
+  all.resize(have);
+  return all;
+}
+
+/// The handshake of a rank that knows `secret`.
+void greet(const Descriptor& socket, const wire::Hello& hello, const Token& secret) {
+  const auto bytes = wire::encode(hello);
+  send(socket, bytes);
+  const auto challenge = receive(socket, wire::kChallengeBytes);
+  REQUIRE(challenge.size() == wire::kChallengeBytes);
+  send(socket, wire::encodeProof(makeSession(secret, bytes, challenge).proof));
+}
+
 /// Waits for the other side to close; false if it sends something first.
 bool closes(const Descriptor& socket) {
   std::array<std::byte, 1> byte;
@@ -74,7 +95,6 @@ TEST_CASE("large messages are sent") {
 
 TEST_CASE("unknown connections stall no rank and are closed") {
   const auto id = makeUniqueId("");
-  const auto rendezvous = wire::decodeRendezvous(id);
   const auto silent = connectTo(id);
   const auto slow = connectTo(id);
   send(slow, wire::Bytes(5));
@@ -82,12 +102,10 @@ TEST_CASE("unknown connections stall no rank and are closed") {
   send(garbage, wire::Bytes(4096, std::byte{'G'}));
   const auto wrongToken = connectTo(id);
   wire::Hello hello;
-  hello.token = randomToken();
   hello.nranks = 2;
   hello.rank = 1;
-  send(wrongToken, wire::encode(hello));
+  greet(wrongToken, hello, randomToken());
   auto truncated = connectTo(id);
-  hello.token = rendezvous.token;
   auto half = wire::encode(hello);
   half.resize(100);
   send(truncated, half);
@@ -123,37 +141,51 @@ TEST_CASE("another version is refused by name on all ranks") {
   });
   const auto other = connectTo(id);
   wire::Hello hello;
-  hello.token = rendezvous.token;
   hello.libraryVersion = 90000;
   hello.rank = 1;
   hello.nranks = 2;
-  send(other, wire::encode(hello));
+  greet(other, hello, rendezvous.token);
   rank.join();
   CHECK_THAT(text, Contains("rank 1 has seqpar 9.0.0") && Contains(wire::versionText(SEQPAR_VERSION_CODE)));
 }
 
-TEST_CASE("a server of another version or protocol is named") {
+TEST_CASE("a server of another version, protocol or secret is named") {
   auto [ours, remote] = socketPair();
-  wire::Bytes reply;
+  const auto token = randomToken();
   std::string expected;
-  SECTION("version") {
+  std::string what = GENERATE("library", "wire", "http", "secret", "changed");
+  CAPTURE(what);
+  std::thread server([&, socket = std::move(remote)] {
+    wire::Challenge challenge;
+    challenge.nonce = randomToken();
+    if (what == "wire") challenge.wireVersion = 9;
+    auto bytes = wire::encode(challenge);
+    if (what == "http") std::fill(bytes.begin(), bytes.end(), std::byte{'H'});
+    const auto hello = receive(socket, wire::kHelloBytes);
+    send(socket, bytes);
+    if (what == "http" || what == "wire") return;
+    receive(socket, wire::kProofBytes);
     wire::Answer answer;
     answer.joined = true;
     answer.libraryVersion = 90807;
     answer.text = "rank 0 (h, pid 1)";
-    reply = wire::encode(answer);
+    const auto session = makeSession(what == "secret" ? randomToken() : token, hello, bytes);
+    wire::Bytes records;
+    Sealer(session.toRank).seal(wire::encode(answer), records);
+    if (what == "changed") records.back() ^= std::byte{1};
+    send(socket, records);
+  });
+  if (what == "library") {
     expected = "rank 1 has seqpar " + wire::versionText(SEQPAR_VERSION_CODE) + ", rank 0 (h, pid 1) has 9.8.7";
+  } else if (what == "wire") {
+    expected = "(wire version " + std::to_string(wire::kVersion) + "), the root has ";
+  } else {
+    expected = what == "http" ? "the answer is not from seqpar" : "the root does not know the secret";
   }
-  SECTION("something else") {
-    const std::string http = "HTTP/1.1 400 Bad Request\r\n\r\n";
-    reply.resize(http.size());
-    std::memcpy(reply.data(), http.data(), http.size());
-    expected = "the answer is not from seqpar";
-  }
-  send(remote, reply);
   const Health health;
-  CHECK_THROWS_WITH(joinRoot(std::move(ours), JoinRequest{randomToken(), 1, 2, milliseconds(5000)}, health),
+  CHECK_THROWS_WITH(joinRoot(std::move(ours), JoinRequest{token, 1, 2, milliseconds(kNoTimeoutMs)}, health),
                     Contains(expected));
+  server.join();
 }
 
 TEST_CASE("inconsistent ranks are named on all ranks") {

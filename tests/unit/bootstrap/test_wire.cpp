@@ -54,7 +54,7 @@ TEST_CASE("an id with any byte changed is invalid") {
 
 TEST_CASE("a hello survives encoding, and out-of-bounds bytes are refused") {
   wire::Hello hello;
-  hello.token = randomToken();
+  hello.nonce = randomToken();
   hello.rank = 3;
   hello.nranks = 8;
   hello.timeoutMs = 1234;
@@ -64,7 +64,7 @@ TEST_CASE("a hello survives encoding, and out-of-bounds bytes are refused") {
   REQUIRE(bytes.size() == wire::kHelloBytes);
   const auto back = wire::decodeHello(asHello(bytes));
   REQUIRE(back);
-  CHECK(back->token == hello.token);
+  CHECK(back->nonce == hello.nonce);
   CHECK(back->rank == 3);
   CHECK(back->nranks == 8);
   CHECK(back->timeoutMs == 1234);
@@ -177,6 +177,11 @@ TEST_CASE("text from other ranks is stripped of control characters") {
 TEST_CASE("tokens") {
   CHECK(deriveToken("one") == deriveToken("one"));
   CHECK(deriveToken("one") != deriveToken("two"));
+  const auto one = deriveToken("one"), salt = randomToken();
+  CHECK(deriveToken(one, "split", salt) == deriveToken(one, "split", salt));
+  CHECK(deriveToken(one, "split", salt) != deriveToken(one, "control", salt));
+  CHECK(deriveToken(one, "split", salt) != deriveToken(one, "split", randomToken()));
+  CHECK(deriveToken(one, "split", salt) != deriveToken(salt, "split", salt));
   const auto token = randomToken();
   CHECK(token != randomToken());
   CHECK(equalTokens(token, token));
