@@ -23,6 +23,7 @@
 #define SEQPAR_ATTN_PLAN_H_
 
 #include "seqpar/attn_family.h"
+#include "seqpar/attn_mask.h"
 #include "seqpar/layout.h"
 #include "seqpar/seqpar.h"
 
@@ -203,18 +204,27 @@ typedef struct {
                            (default): GPU block kernels may add in any order in the backward pass. Hosts are always
                            reproducible */
   const seqparAttnKernel_t* kernel; /**< softmax: the caller's block kernel; NULL: the library's */
-  int reserve; /**< 1: forward keeps data in the caller's `reserve` that backward would otherwise exchange or compute
-                    again: seqparAttnPlanReserveSize() bytes from each forward pass to its backward pass; 0
-                    (default): only (out, lse), or `saved`, is kept. Softmax: the exchanged tensors, with ULYSSES,
-                    MEGATRON_SP, USP and ALLGATHER_KV. Linear, on GPUs: states within the rank, with every algorithm;
-                    packed sequences with `initial` or dInitial compute them again. All others: 0 bytes */
+  int reserve;    /**< 1: forward keeps data in the caller's `reserve` that backward would otherwise exchange or compute
+                       again: seqparAttnPlanReserveSize() bytes from each forward pass to its backward pass; 0
+                       (default): only (out, lse), or `saved`, is kept. Softmax: the exchanged tensors, with ULYSSES,
+                       MEGATRON_SP, USP and ALLGATHER_KV. Linear, on GPUs: states within the rank, with every algorithm;
+                       packed sequences with `initial` or dInitial compute them again. All others: 0 bytes */
+  int64_t slices; /**< softmax: number of slices of the mask, at most SEQPAR_ATTN_MOST_SLICES; 0: none, a query sees
+                       all keys that `mask`, the window and the packing allow. Not with packed sequences: documents are
+                       slices. Not with DIST_ATTN */
+  const seqparAttnSlice_t* slice; /**< [slices]: a query sees the keys that a slice and `mask` and the window allow. No
+                                       two slices contain the same pair of a query and a key. Columns are positions of
+                                       keys, also in cross-attention, which aligns only `mask` and the window at the
+                                       ends. The mask is the same for all batch entries and heads. A query that sees
+                                       nothing has out = 0 and lse = -inf. A key that no query sees is not read, and
+                                       its gradients are 0 */
 } seqparAttnDesc_t;
 
 #define SEQPAR_ATTN_DESC_INITIALIZER                                                                                   \
   {                                                                                                                    \
     sizeof(seqparAttnDesc_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, seqparAttnSoftmax, seqparAttnAuto, 1, 0, NULL, \
         NULL, 0, NULL, 0, NULL, 1, 0, 0, 0, seqparFloat32, {0, 0, 0, 0}, seqparFloat32, 0.0f, seqparAttnFull,          \
-        SEQPAR_ATTN_NO_WINDOW, SEQPAR_ATTN_NO_WINDOW, 0.0f, 0, 0, 0, 1, 0, NULL, 0                                     \
+        SEQPAR_ATTN_NO_WINDOW, SEQPAR_ATTN_NO_WINDOW, 0.0f, 0, 0, 0, 1, 0, NULL, 0, 0, NULL                            \
   }
 
 /**
@@ -224,7 +234,8 @@ typedef struct {
  *
  * Errors: InvalidArgument (NULL, a wrong magic, a value out of range, a packing that does not ascend or end at the
  * number of tokens, head counts that do not divide, `layout` with tokensOfRanks, kvTokens with packed sequences or
- * linear attention), InvalidUsage (a feature that the algorithm does not support: the
+ * linear attention, slices outside the tokens or with packed sequences, two slices with a common query and key: the
+ * text names both), InvalidUsage (a feature that the algorithm does not support: the
  * text lists the algorithms that do; a head dimension or architecture without kernels; a library that cannot be opened;
  * descriptions that differ between ranks that compare them), SystemError (no memory), RemoteError.
  */

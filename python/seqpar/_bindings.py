@@ -28,6 +28,7 @@ CONSTANTS = {
     "SEQPAR_SHORT_CONV_WIDTH": 8,
     "SEQPAR_ATTN_FAMILIES": 5,
     "SEQPAR_ATTN_MAX_GATES": 4,
+    "SEQPAR_ATTN_MOST_SLICES": 1048576,
     "SEQPAR_ATTN_ALGORITHMS": 20,
     "SEQPAR_ATTN_NO_WINDOW": -1,
 }
@@ -567,6 +568,17 @@ class seqparAttnFamilyInfo_t(Structure):
     ]
 
 
+class seqparAttnSlice_t(Structure):
+    _fields_ = [
+        ("row", c_int64),
+        ("rows", c_int64),
+        ("column", c_int64),
+        ("columns", c_int64),
+        ("lower", c_int64),
+        ("upper", c_int64),
+    ]
+
+
 class seqparAttnTensor_t(Structure):
     _fields_ = [
         ("data", c_void_p),
@@ -652,6 +664,8 @@ class seqparAttnDesc_t(Structure):
         ("deterministic", c_int),
         ("kernel", c_void_p),
         ("reserve", c_int),
+        ("slices", c_int64),
+        ("slice", c_void_p),
     ]
 
 
@@ -723,7 +737,7 @@ INITIALIZERS = {
     "seqparShortConvBackwardArgs_t": (None, None, None, None, None, None, None),
     "seqparAttnFamilyInfo_t": (None, None, 0, 0, (None, None, None, None), (0, 0, 0, 0)),
     "seqparAttnKernel_t": (0, 0, None),
-    "seqparAttnDesc_t": (0, 0, 1, 0, None, None, 0, None, 0, None, 1, 0, 0, 0, 0, (0, 0, 0, 0), 0, 0.0, 0, -1, -1, 0.0, 0, 0, 0, 1, 0, None, 0),
+    "seqparAttnDesc_t": (0, 0, 1, 0, None, None, 0, None, 0, None, 1, 0, 0, 0, 0, (0, 0, 0, 0), 0, 0.0, 0, -1, -1, 0.0, 0, 0, 0, 1, 0, None, 0, 0, None),
     "seqparAttnForwardArgs_t": ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), None, None, ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0)), None, None, None, None),
     "seqparAttnBackwardArgs_t": ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), None, None, ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0)), None, None, (None, 0, 0, 0), None, (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0)), None, None, None),
 }

@@ -5,6 +5,8 @@
 #include <map>
 #include <tuple>
 
+#include "attn/block/slices.h"
+
 namespace seqpar::attn {
 namespace {
 
@@ -102,34 +104,6 @@ class Collector {
   }
 
  private:
-  /// Removes rows without visible keys and columns that no row sees; false if nothing is left.
-  static bool trim(Rectangle& r) {
-    if (r.upper != kHighest) {
-      const int64_t blind = std::max<int64_t>(0, -r.upper);
-      if (blind >= r.rows) return false;
-      r.row += blind;
-      r.rows -= blind;
-      r.upper += blind;
-      if (r.lower != kLowest) r.lower += blind;
-      r.columns = std::min(r.columns, r.rows + r.upper);
-    }
-    if (r.lower != kLowest) {
-      if (r.lower >= r.columns) return false;
-      r.rows = std::min(r.rows, r.columns - r.lower);
-      const int64_t unseen = std::max<int64_t>(0, r.lower);
-      r.column += unseen;
-      r.columns -= unseen;
-      r.lower -= unseen;
-      if (r.upper != kHighest) {
-        r.upper -= unseen;
-        r.columns = std::min(r.columns, r.rows + r.upper);
-      }
-      if (r.rows - 1 + r.lower <= 0) r.lower = kLowest;
-    }
-    if (r.upper != kHighest && r.upper >= r.columns - 1) r.upper = kHighest;
-    return r.rows > 0 && r.columns > 0;
-  }
-
   /// A band that is bounded by its diagonal only: only its last row sees its last column.
   static bool causal(const Rectangle& r) {
     return r.lower == kLowest && r.upper != kHighest && r.upper >= 0 && r.columns == r.rows + r.upper;
@@ -167,33 +141,116 @@ class Collector {
   std::vector<Rectangle> all_;
 };
 
-void addPair(TokenRun q, TokenRun k, const Visibility& v, Collector& out) {
+/// The query at position p sees the keys at p + lower to p + upper.
+struct Offsets {
+  int64_t lower = kLowest, upper = kHighest;
+};
+
+Offsets offsetsOf(const Visibility& v) {
+  constexpr int64_t kFar = int64_t{1} << 50;  // beyond all positions; sums cannot overflow
+  return {v.left == kUnbounded ? kLowest : v.shift - std::min(v.left, kFar),
+          v.right == kUnbounded ? kHighest : v.shift + std::min(v.right, kFar)};
+}
+
+Offsets offsetsOf(const Rectangle& slice) {
+  const int64_t shift = slice.column - slice.row;
+  return {slice.lower == kLowest ? kLowest : shift + slice.lower,
+          slice.upper == kHighest ? kHighest : shift + slice.upper};
+}
+
+void addPair(TokenRun q, TokenRun k, const Offsets& sees, Collector& out) {
   if (q.length == 0 || k.length == 0) return;
-  const int64_t firstQ = q.position + v.shift, lastQ = last(q) + v.shift;
-  const bool above = v.right != kUnbounded, below = v.left != kUnbounded;
-  if ((above && k.position > lastQ + v.right) || (below && last(k) < firstQ - v.left)) return;
-  const bool free = (!above || last(k) <= firstQ + v.right) && (!below || k.position >= lastQ - v.left);
+  const bool above = sees.upper != kHighest, below = sees.lower != kLowest;
+  if ((above && k.position > last(q) + sees.upper) || (below && last(k) < q.position + sees.lower)) return;
+  const bool free = (!above || last(k) <= q.position + sees.upper) && (!below || k.position >= last(q) + sees.lower);
   if (free) return out.add({q.local, q.length, k.local, k.length});
   if (q.length == 1) q.stride = k.stride;
   if (k.length == 1) k.stride = q.stride;
   if (q.stride != k.stride) {  // no band of slope 1: split until the pieces are unbounded or single tokens
     if (q.length >= k.length) {
-      addPair(part(q, 0, q.length / 2), k, v, out);
-      addPair(part(q, q.length / 2, q.length - q.length / 2), k, v, out);
+      addPair(part(q, 0, q.length / 2), k, sees, out);
+      addPair(part(q, q.length / 2, q.length - q.length / 2), k, sees, out);
     } else {
-      addPair(q, part(k, 0, k.length / 2), v, out);
-      addPair(q, part(k, k.length / 2, k.length - k.length / 2), v, out);
+      addPair(q, part(k, 0, k.length / 2), sees, out);
+      addPair(q, part(k, k.length / 2, k.length - k.length / 2), sees, out);
     }
     return;
   }
   Rectangle r{q.local, q.length, k.local, k.length};
-  if (above) r.upper = floorDivide(firstQ + v.right - k.position, q.stride);
-  if (below) r.lower = ceilDivide(firstQ - v.left - k.position, q.stride);
+  if (above) r.upper = floorDivide(q.position + sees.upper - k.position, q.stride);
+  if (below) r.lower = ceilDivide(q.position + sees.lower - k.position, q.stride);
   if (r.lower > r.upper) return;  // the window is between two keys of every query
   out.add(r);
 }
 
+/// The tokens of the run at positions from `begin` up to, not including, `end`.
+TokenRun clipped(const TokenRun& run, int64_t begin, int64_t end) {
+  const int64_t first = std::clamp<int64_t>(ceilDivide(begin - run.position, run.stride), 0, run.length);
+  const int64_t behind = std::clamp<int64_t>(ceilDivide(end - run.position, run.stride), first, run.length);
+  return part(run, first, behind - first);
+}
+
+/// Adds the scores of the slices in the order of their rows and columns, which allows to join them.
+void addSlices(std::span<const TokenRun> queries, std::span<const TokenRun> keys, const SliceMask& mask,
+               Collector& out) {
+  std::vector<TokenRun> byPosition;
+  for (const auto& run : keys) {
+    if (run.length > 0) byPosition.push_back(run);
+  }
+  std::sort(byPosition.begin(), byPosition.end(),
+            [](const TokenRun& a, const TokenRun& b) { return a.position < b.position; });
+  std::vector<int64_t> begins;
+  begins.reserve(byPosition.size());
+  for (const auto& run : byPosition) begins.push_back(run.position);
+  IntervalTree index(std::move(begins));
+  for (size_t i = 0; i < byPosition.size(); ++i) index.add(i, last(byPosition[i]) + 1);
+  Collector parts;
+  for (const auto& run : queries) {
+    if (run.length == 0) continue;
+    mask.each(run.position, last(run) + 1, [&](const Rectangle& slice) {
+      const auto rows = clipped(run, slice.row, slice.row + slice.rows);
+      if (rows.length == 0) return;
+      index.each(slice.column, slice.column + slice.columns, [&](size_t key) {
+        const auto columns = clipped(byPosition[key], slice.column, slice.column + slice.columns);
+        addPair(rows, columns, offsetsOf(slice), parts);
+      });
+    });
+  }
+  auto all = parts.all();
+  std::sort(all.begin(), all.end(), [](const Rectangle& a, const Rectangle& b) {
+    return std::tuple(a.row, a.rows, a.column) < std::tuple(b.row, b.rows, b.column);
+  });
+  for (const auto& r : all) out.add(r);
+}
+
 }  // namespace
+
+bool trim(Rectangle& r) {
+  if (r.upper != kHighest) {
+    const int64_t blind = std::max<int64_t>(0, -r.upper);
+    if (blind >= r.rows) return false;
+    r.row += blind;
+    r.rows -= blind;
+    r.upper += blind;
+    if (r.lower != kLowest) r.lower += blind;
+    r.columns = std::min(r.columns, r.rows + r.upper);
+  }
+  if (r.lower != kLowest) {
+    if (r.lower >= r.columns) return false;
+    r.rows = std::min(r.rows, r.columns - r.lower);
+    const int64_t unseen = std::max<int64_t>(0, r.lower);
+    r.column += unseen;
+    r.columns -= unseen;
+    r.lower -= unseen;
+    if (r.upper != kHighest) {
+      r.upper -= unseen;
+      r.columns = std::min(r.columns, r.rows + r.upper);
+    }
+    if (r.rows - 1 + r.lower <= 0) r.lower = kLowest;
+  }
+  if (r.upper != kHighest && r.upper >= r.columns - 1) r.upper = kHighest;
+  return r.rows > 0 && r.columns > 0;
+}
 
 TokenRange TokenRange::with(const TokenRange& other) const {
   if (other.count == 0) return *this;
@@ -216,12 +273,17 @@ int64_t Rectangle::scores() const {
 
 std::vector<Rectangle> rectanglesOf(std::span<const TokenRun> queries, std::span<const TokenRun> keys,
                                     const Visibility& visibility) {
-  const auto rows = bySequence(queries, visibility.cuSeqlens), columns = bySequence(keys, visibility.cuSeqlens);
   Collector out;
+  if (visibility.slices) {
+    addSlices(queries, keys, *visibility.slices, out);
+    return out.take();
+  }
+  const auto offsets = offsetsOf(visibility);
+  const auto rows = bySequence(queries, visibility.cuSeqlens), columns = bySequence(keys, visibility.cuSeqlens);
   auto begin = columns.begin();
   for (const auto& q : rows) {
     while (begin != columns.end() && begin->sequence < q.sequence) ++begin;
-    for (auto k = begin; k != columns.end() && k->sequence == q.sequence; ++k) addPair(q.run, k->run, visibility, out);
+    for (auto k = begin; k != columns.end() && k->sequence == q.sequence; ++k) addPair(q.run, k->run, offsets, out);
   }
   return out.take();
 }

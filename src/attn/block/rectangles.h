@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -25,11 +26,15 @@ struct TokenRange {
 
 inline constexpr int64_t kUnbounded = std::numeric_limits<int64_t>::max();
 
-/// The query at position p sees the keys at p + shift - left to p + shift + right of the same sequence.
+class SliceMask;
+
+/// The query at position p sees the keys at p + shift - left to p + shift + right of the same sequence; or, with
+/// `slices`, the keys that these contain.
 struct Visibility {
   int64_t left = kUnbounded, right = kUnbounded;  ///< at least 0
   int64_t shift = 0;                              ///< cross-attention: key tokens minus query tokens
   std::span<const int64_t> cuSeqlens = {};        ///< packed sequences; empty: one sequence
+  std::shared_ptr<const SliceMask> slices = {};   ///< null: none; else the other members are not read
 };
 
 /// Query `row` + i sees key `column` + j, both local indices, if i + lower <= j <= i + upper. INT64_MIN and INT64_MAX
@@ -50,6 +55,10 @@ struct Rectangle {
 /// are in the order of their local indices; positions of different runs may have any order.
 std::vector<Rectangle> rectanglesOf(std::span<const TokenRun> queries, std::span<const TokenRun> keys,
                                     const Visibility& visibility);
+
+/// Removes rows without visible keys, columns that no row sees and bounds that exclude nothing; false if no score is
+/// visible.
+bool trim(Rectangle& rectangle);
 
 /// The rectangles restricted to rows `first` to `first` + `count` - 1.
 std::vector<Rectangle> ofRows(std::span<const Rectangle> rectangles, int64_t first, int64_t count);

@@ -53,7 +53,8 @@ std::vector<seqparCompared_t> description(const Problem& p, const AlgorithmRow& 
                                     number("desc->training", d.training),
                                     number("desc->deterministic", d.deterministic),
                                     number("desc->reserve", d.reserve),
-                                    array("desc->cuSeqlens", p.cuSeqlens)};
+                                    array("desc->cuSeqlens", p.cuSeqlens),
+                                    array("the numbers of desc->slice", p.sliceNumbers)};
   addSharding({"the layout's kind", "the layout's stripe", "the layout's slices", "the layout's cuSeqlens",
                "the tokens of ranks"},
               p.queries, all);

@@ -5,6 +5,7 @@
 
 #include "attn/boundary.h"
 #include "attn/packing.h"
+#include "attn/problem/mask.h"
 #include "base/versioned.h"
 
 namespace seqpar::attn {
@@ -121,6 +122,7 @@ Visibility Problem::visibility() const {
   }
   if (crossAttention()) v.shift = keys.tokens() - queries.tokens();
   v.cuSeqlens = cuSeqlens;
+  v.slices = slices;
   return v;
 }
 
@@ -174,6 +176,8 @@ Problem readProblem(const char* call, const seqparAttnDesc_t* given, seqparComm_
   requireSize(call, d);
   problem.cuSeqlens = readPacking(call, d.sequences, d.cuSeqlens, d.batch, d.tokens);
   if (problem.packed() && d.kvTokens != 0) refuse(call, "kvTokens", d.kvTokens, "0 with packed sequences");
+  problem.slices = readSlices(call, d);
+  problem.sliceNumbers = numbersOf(d);
   if (d.kernel != nullptr) {
     const seqparAttnKernel_t none = SEQPAR_ATTN_KERNEL_INITIALIZER;
     problem.kernel = readVersioned(call, "desc->kernel", d.kernel, none);
@@ -187,6 +191,7 @@ Problem readProblem(const char* call, const seqparAttnDesc_t* given, seqparComm_
   }
   d.layout = d.kvLayout = nullptr;
   d.tokensOfRanks = d.cuSeqlens = nullptr;
+  d.slice = nullptr;
   d.kernel = nullptr;
   return problem;
 }

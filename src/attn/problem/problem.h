@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "attn/block/rectangles.h"
+#include "attn/block/slices.h"
 #include "attn/block/traits.h"
 #include "attn/exec/tensor.h"
 #include "seqpar/attn_plan.h"
@@ -75,8 +76,10 @@ struct Problem {
   seqparComm_t comm = nullptr;
   seqparCommInfo_t info = SEQPAR_COMM_INFO_INITIALIZER;  ///< with comm NULL: one rank
   seqparAttnKernel_t kernel = SEQPAR_ATTN_KERNEL_INITIALIZER;
-  std::vector<int64_t> cuSeqlens;  ///< empty: all tokens are one sequence
-  bool hasLayout = false;          ///< by the caller; false: the algorithm chooses
+  std::vector<int64_t> cuSeqlens;           ///< empty: all tokens are one sequence
+  std::shared_ptr<const SliceMask> slices;  ///< null: no slices
+  std::vector<int64_t> sliceNumbers;        ///< of the given slices
+  bool hasLayout = false;                   ///< by the caller; false: the algorithm chooses
   bool hasKvLayout = false;
   std::vector<int64_t> tokensOfRanks;  ///< empty: not given
   std::shared_ptr<ScoreTable> table;   ///< of the shards; set with them

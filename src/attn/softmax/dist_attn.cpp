@@ -306,6 +306,7 @@ class DistAttnOperator final : public SoftmaxOperator {
 
 std::string refusesDistAttn(const Problem& problem) {
   if (problem.desc.mask != seqparAttnCausal) return "supports causal masks only";
+  if (problem.slices) return "supports no slices";
   if (problem.crossAttention()) return "supports self-attention only";
   if (problem.hasLayout && !problem.queries.contiguous()) return "runs on the contiguous layout only";
   if (problem.wireType() != seqparFloat32) return "sends partial results in fp32 only";

@@ -49,6 +49,7 @@ class RandomSoftmax final : public RandomCase {
       spec_.tokensOfRanks = drawShards(random, ranks_, 40);
       spec_.tokens = std::accumulate(spec_.tokensOfRanks.begin(), spec_.tokensOfRanks.end(), int64_t{0});
       if (!spec_.bounds.empty()) spec_.bounds = drawBorders(random, spec_.tokensOfRanks);
+      if (!spec_.slices.empty()) spec_.slices = drawSlices(random, spec_.tokens, spec_.keys());
     }
     const auto& rows = seqpar::attn::algorithms();
     do {

@@ -9,15 +9,17 @@
 #include <string>
 #include <vector>
 
+#include "random_slices.h"
 #include "seqpar/attn_plan.h"
 
 namespace seqpar::attn::test {
 
 struct SoftmaxSpec {
   int64_t batch = 1, tokens = 1, heads = 1, kvHeads = 1, headDim = 1, valueDim = 1;
-  int64_t kvTokens = 0;                ///< 0: self-attention
-  std::vector<int64_t> bounds;         ///< packed sequences; empty: one
-  std::vector<int64_t> tokensOfRanks;  ///< empty: a layout
+  int64_t kvTokens = 0;                   ///< 0: self-attention
+  std::vector<int64_t> bounds;            ///< packed sequences; empty: one
+  std::vector<int64_t> tokensOfRanks;     ///< empty: a layout
+  std::vector<seqparAttnSlice_t> slices;  ///< empty: none
   int algorithm = seqparAttnRing;
   int mask = seqparAttnFull;
   int64_t windowLeft = SEQPAR_ATTN_NO_WINDOW, windowRight = SEQPAR_ATTN_NO_WINDOW;
@@ -40,6 +42,10 @@ struct SoftmaxSpec {
     if (mask == seqparAttnCausal && j > at) return false;
     if (windowLeft != SEQPAR_ATTN_NO_WINDOW && j < at - windowLeft) return false;
     if (mask == seqparAttnFull && windowRight != SEQPAR_ATTN_NO_WINDOW && j > at + windowRight) return false;
+    if (!slices.empty() &&
+        std::none_of(slices.begin(), slices.end(), [&](const auto& x) { return contains(x, i, j); })) {
+      return false;
+    }
     if (bounds.empty()) return true;
     const auto sequence = [&](int64_t t) { return std::upper_bound(bounds.begin(), bounds.end(), t); };
     return sequence(i) == sequence(j);
@@ -71,6 +77,8 @@ struct SoftmaxSpec {
     d.reserve = reserve ? 1 : 0;
     d.inner = inner;
     d.ulyssesOutside = ulyssesOutside;
+    d.slices = static_cast<int64_t>(slices.size());
+    d.slice = slices.data();
     return d;
   }
 
@@ -95,6 +103,11 @@ struct SoftmaxSpec {
     for (const auto bound : bounds) out << " " << bound;
     out << ", lengths";
     for (const auto length : tokensOfRanks) out << " " << length;
+    out << ", slices";
+    for (const auto& x : slices) {
+      out << " {" << x.row << "+" << x.rows << ", " << x.column << "+" << x.columns << ", " << x.lower << ".."
+          << x.upper << "}";
+    }
     return out.str();
   }
 };

@@ -139,6 +139,19 @@ inline const std::vector<Feature>& features() {
          s.heads = s.kvHeads * draw(random, 1, 2);
          if (random() % 2 == 0) s.type = seqparBfloat16;
        }},
+      {"slices",
+       [](SoftmaxSpec& s, std::mt19937_64& random) {
+         if (random() % 3 == 0) s.kvTokens = draw(random, 1, 2 * s.tokens);
+         s.slices = drawSlices(random, s.tokens, s.keys());
+         s.layoutKind = static_cast<int>(random() % 4) - 1;
+         s.stripe = draw(random, 1, 3);
+         s.sinks = random() % 3 == 0;
+         if (random() % 3 == 0) s.softcap = 1.5f;
+         s.kvHeads = draw(random, 1, 2);
+         s.heads = s.kvHeads * draw(random, 1, 2);
+         if (random() % 3 == 0) s.mask = seqparAttnCausal;
+         if (random() % 3 == 0) s.windowLeft = draw(random, 0, s.tokens);
+       }},
       {"wire", [](SoftmaxSpec& s, std::mt19937_64&) { s.wireType = seqparBfloat16; }},
   };
   return all;
