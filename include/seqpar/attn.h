@@ -9,6 +9,7 @@
 #ifndef SEQPAR_ATTN_H_
 #define SEQPAR_ATTN_H_
 
+#include "seqpar/attn_layout.h"
 #include "seqpar/attn_plan.h"
 #include "seqpar/seqpar.h"
 #include "seqpar/short_conv.h"

@@ -19,7 +19,8 @@ extern "C" {
  *
  * A layout assigns each of `tokens` tokens to exactly one rank. On every rank the tokens are in ascending order: local
  * index 0 is the rank's first token of the sequence. The functions here need no communicator and send nothing. Without
- * packing and slices they take constant time, or log(ranks); with packing, time proportional to `sequences`.
+ * packing and slices they take constant time, or log(ranks); with packing or pieces, time proportional to `sequences`
+ * or `pieces`.
  *
  * If lengths do not divide, the remaining tokens are dealt one per rank, starting with rank 0, so two ranks differ by
  * at most one token. With packing, the dealing continues from sequence to sequence: the remainder of the next sequence
@@ -36,7 +37,10 @@ typedef enum {
   seqparZigzag = 1,
   /** Blocks of `stripe` tokens, dealt round robin (Striped Attention, arXiv 2311.09431: stripe = 1). The last block of
       a sequence may be shorter, so ranks may differ by up to a stripe, with packing by more. */
-  seqparStriped = 2
+  seqparStriped = 2,
+  /** Intervals of tokens, each on a rank of the caller's choice: `pieceBounds` and `pieceOwners`.
+      seqparAttnSolveLayout() computes pieces that balance a mask. Not with packing. */
+  seqparPieces = 3
 } seqparLayoutKind_t;
 
 /** A layout. Start from SEQPAR_LAYOUT_INITIALIZER: no tokens, one rank. */
@@ -57,12 +61,17 @@ typedef struct {
   /** [sequences + 1]: start of each sequence, ascending, the first 0 and the last `tokens`; empty sequences are
       allowed. Read during calls only. NULL with sequences = 0. */
   const int64_t* cuSeqlens;
+  int64_t pieces; /**< PIECES: number of pieces, at least 1. Not read for other kinds */
+  /** PIECES: [pieces + 1]: start of each piece, ascending, the first 0 and the last `tokens`; empty pieces are allowed.
+      Read during calls only */
+  const int64_t* pieceBounds;
+  const int* pieceOwners; /**< PIECES: [pieces]: the rank of each piece; with slices the part. Read during calls only */
 } seqparLayout_t;
 
 #define SEQPAR_LAYOUT_INITIALIZER                                                                      \
   {                                                                                                    \
     sizeof(seqparLayout_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, seqparContiguous, 1, 0, 1, 1, 0, \
-        (const int64_t*)0                                                                              \
+        (const int64_t*)0, 0, (const int64_t*)0, (const int*)0                                         \
   }
 
 /** Stores the number of tokens on `rank`. Errors: InvalidArgument (NULL, a wrong magic, a bad layout or rank). */
@@ -94,8 +103,8 @@ typedef struct {
 
 /**
  * Stores the number of runs of `rank`, and the first `capacity` of them, ascending, in runs[capacity]; NULL with
- * capacity 0. A sequence has at most two runs per rank, and the ends of a slice may cut one into three. Errors: as
- * seqparLayoutLocalLength(); InvalidArgument (capacity below 0).
+ * capacity 0. A sequence has at most two runs per rank, and the ends of a slice may cut one into three; adjacent pieces
+ * of a rank are one run. Errors: as seqparLayoutLocalLength(); InvalidArgument (capacity below 0).
  */
 SEQPAR_API seqparResult_t seqparLayoutRuns(const seqparLayout_t* layout, int rank, seqparLayoutRun_t* runs,
                                            int64_t capacity, int64_t* count);

@@ -88,6 +88,7 @@ ENUMS = {
         "seqparContiguous": 0,
         "seqparZigzag": 1,
         "seqparStriped": 2,
+        "seqparPieces": 3,
     },
     "seqparLinkClass_t": {
         "seqparLinkProcess": 0,
@@ -272,6 +273,9 @@ class seqparLayout_t(Structure):
         ("slices", c_int),
         ("sequences", c_int64),
         ("cuSeqlens", c_void_p),
+        ("pieces", c_int64),
+        ("pieceBounds", c_void_p),
+        ("pieceOwners", c_void_p),
     ]
 
 
@@ -714,13 +718,31 @@ class seqparAttnBackwardArgs_t(Structure):
     ]
 
 
+class seqparAttnSolve_t(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("magic", c_uint),
+        ("version", c_uint),
+        ("granule", c_int64),
+    ]
+
+
+class seqparAttnLoad_t(Structure):
+    _fields_ = [
+        ("tokens", c_int64),
+        ("scores", c_int64),
+        ("keysNeeded", c_int64),
+        ("bands", c_int64),
+    ]
+
+
 # Values of the initializers, for the fields behind size, magic and version.
 INITIALIZERS = {
     "seqparAllScanParams_t": (2, 0, 0, 0, 0, 0, 0, 0, 1, None, 0, 0, 0),
     "seqparConfig_t": (-2147483648, -2147483648, -2147483648, -2147483648, None, None, -2147483648),
     "seqparOob_t": (0, 1, 0, None),
     "seqparCommInfo_t": (0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, b'', b'', 0),
-    "seqparLayout_t": (0, 1, 0, 1, 1, 0, None),
+    "seqparLayout_t": (0, 1, 0, 1, 1, 0, None, 0, None, None),
     "seqparHeadShards_t": (0, 1, 1, 0, 0, 0, None, None, 0),
     "seqparShards_t": (0, 1, 0, 1, None, None, 0),
     "seqparHalo_t": (0, 0, 0),
@@ -740,6 +762,7 @@ INITIALIZERS = {
     "seqparAttnDesc_t": (0, 0, 1, 0, None, None, 0, None, 0, None, 1, 0, 0, 0, 0, (0, 0, 0, 0), 0, 0.0, 0, -1, -1, 0.0, 0, 0, 0, 1, 0, None, 0, 0, None),
     "seqparAttnForwardArgs_t": ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), None, None, ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0)), None, None, None, None),
     "seqparAttnBackwardArgs_t": ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), None, None, ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0)), None, None, (None, 0, 0, 0), None, (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0)), None, None, None),
+    "seqparAttnSolve_t": (64,),
 }
 
 # Result and argument types of each function.
@@ -854,5 +877,7 @@ PROTOTYPES = {
     "seqparAttnPlanExplain": (c_int, [c_void_p, c_void_p, c_void_p]),
     "seqparAttnForward": (c_int, [c_void_p, c_void_p, c_void_p]),
     "seqparAttnBackward": (c_int, [c_void_p, c_void_p, c_void_p]),
+    "seqparAttnSolveLayout": (c_int, [c_void_p, c_int, c_void_p, c_void_p, c_void_p, c_void_p]),
+    "seqparAttnLayoutLoad": (c_int, [c_void_p, c_void_p, c_void_p]),
     "seqparAttnGetLastError": (c_char_p, []),
 }

@@ -31,6 +31,14 @@ std::span<const int64_t> packingOf(const seqparLayout_t& layout) {
   return {layout.cuSeqlens, layout.sequences == 0 ? 0 : static_cast<size_t>(layout.sequences) + 1};
 }
 
+/// The bounds and owners of pieces; empty for other kinds.
+std::vector<int64_t> piecesOf(const seqparLayout_t& layout) {
+  if (layout.kind != seqparPieces) return {};
+  std::vector<int64_t> numbers(layout.pieceBounds, layout.pieceBounds + layout.pieces + 1);
+  numbers.insert(numbers.end(), layout.pieceOwners, layout.pieceOwners + layout.pieces);
+  return numbers;
+}
+
 std::vector<RowTensor> readTensors(const char* call, int tensors, const int64_t* outer, const int64_t* rowBytes,
                                    int64_t tokens) {
   if (tensors < 0) fail(seqparInvalidArgument, call, ": tensors is ", tensors, ", expected 0 or more");
@@ -66,17 +74,20 @@ int64_t compareRanks(const char* call, const seqparLayout_t& from, const seqparL
     rowBytes.push_back(static_cast<int64_t>(tensor.rowBytes));
   }
   const auto stripe = [](const seqparLayout_t& layout) { return layout.kind == seqparStriped ? layout.stripe : 1; };
-  const std::array<NamedValue, 14> values{{{"from->kind", from.kind},
+  const auto fromPieces = piecesOf(from), toPieces = piecesOf(to);
+  const std::array<NamedValue, 16> values{{{"from->kind", from.kind},
                                            {"from->tokens", from.tokens},
                                            {"from->stripe", stripe(from)},
                                            {"from->slices", from.slices},
                                            {"from->sequences", from.sequences},
                                            namedArray("from->cuSeqlens", packingOf(from)),
+                                           namedArray("from->pieceBounds and pieceOwners", fromPieces),
                                            {"to->kind", to.kind},
                                            {"to->stripe", stripe(to)},
                                            {"to->slices", to.slices},
                                            {"to->sequences", to.sequences},
                                            namedArray("to->cuSeqlens", packingOf(to)),
+                                           namedArray("to->pieceBounds and pieceOwners", toPieces),
                                            {"tensors", static_cast<int64_t>(tensors.size())},
                                            namedArray("outer", outer),
                                            namedArray("rowBytes", rowBytes)}};

@@ -16,9 +16,40 @@ void requireRange(const char* call, const std::string& name, int64_t value, int6
   fail(seqparInvalidArgument, call, ": ", name, " is ", value, ", expected ", least, " to ", most);
 }
 
+/// As requireBounds(), for `count` intervals and bounds of these names.
+void requireIntervals(const char* call, const char* prefix, const char* countName, const char* boundsName,
+                      const int64_t* bounds, int64_t count, int64_t tokens) {
+  requireRange(call, concat(prefix, countName), count, 1, INT64_MAX - 1);
+  const auto name = concat(prefix, boundsName);
+  if (bounds == nullptr) fail(seqparInvalidArgument, call, ": ", name, " is NULL");
+  requireArray(
+      call, name.c_str(), bounds,
+      countBytes(call, name.c_str(), {{concat(countName, " + 1").c_str(), count + 1}, {"bytes", sizeof(*bounds)}}),
+      alignof(int64_t));
+  for (int64_t s = 0; s <= count; ++s) {
+    const int64_t least = s == 0 ? 0 : s == count ? tokens : bounds[s - 1];
+    const int64_t most = s == 0 ? 0 : tokens;
+    if (bounds[s] >= least && bounds[s] <= most) continue;
+    fail(seqparInvalidArgument, call, ": ", name, "[", s, "] is ", bounds[s], ", expected ", least, " to ", most);
+  }
+}
+
+void requirePieces(const char* call, const std::string& prefix, const seqparLayout_t& layout) {
+  requireRange(call, prefix + "sequences", layout.sequences, 0, 0);
+  requireIntervals(call, prefix.c_str(), "pieces", "pieceBounds", layout.pieceBounds, layout.pieces, layout.tokens);
+  const auto name = prefix + "pieceOwners";
+  if (layout.pieceOwners == nullptr) fail(seqparInvalidArgument, call, ": ", name, " is NULL");
+  requireArray(call, name.c_str(), layout.pieceOwners,
+               countBytes(call, name.c_str(), {{"pieces", layout.pieces}, {"bytes", sizeof(int)}}), alignof(int));
+  const int parts = layout.ranks / layout.slices;
+  for (int64_t i = 0; i < layout.pieces; ++i) {
+    requireRange(call, concat(name, "[", i, "]"), layout.pieceOwners[i], 0, parts - 1);
+  }
+}
+
 seqparLayout_t checked(const char* call, const char* argument, const seqparLayout_t& layout) {
   const auto prefix = concat(argument, "->");
-  requireRange(call, prefix + "kind", layout.kind, seqparContiguous, seqparStriped);
+  requireRange(call, prefix + "kind", layout.kind, seqparContiguous, seqparPieces);
   requireRange(call, prefix + "ranks", layout.ranks, 1, INT32_MAX);
   requireRange(call, prefix + "tokens", layout.tokens, 0, kMostTokens);
   if (layout.kind == seqparStriped) requireRange(call, prefix + "stripe", layout.stripe, 1, kLongestStripe);
@@ -31,7 +62,9 @@ seqparLayout_t checked(const char* call, const char* argument, const seqparLayou
     fail(seqparInvalidArgument, call, ": ", prefix, "cuSeqlens is ", static_cast<const void*>(layout.cuSeqlens),
          " and ", prefix, "sequences is ", layout.sequences, "; expected NULL and 0, or sequences + 1 numbers");
   }
-  if (layout.sequences != 0) {
+  if (layout.kind == seqparPieces) {
+    requirePieces(call, prefix, layout);
+  } else if (layout.sequences != 0) {
     requireBounds(call, prefix.c_str(), layout.cuSeqlens, layout.sequences, layout.tokens);
   }
   return layout;
@@ -40,18 +73,7 @@ seqparLayout_t checked(const char* call, const char* argument, const seqparLayou
 }  // namespace
 
 void requireBounds(const char* call, const char* prefix, const int64_t* cuSeqlens, int64_t sequences, int64_t tokens) {
-  requireRange(call, concat(prefix, "sequences"), sequences, 1, INT64_MAX - 1);
-  const auto name = concat(prefix, "cuSeqlens");
-  requireArray(call, name.c_str(), cuSeqlens,
-               countBytes(call, name.c_str(), {{"sequences + 1", sequences + 1}, {"bytes", sizeof(*cuSeqlens)}}),
-               alignof(int64_t));
-  for (int64_t s = 0; s <= sequences; ++s) {
-    const int64_t least = s == 0 ? 0 : s == sequences ? tokens : cuSeqlens[s - 1];
-    const int64_t most = s == 0 ? 0 : tokens;
-    if (cuSeqlens[s] >= least && cuSeqlens[s] <= most) continue;
-    fail(seqparInvalidArgument, call, ": ", prefix, "cuSeqlens[", s, "] is ", cuSeqlens[s], ", expected ", least,
-         " to ", most);
-  }
+  requireIntervals(call, prefix, "sequences", "cuSeqlens", cuSeqlens, sequences, tokens);
 }
 
 Layout::Layout(const char* call, const char* argument, const seqparLayout_t& given)
@@ -61,6 +83,9 @@ Layout::Layout(const char* call, const char* argument, const seqparLayout_t& giv
       tokens_(given.tokens),
       stripe_(given.kind == seqparStriped ? given.stripe : 1) {
   if (given.sequences > 0) bounds_ = {given.cuSeqlens, static_cast<size_t>(given.sequences) + 1};
+  if (kind_ != seqparPieces) return;
+  bounds_ = {given.pieceBounds, static_cast<size_t>(given.pieces) + 1};
+  owners_ = {given.pieceOwners, static_cast<size_t>(given.pieces)};
 }
 
 }  // namespace seqpar

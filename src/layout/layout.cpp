@@ -26,6 +26,7 @@ void Layout::forEachSequence(Visit visit) const {
   int64_t first = 0;
   for (size_t s = 0; s + 1 < bounds_.size(); ++s) {
     const int64_t length = bounds_[s + 1] - bounds_[s];
+    if (kind_ == seqparPieces) first = owners_[s];
     if (length > 0 && !visit(Sequence{bounds_[s], length, first})) return;
     // The leftover tokens of a sequence are congruent to its length modulo the parts, so dealing the length ends at the
     // same part.
@@ -48,6 +49,7 @@ int64_t Layout::chunkLength(const Sequence& sequence, int64_t chunk) const {
 }
 
 int64_t Layout::lengthOf(const Sequence& sequence, int64_t part) const {
+  if (kind_ == seqparPieces) return part == sequence.first ? sequence.length : 0;
   if (kind_ == seqparContiguous) return chunkLength(sequence, part);
   if (kind_ == seqparZigzag) return chunkLength(sequence, part) + chunkLength(sequence, chunks() - 1 - part);
   const int64_t order = (part - sequence.first + parts_) % parts_;  // index of this part's block in a round
@@ -57,6 +59,10 @@ int64_t Layout::lengthOf(const Sequence& sequence, int64_t part) const {
 }
 
 void Layout::appendRuns(const Sequence& sequence, int64_t part, std::vector<seqparLayoutRun_t>& runs) const {
+  if (kind_ == seqparPieces) {
+    if (part == sequence.first) appendRun(runs, {0, sequence.begin, sequence.length, 1, 0});
+    return;
+  }
   if (kind_ != seqparStriped) {
     const auto append = [&](int64_t chunk) {
       appendRun(runs, {0, sequence.begin + chunkBegin(sequence, chunk), chunkLength(sequence, chunk), 1, 0});
@@ -75,6 +81,7 @@ void Layout::appendRuns(const Sequence& sequence, int64_t part, std::vector<seqp
 }
 
 TokenPlace Layout::placeIn(const Sequence& sequence, int64_t index) const {
+  if (kind_ == seqparPieces) return {static_cast<int>(sequence.first), index};
   if (kind_ == seqparStriped) {
     const int64_t block = index / stripe_;
     return {static_cast<int>((sequence.first + block) % parts_), block / parts_ * stripe_ + index % stripe_};

@@ -24,8 +24,8 @@ void requireBounds(const char* call, const char* prefix, const int64_t* cuSeqlen
 /// Any layout. A rank stores its tokens in ascending order.
 class Layout {
  public:
-  /// Throws InvalidArgument in the name of `call` and `argument` if the fields are not valid. given.cuSeqlens must
-  /// outlive the layout.
+  /// Throws InvalidArgument in the name of `call` and `argument` if the fields are not valid. The arrays of `given`
+  /// must outlive the layout.
   Layout(const char* call, const char* argument, const seqparLayout_t& given);
 
   int ranks() const { return parts_ * slices_; }
@@ -38,7 +38,7 @@ class Layout {
   std::vector<seqparLayoutRun_t> runs(int rank) const;
 
  private:
-  /// A sequence; its blocks or leftover tokens are dealt from part `first` on.
+  /// A sequence; its blocks or leftover tokens are dealt from part `first` on. A piece is a sequence on part `first`.
   struct Sequence {
     int64_t begin, length;
     int64_t first;
@@ -60,7 +60,8 @@ class Layout {
   int kind_;
   int parts_, slices_;
   int64_t tokens_, stripe_;
-  std::span<const int64_t> bounds_;  ///< of packed sequences; empty: one sequence of all tokens
+  std::span<const int64_t> bounds_;  ///< of packed sequences or pieces; empty: one sequence of all tokens
+  std::span<const int> owners_;      ///< of pieces
 };
 
 }  // namespace seqpar

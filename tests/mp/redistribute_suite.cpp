@@ -106,7 +106,7 @@ Problem drawProblem(int ranks, std::mt19937_64& random) {
   const int64_t tokens = kTokens[random() % std::size(kTokens)];
   problem.from = drawLayout(ranks, tokens, random);
   problem.to = drawLayout(ranks, tokens, random);
-  if (random() % 2 == 0) problem.to.bounds = problem.from.bounds;
+  if (random() % 2 == 0 && problem.to.kind != seqparPieces) problem.to.bounds = problem.from.bounds;
   for (uint64_t t = random() % 4; t > 0; --t) {
     problem.tensors.push_back({static_cast<int64_t>(random() % 4), kRows[random() % std::size(kRows)]});
   }

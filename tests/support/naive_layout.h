@@ -23,7 +23,8 @@ struct LayoutCase {
   int64_t tokens = 0;
   int64_t stripe = 1;
   int slices = 1;
-  std::vector<int64_t> bounds;  ///< empty: not packed
+  std::vector<int64_t> bounds;   ///< of pieces or packed sequences; empty: not packed
+  std::vector<int> owners = {};  ///< of pieces
 
   /// For the C interface; lives as long as this.
   seqparLayout_t get() const {
@@ -33,6 +34,12 @@ struct LayoutCase {
     layout.tokens = tokens;
     layout.stripe = stripe;
     layout.slices = slices;
+    if (kind == seqparPieces) {
+      layout.pieces = static_cast<int64_t>(owners.size());
+      layout.pieceBounds = bounds.data();
+      layout.pieceOwners = owners.data();
+      return layout;
+    }
     layout.sequences = bounds.empty() ? 0 : static_cast<int64_t>(bounds.size()) - 1;
     layout.cuSeqlens = bounds.empty() ? nullptr : bounds.data();
     return layout;
@@ -43,6 +50,8 @@ struct LayoutCase {
     out << "kind " << kind << ", ranks " << ranks << ", tokens " << tokens << ", stripe " << stripe << ", slices "
         << slices << ", bounds";
     for (const auto bound : bounds) out << " " << bound;
+    out << ", owners";
+    for (const auto owner : owners) out << " " << owner;
     return out.str();
   }
 };
@@ -67,6 +76,10 @@ inline TokenLists dealTokens(const LayoutCase& layout) {
   for (size_t s = 0; s + 1 < bounds.size(); ++s) {
     const int64_t length = bounds[s + 1] - bounds[s];
     int64_t token = bounds[s];
+    if (layout.kind == seqparPieces) {
+      while (token < bounds[s + 1]) ofPart[static_cast<size_t>(layout.owners[s])].push_back(token++);
+      continue;
+    }
     if (layout.kind == seqparStriped) {
       while (token < bounds[s + 1]) {
         auto& list = ofPart[dealer.next()];
@@ -115,13 +128,20 @@ inline std::vector<int64_t> drawBounds(int64_t tokens, int most, std::mt19937_64
 inline LayoutCase drawLayout(int ranks, int64_t tokens, std::mt19937_64& random) {
   constexpr int64_t kStripes[] = {1, 1, 2, 3, 4, 6, 7, 16};
   LayoutCase layout;
-  layout.kind = static_cast<int>(random() % 3);
+  layout.kind = static_cast<int>(random() % 4);
   layout.ranks = ranks;
   layout.tokens = tokens;
   layout.stripe = kStripes[random() % std::size(kStripes)];
   if (random() % 4 == 0) {
     do layout.slices = 1 + static_cast<int>(random() % static_cast<uint64_t>(ranks));
     while (ranks % layout.slices != 0);
+  }
+  if (layout.kind == seqparPieces) {
+    layout.bounds = drawBounds(tokens, 12, random);
+    for (size_t piece = 0; piece + 1 < layout.bounds.size(); ++piece) {
+      layout.owners.push_back(static_cast<int>(random() % static_cast<uint64_t>(ranks / layout.slices)));
+    }
+    return layout;
   }
   if (random() % 2 == 0) layout.bounds = drawBounds(tokens, 12, random);
   return layout;

@@ -29,7 +29,7 @@ const char* familyName(int family) {
 }
 
 const char* layoutName(const Sharding& sharding) {
-  constexpr const char* kNames[] = {"contiguous", "zigzag", "striped"};
+  constexpr const char* kNames[] = {"contiguous", "zigzag", "striped", "pieces"};
   return kNames[sharding.kind()];
 }
 

@@ -18,11 +18,12 @@ Tensor statesTensor(const Problem& p, float* data) {
 }
 
 /// The values that define a sharding. The stripe counts for striped layouts only.
-void addSharding(const std::array<const char*, 5>& names, const Sharding& shards, std::vector<seqparCompared_t>& to) {
+void addSharding(const std::array<const char*, 6>& names, const Sharding& shards, std::vector<seqparCompared_t>& to) {
   const seqparLayout_t layout = shards.layout();
   to.insert(to.end(),
             {number(names[0], layout.kind), number(names[1], layout.kind == seqparStriped ? layout.stripe : 1),
-             number(names[2], layout.slices), array(names[3], shards.packing()), array(names[4], shards.lengths())});
+             number(names[2], layout.slices), array(names[3], shards.packing()), array(names[4], shards.pieces()),
+             array(names[5], shards.lengths())});
 }
 
 std::vector<seqparCompared_t> description(const Problem& p, const AlgorithmRow& row) {
@@ -56,12 +57,12 @@ std::vector<seqparCompared_t> description(const Problem& p, const AlgorithmRow& 
                                     array("desc->cuSeqlens", p.cuSeqlens),
                                     array("the numbers of desc->slice", p.sliceNumbers)};
   addSharding({"the layout's kind", "the layout's stripe", "the layout's slices", "the layout's cuSeqlens",
-               "the tokens of ranks"},
+               "the layout's pieceBounds and pieceOwners", "the tokens of ranks"},
               p.queries, all);
   if (p.crossAttention()) {
-    addSharding(
-        {"kvLayout's kind", "kvLayout's stripe", "kvLayout's slices", "kvLayout's cuSeqlens", "the keys of ranks"},
-        p.keys, all);
+    addSharding({"kvLayout's kind", "kvLayout's stripe", "kvLayout's slices", "kvLayout's cuSeqlens",
+                 "kvLayout's pieceBounds and pieceOwners", "the keys of ranks"},
+                p.keys, all);
   }
   return all;
 }

@@ -54,6 +54,22 @@ void requireDisjoint(const char* call, const std::vector<Rectangle>& slices, con
   }
 }
 
+int64_t keysOf(const seqparAttnDesc_t& desc) {
+  return desc.kvTokens == 0 ? desc.tokens : desc.kvTokens;
+}
+
+/// The slices, restricted to the scores that the mask and the window allow.
+std::shared_ptr<const SliceMask> masked(const seqparAttnDesc_t& desc, std::vector<Rectangle> slices) {
+  constexpr int64_t kFar = int64_t{1} << 50;  // beyond all positions; sums cannot overflow
+  const bool causal = desc.mask == seqparAttnCausal;
+  const int64_t shift = keysOf(desc) - desc.tokens;
+  int64_t least = kLowest, most = causal ? shift : kHighest;
+  if (desc.windowLeft != SEQPAR_ATTN_NO_WINDOW) least = shift - std::min(desc.windowLeft, kFar);
+  if (!causal && desc.windowRight != SEQPAR_ATTN_NO_WINDOW) most = shift + std::min(desc.windowRight, kFar);
+  std::erase_if(slices, [&](Rectangle& r) { return !restrict(r, least, most); });
+  return std::make_shared<const SliceMask>(std::move(slices));
+}
+
 }  // namespace
 
 std::vector<int64_t> numbersOf(const seqparAttnDesc_t& desc) {
@@ -83,7 +99,7 @@ std::shared_ptr<const SliceMask> readSlices(const char* call, const seqparAttnDe
   }
   requireArray(call, "desc->slice", desc.slice, static_cast<size_t>(desc.slices) * sizeof(seqparAttnSlice_t),
                alignof(seqparAttnSlice_t));
-  const int64_t tokens = desc.tokens, keys = desc.kvTokens == 0 ? desc.tokens : desc.kvTokens;
+  const int64_t tokens = desc.tokens, keys = keysOf(desc);
   std::vector<Rectangle> slices;
   std::vector<int64_t> indices;
   for (int64_t i = 0; i < desc.slices; ++i) {
@@ -99,14 +115,21 @@ std::shared_ptr<const SliceMask> readSlices(const char* call, const seqparAttnDe
   }
   requireDisjoint(call, slices, indices);
 
-  const bool causal = desc.mask == seqparAttnCausal;
-  const int64_t shift = keys - tokens;
-  constexpr int64_t kFar = int64_t{1} << 50;  // beyond all positions; sums cannot overflow
-  int64_t least = kLowest, most = causal ? shift : kHighest;
-  if (desc.windowLeft != SEQPAR_ATTN_NO_WINDOW) least = shift - std::min(desc.windowLeft, kFar);
-  if (!causal && desc.windowRight != SEQPAR_ATTN_NO_WINDOW) most = shift + std::min(desc.windowRight, kFar);
-  std::erase_if(slices, [&](Rectangle& r) { return !restrict(r, least, most); });
-  return std::make_shared<const SliceMask>(std::move(slices));
+  return masked(desc, std::move(slices));
+}
+
+std::shared_ptr<const SliceMask> maskOf(const seqparAttnDesc_t& desc, std::span<const int64_t> cuSeqlens,
+                                        std::shared_ptr<const SliceMask> slices) {
+  if (slices) return slices;
+  std::vector<Rectangle> boxes;
+  const auto add = [&](int64_t row, int64_t rows, int64_t columns) {
+    if (rows > 0 && columns > 0) boxes.push_back({row, rows, row, columns});
+  };
+  if (cuSeqlens.empty()) add(0, desc.tokens, keysOf(desc));
+  for (size_t s = 0; s + 1 < cuSeqlens.size(); ++s) {
+    add(cuSeqlens[s], cuSeqlens[s + 1] - cuSeqlens[s], cuSeqlens[s + 1] - cuSeqlens[s]);
+  }
+  return masked(desc, std::move(boxes));
 }
 
 }  // namespace seqpar::attn

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "attn/block/slices.h"
@@ -14,5 +15,9 @@ std::vector<int64_t> numbersOf(const seqparAttnDesc_t& desc);
 
 /// The mask of a description whose other fields are complete; null without slices. Throws Error in the name of `call`.
 std::shared_ptr<const SliceMask> readSlices(const char* call, const seqparAttnDesc_t& desc);
+
+/// The mask of a checked description as slices: those that it has, or those of its mask, window and packed sequences.
+std::shared_ptr<const SliceMask> maskOf(const seqparAttnDesc_t& desc, std::span<const int64_t> cuSeqlens,
+                                        std::shared_ptr<const SliceMask> slices);
 
 }  // namespace seqpar::attn

@@ -170,6 +170,9 @@ Problem readProblem(const char* call, const seqparAttnDesc_t* given, seqparComm_
       refuse(call, "kvTokens", d.kvTokens, concat(problem.keys.tokens(), ", the tokens of kvLayout"));
     }
   }
+  if (problem.hasLayout && !problem.hasKvLayout && d.kvTokens != 0 && problem.queries.kind() == seqparPieces) {
+    fail(seqparInvalidArgument, call, ": desc->kvLayout is NULL with a layout of pieces, expected the layout of keys");
+  }
   if (!problem.softmax() && problem.hasLayout && !problem.queries.contiguous()) {
     fail(seqparInvalidUsage, call, ": desc->layout is not contiguous, expected a contiguous one: linear attention");
   }

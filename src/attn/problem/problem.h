@@ -34,11 +34,13 @@ class Sharding {
   /// The tokens of all ranks, rank after rank.
   std::vector<TokenRun> allRuns() const;
 
-  /// The caller's layout; with lengths from the caller, `ranks` is 0. cuSeqlens is NULL.
+  /// The caller's layout; with lengths from the caller, `ranks` is 0. cuSeqlens is NULL. Valid as long as this.
   seqparLayout_t layout() const;
   int kind() const { return layout_.kind; }
   /// The layout's cuSeqlens.
   const std::vector<int64_t>& packing() const { return cuSeqlens_; }
+  /// Bounds and owners of pieces, for the comparison between ranks; empty for other kinds.
+  const std::vector<int64_t>& pieces() const { return pieces_; }
   bool contiguous() const { return layout_.kind == seqparContiguous && layout_.sequences == 0 && layout_.slices == 1; }
 
  private:
@@ -46,6 +48,8 @@ class Sharding {
 
   seqparLayout_t layout_ = SEQPAR_LAYOUT_INITIALIZER;
   std::vector<int64_t> cuSeqlens_;           ///< of the layout
+  std::vector<int64_t> pieces_;              ///< bounds and owners
+  std::vector<int> pieceOwners_;             ///< of the layout
   std::vector<int64_t> lengths_;             ///< [ranks]
   std::vector<std::vector<TokenRun>> runs_;  ///< [ranks] of groups; else empty
   bool byLengths_ = true;

@@ -18,6 +18,10 @@ Sharding::Sharding(const char* call, const seqparLayout_t& layout) : layout_(lay
   }
   if (layout.sequences > 0) cuSeqlens_.assign(layout.cuSeqlens, layout.cuSeqlens + layout.sequences + 1);
   layout_.cuSeqlens = nullptr;
+  if (layout.kind != seqparPieces) return;
+  pieceOwners_.assign(layout.pieceOwners, layout.pieceOwners + layout.pieces);
+  pieces_.assign(layout.pieceBounds, layout.pieceBounds + layout.pieces + 1);
+  pieces_.insert(pieces_.end(), pieceOwners_.begin(), pieceOwners_.end());
 }
 
 Sharding::Sharding(const Sharding& of, std::span<const std::vector<int>> groups) {
@@ -44,11 +48,14 @@ int64_t Sharding::longest() const {
 }
 
 seqparLayout_t Sharding::layout() const {
-  return layout_;
+  auto layout = layout_;
+  layout.pieceBounds = pieces_.empty() ? nullptr : pieces_.data();
+  layout.pieceOwners = pieceOwners_.empty() ? nullptr : pieceOwners_.data();
+  return layout;
 }
 
 seqparLayout_t Sharding::whole() const {
-  auto layout = layout_;
+  auto layout = this->layout();
   layout.cuSeqlens = cuSeqlens_.empty() ? nullptr : cuSeqlens_.data();
   return layout;
 }

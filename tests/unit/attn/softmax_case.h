@@ -31,6 +31,8 @@ struct SoftmaxSpec {
   int inner = 0, ulyssesOutside = 0;
   int layoutKind = -1;  ///< -1: the algorithm's own
   int64_t stripe = 1;
+  std::vector<int64_t> pieceBounds;  ///< with layoutKind seqparPieces
+  std::vector<int> pieceOwners;
   bool headsFirst = false;  ///< [batch][heads][tokens][dim] in memory
 
   int64_t keys() const { return kvTokens == 0 ? tokens : kvTokens; }
@@ -89,6 +91,9 @@ struct SoftmaxSpec {
     given.ranks = ranks;
     given.tokens = tokens;
     given.stripe = stripe;
+    given.pieces = static_cast<int64_t>(pieceOwners.size());
+    given.pieceBounds = pieceBounds.data();
+    given.pieceOwners = pieceOwners.data();
     return given;
   }
 
@@ -103,6 +108,8 @@ struct SoftmaxSpec {
     for (const auto bound : bounds) out << " " << bound;
     out << ", lengths";
     for (const auto length : tokensOfRanks) out << " " << length;
+    out << ", pieces";
+    for (size_t i = 0; i < pieceOwners.size(); ++i) out << " " << pieceBounds[i] << " on " << pieceOwners[i];
     out << ", slices";
     for (const auto& x : slices) {
       out << " {" << x.row << "+" << x.rows << ", " << x.column << "+" << x.columns << ", " << x.lower << ".."

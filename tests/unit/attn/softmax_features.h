@@ -157,6 +157,17 @@ inline const std::vector<Feature>& features() {
   return all;
 }
 
+/// Gives the problem a layout of random pieces.
+inline void drawPieces(SoftmaxSpec& s, std::mt19937_64& random, int ranks) {
+  s.layoutKind = seqparPieces;
+  s.pieceBounds = {0, s.tokens};
+  s.pieceOwners.clear();
+  for (int64_t i = draw(random, 0, 9); i > 0; --i) s.pieceBounds.push_back(draw(random, 0, s.tokens));
+  std::sort(s.pieceBounds.begin(), s.pieceBounds.end());
+  for (size_t i = 0; i + 1 < s.pieceBounds.size(); ++i)
+    s.pieceOwners.push_back(static_cast<int>(draw(random, 0, ranks - 1)));
+}
+
 inline SoftmaxSpec drawSpec(std::mt19937_64& random, int ranks) {
   SoftmaxSpec s;
   s.batch = draw(random, 1, 2);

@@ -71,8 +71,8 @@ TEST_CASE("Index maps agree with the layout") {
 
 TEST_CASE("Invalid layouts are refused with an error text") {
   auto layout = contiguous(4, 100);
-  layout.kind = 3;
-  checkRefused(layout, "kind is 3, expected 0 to 2");
+  layout.kind = 4;
+  checkRefused(layout, "kind is 4, expected 0 to 3");
   layout = contiguous(0, 100);
   checkRefused(layout, "ranks is 0, expected 1 to");
   layout = contiguous(4, -1);
@@ -97,6 +97,25 @@ TEST_CASE("Invalid layouts are refused with an error text") {
   checkRefused(layout, "cuSeqlens[3] is 99, expected 100 to 100");
   layout.sequences = -1;
   checkRefused(layout, "sequences is -1");
+  layout = contiguous(4, 100);
+  layout.kind = seqparPieces;
+  checkRefused(layout, "pieces is 0, expected 1 to");
+  layout.pieces = 3;
+  checkRefused(layout, "pieceBounds is NULL");
+  bounds = {0, 60, 40, 100};
+  layout.pieceBounds = bounds.data();
+  checkRefused(layout, "pieceBounds[2] is 40, expected 60 to 100");
+  bounds = {0, 40, 60, 100};
+  checkRefused(layout, "pieceOwners is NULL");
+  std::vector<int> owners{0, 4, 1};
+  layout.pieceOwners = owners.data();
+  checkRefused(layout, "pieceOwners[1] is 4, expected 0 to 3");
+  owners[1] = -1;
+  checkRefused(layout, "pieceOwners[1] is -1, expected 0 to 3");
+  owners[1] = 3;
+  layout.sequences = 3;
+  layout.cuSeqlens = bounds.data();
+  checkRefused(layout, "sequences is 3, expected 0 to 0");
   layout.magic = 1;
   checkRefused(layout, "magic");
 }

@@ -86,6 +86,7 @@ TEST_CASE("Contiguous, zigzag and single tokens are balanced to a token, packed 
   for (int i = 0; i < 2000; ++i) {
     auto given = drawLayout(1 + static_cast<int>(random() % 16), static_cast<int64_t>(random() % 301), random);
     given.stripe = 1;
+    if (given.kind == seqparPieces) continue;
     CAPTURE(given.text());
     const Layout layout("test", "layout", given.get());
     int64_t least = given.tokens;
