@@ -2,7 +2,7 @@
 # library's.
 from typing import Literal
 
-Kind = Literal["contiguous", "zigzag", "striped"]
+Kind = Literal["contiguous", "zigzag", "striped", "pieces"]
 Softmax = Literal[
     "auto", "local", "ring", "ring_pass_q", "zigzag", "striped", "burst", "double_ring", "allgather_kv", "ulysses", "usp", "mesh",
     "attention2d", "dist_attn", "startrail", "ring_self_attention", "megatron_sp"]

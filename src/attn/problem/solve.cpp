@@ -201,6 +201,7 @@ class Solver {
 
 std::vector<Piece> solveLayout(const SliceMask& mask, int64_t tokens, int ranks, int64_t granule, bool ownKeys) {
   std::vector<int64_t> lengths;
+  lengths.reserve(static_cast<size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) lengths.push_back(tokens / ranks + (rank < tokens % ranks ? 1 : 0));
   std::vector<Piece> pieces;
   Solver(mask, granule, ownKeys).split({{0, tokens}}, 0, ranks, lengths, pieces);
