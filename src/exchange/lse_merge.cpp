@@ -1,6 +1,7 @@
 #include "exchange/lse_merge.h"
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 
 #include "base/convert.h"
@@ -41,10 +42,12 @@ std::size_t agreedRows(Mailbox& mail, const LseMerge& given) {
   return static_cast<std::size_t>(mine);
 }
 
-/// Partial results of all ranks for the rows of one: out [ranks][rows][elements], lse [ranks][rows].
+/// Other ranks' partial results for the rows of one: out [ranks][rows][elements], lse [ranks][rows]. The place of this
+/// rank is unused: its results are read where they are.
 struct Parts {
-  std::vector<std::byte> out;
-  std::vector<float> lse;
+  std::size_t rows = 0;
+  std::unique_ptr<std::byte[]> out;
+  std::unique_ptr<float[]> lse;
 };
 
 /// Appends the transfers of a second route, which uses buffer 1.
@@ -55,52 +58,74 @@ void append(std::vector<Transfer>& transfers, const std::vector<Transfer>& more)
   }
 }
 
-/// Receives every rank's partial results for this rank's rows: all, or those of its heads.
-Parts exchangeParts(Mailbox& mail, const LseMerge& given, const LseReduction& scattered, std::size_t rows) {
+/// Receives the other ranks' partial results for this rank's rows: all, or those of its heads.
+Parts exchangeParts(Mailbox& mail, const LseMerge& given, const Shards& heads, std::size_t rows) {
   const auto ranks = static_cast<std::size_t>(mail.size());
   const auto routeOf = [&](std::size_t bytes) {
-    Shards whole = scattered.shards.out;
+    Shards whole = heads;
     whole.inner = bytes;
     Route route;
     for (std::size_t rank = 0; rank < ranks; ++rank) {
+      if (static_cast<int>(rank) == mail.rank()) continue;
       const auto all = StridedRegion{.run = given.rows * given.heads * bytes};
+      const auto part = StridedRegion{.offset = rank * rows * bytes, .run = rows * bytes};
       route.sends.push_back({static_cast<int>(rank), given.byHeads ? whole.inWhole(rank) : all});
-      route.receives.push_back(
-          {static_cast<int>(rank), StridedRegion{.offset = rank * rows * bytes, .run = rows * bytes}});
+      route.receives.push_back({static_cast<int>(rank), part});
     }
     return route;
   };
-  Parts parts = allocateFor("the partial results of all ranks", ranks * rows * (given.rowBytes + sizeof(float)), [&] {
-    return Parts{std::vector<std::byte>(ranks * rows * given.rowBytes), std::vector<float>(ranks * rows)};
+  const std::size_t count = ranks * rows;
+  Parts parts = allocateFor("the partial results of all ranks", count * (given.rowBytes + sizeof(float)), [&] {
+    return Parts{rows, std::make_unique_for_overwrite<std::byte[]>(count * given.rowBytes),
+                 std::make_unique_for_overwrite<float[]>(count)};
   });
   Route route = routeOf(given.rowBytes);
   const Route logarithms = routeOf(sizeof(float));
   append(route.sends, logarithms.sends);
   append(route.receives, logarithms.receives);
   const std::byte* const from[] = {given.out, reinterpret_cast<const std::byte*>(given.lse)};
-  std::byte* const into[] = {parts.out.data(), reinterpret_cast<std::byte*>(parts.lse.data())};
+  std::byte* const into[] = {parts.out.get(), reinterpret_cast<std::byte*>(parts.lse.get())};
   exchangeOnHost(mail, route, from, into);
   return parts;
 }
 
-/// Merges in rank order. The sums are those of reduceLseOnHost(), in the same order.
-void mergeParts(const LseMerge& given, const Parts& parts, std::size_t ranks, std::size_t rows) {
+/// The partial results of one row, by rank.
+struct Row {
+  std::vector<const std::byte*> out;
+  std::vector<float> lse, weights;
+};
+
+/// One row into outMerged, in rank order. The sums are those of reduceLseOnHost(), in the same order.
+void mergeRow(const LseMerge& given, const Row& row, std::byte* merged) {
   const std::size_t each = sizeOf(given.type);
   const std::size_t elements = given.rowBytes / each;
-  std::vector<float> lse(ranks), weights(ranks);
   float sum[kCombined];
-  for (std::size_t row = 0; row < rows; ++row) {
-    for (std::size_t rank = 0; rank < ranks; ++rank) lse[rank] = parts.lse[rank * rows + row];
-    given.lseMerged[row] = mergeLse(lse.data(), weights.data(), ranks);
-    for (std::size_t first = 0; first < elements; first += kCombined) {
-      const std::size_t count = std::min(kCombined, elements - first);
-      std::fill_n(sum, count, 0.0f);
-      for (std::size_t rank = 0; rank < ranks; ++rank) {
-        addTerm(sum, parts.out.data() + (rank * rows + row) * given.rowBytes + first * each, given.type, count,
-                weights[rank]);
-      }
-      fromFloat(sum, given.outMerged + row * given.rowBytes + first * each, given.type, count);
+  for (std::size_t first = 0; first < elements; first += kCombined) {
+    const std::size_t count = std::min(kCombined, elements - first);
+    std::fill_n(sum, count, 0.0f);
+    for (std::size_t rank = 0; rank < row.out.size(); ++rank) {
+      addTerm(sum, row.out[rank] + first * each, given.type, count, row.weights[rank]);
     }
+    fromFloat(sum, merged + first * each, given.type, count);
+  }
+}
+
+/// In place too: a row is read before it is written.
+void mergeParts(const LseMerge& given, const Parts& parts, const LseReduction& scattered) {
+  const Shards& heads = scattered.shards.out;
+  const std::size_t ranks = heads.members(), self = scattered.member;
+  const std::size_t own = heads.tokens[self], firstHead = heads.first(self);
+  Row row{std::vector<const std::byte*>(ranks), std::vector<float>(ranks), std::vector<float>(ranks)};
+  for (std::size_t i = 0; i < parts.rows; ++i) {
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      row.out[rank] = parts.out.get() + (rank * parts.rows + i) * given.rowBytes;
+      row.lse[rank] = parts.lse[rank * parts.rows + i];
+    }
+    const std::size_t mine = given.byHeads ? i / own * given.heads + firstHead + i % own : i;
+    row.out[self] = given.out + mine * given.rowBytes;
+    row.lse[self] = given.lse[mine];
+    given.lseMerged[i] = mergeLse(row.lse.data(), row.weights.data(), ranks);
+    mergeRow(given, row, given.outMerged + i * given.rowBytes);
   }
 }
 
@@ -150,7 +175,7 @@ void mergeLseOnHost(Mailbox& mail, const LseMerge& all) {
   const std::size_t sent = given.rows * (given.byHeads ? (given.heads + ranks - 1) / ranks : given.heads);
   if (sent * (given.rowBytes + sizeof(float)) <= kOneShotBytes) {
     const auto own = given.byHeads ? scattered.shards.out.tokens[scattered.member] : given.heads;
-    mergeParts(given, exchangeParts(mail, given, scattered, given.rows * own), ranks, given.rows * own);
+    mergeParts(given, exchangeParts(mail, given, scattered.shards.out, given.rows * own), scattered);
     return;
   }
   reduceLseOnHost(mail, scattered);
