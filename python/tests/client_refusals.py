@@ -1,7 +1,5 @@
 """Options, models and batches that would give other results raise errors with their names."""
 
-import contextlib
-
 import torch
 import torch.distributed as dist
 import transformers
@@ -9,20 +7,10 @@ from transformers import Trainer
 
 import seqpar.torch as sp
 import trl
-from client_support import SeqparSFTTrainer, SeqparTrainer, arguments, examples, model, padded, tokenizer
+from client_support import SeqparSFTTrainer, SeqparTrainer, arguments, examples, model, padded, raises, tokenizer
 from seqpar.torch.accelerate import ParallelismConfig
 from seqpar.torch._trainer import _require_classes
 from seqpar.torch.transformers import PackingCollator, TrainerMixin
-
-
-@contextlib.contextmanager
-def _raises(kind, text):
-    try:
-        yield
-    except kind as error:
-        assert text in str(error), f"{text!r} is not in {error}"
-        return
-    raise AssertionError(f"no {kind.__name__} with {text!r}")
 
 
 def _options(folder, ranks, cp):
@@ -34,7 +22,7 @@ def _options(folder, ranks, cp):
                           "split_batches": {"accelerator_config": {"split_batches": True}},
                           "compute_loss_func": {"more": {"compute_loss_func": lambda *_, **__: 0}},
                           "output_router_logits": {"own": model(output_router_logits=True)}}.items():
-        with _raises(ValueError, text):
+        with raises(ValueError, text):
             trainer(**options)
 
     class OwnLoss(SeqparTrainer):
@@ -47,17 +35,22 @@ def _options(folder, ranks, cp):
     class NoTrainer(TrainerMixin):
         accelerator = None
 
-    with _raises(TypeError, "OwnLoss has its own compute_loss()"):
+    with raises(TypeError, "has the base Trainer before TrainerMixin"):
+        type("Reversed", (Trainer, TrainerMixin), {})
+    with raises(TypeError, "Trainer has cp_size=2 without TrainerMixin"):
+        trainer(kind=Trainer, max_steps=1).train()
+    sp.close()
+    with raises(TypeError, "OwnLoss has its own compute_loss()"):
         trainer(kind=OwnLoss)
-    with _raises(TypeError, "Seq2SeqTrainer"):
+    with raises(TypeError, "Seq2SeqTrainer"):
         Generating(model(), transformers.Seq2SeqTrainingArguments(**vars_of(arguments(folder, ranks, cp))), data_collator=padded)
     class Preferences(TrainerMixin, trl.DPOTrainer):
         pass
 
-    with _raises(TypeError, "DPOTrainer needs whole sequences"):
+    with raises(TypeError, "DPOTrainer needs whole sequences"):
         _require_classes(Preferences.__new__(Preferences))
     config = transformers.LlamaConfig(vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4)
-    with _raises(ValueError, "LlamaForSequenceClassification is not ForCausalLMLoss"):
+    with raises(ValueError, "LlamaForSequenceClassification is not ForCausalLMLoss"):
         trainer(own=transformers.LlamaForSequenceClassification(config))
 
     class IgnoringForCausalLM(transformers.LlamaForCausalLM):
@@ -66,7 +59,7 @@ def _options(folder, ranks, cp):
             found.loss = self.loss_function(found.logits, labels, self.vocab_size)
             return found
 
-    with _raises(ValueError, "IgnoringForCausalLM does not pass shift_labels and num_items_in_batch"):
+    with raises(ValueError, "IgnoringForCausalLM does not pass shift_labels and num_items_in_batch"):
         trainer(own=IgnoringForCausalLM(config), remove_unused_columns=False).train()
     sp.close()
 
@@ -76,7 +69,7 @@ def _options(folder, ranks, cp):
             found.loss = found.logits.mean()
             return found
 
-    with _raises(ValueError, "SilentForCausalLM did not call its loss function"):
+    with raises(ValueError, "SilentForCausalLM did not call its loss function"):
         trainer(own=SilentForCausalLM(config), remove_unused_columns=False).train()
     sp.close()
 
@@ -99,13 +92,13 @@ def _batches(folder, ranks, cp):
                        "position_ids[0][3] is 9": {"position_ids": torch.tensor([[0, 1, 2, 9, 4]])},
                        "expected equal bounds": {"cu_seq_lens_q": torch.tensor([0, 5])},
                        "labels has the shape": {"labels": ids[:, 1:]}}.items():
-        with _raises(ValueError, text):
+        with raises(ValueError, text):
             sharder({"input_ids": ids, **more})
-    with _raises(ValueError, "restart at (0, 2)"):
+    with raises(ValueError, "restart at (0, 2)"):
         sharder({"input_ids": ids[:1], "position_ids": torch.tensor([[0, 1, 0, 1, 2]]), "cu_seq_lens_q": torch.tensor([0, 3, 5])})
-    with _raises(ValueError, "rank 1 has input_ids"):
+    with raises(ValueError, "rank 1 has input_ids"):
         sharder({"input_ids": ids + dist.get_rank()})
-    with _raises(ValueError, "at most tokens=4"):
+    with raises(ValueError, "at most tokens=4"):
         PackingCollator(tokens=4)(examples(1))
     mine = sharder({"input_ids": ids, "labels": ids, "attention_mask": ones})
     assert mine.label_count == 8 and mine.unshard(mine["input_ids"]).equal(ids) and mine.given is ids
@@ -113,9 +106,9 @@ def _batches(folder, ranks, cp):
     assert mine.unshard(mine["input_ids"]).equal(ids[:, :3] * short[:, 2:]) and "labels" not in mine
     for text, more in {"cp_size is 0": {"cp_size": 0}, "tp_size is 2": {"tp_size": 2}, "cp_backend": {"cp_handler": object()},
                        "layout": {"layout": "diagonal"}}.items():
-        with _raises((ValueError, sp.Error), text):
+        with raises((ValueError, sp.Error), text):
             ParallelismConfig(**{"cp_size": 2, **more})
-    with _raises(ValueError, "expected 2, the ranks that were started"):
+    with raises(ValueError, "expected 2, the ranks that were started"):
         ParallelismConfig(cp_size=4).get_device_mesh("cpu")
     sp.close()
 
@@ -123,7 +116,7 @@ def _batches(folder, ranks, cp):
 def check(folder, ranks, cp):
     _options(folder, ranks, cp)
     _batches(folder, ranks, cp)
-    with _raises(ValueError, "average_tokens_across_devices"):
+    with raises(ValueError, "average_tokens_across_devices"):
         _sft(folder, ranks, cp, average_tokens_across_devices=False)
 
     class Plain(TrainerMixin, Trainer):
@@ -135,7 +128,7 @@ def check(folder, ranks, cp):
     theirs = accelerate.ParallelismConfig(dp_replicate_size=ranks)
     theirs.cp_size = 2
     theirs._validate_accelerator = lambda accelerator: None
-    with _raises(TypeError, "parallelism_config is accelerate's"):
+    with raises(TypeError, "parallelism_config is accelerate's"):
         Plain(model(), arguments(folder, ranks, cp, parallelism=theirs), data_collator=padded)
 
 

@@ -1,5 +1,7 @@
 """Models, examples and arguments of clients.py."""
 
+import contextlib
+
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
@@ -18,6 +20,16 @@ def case(*sizes):
         return function
 
     return decorate
+
+
+@contextlib.contextmanager
+def raises(kind, text):
+    try:
+        yield
+    except kind as error:
+        assert text in str(error), f"{text!r} is not in {error}"
+        return
+    raise AssertionError(f"no {kind.__name__} with {text!r}" if isinstance(kind, type) else f"no error with {text!r}")
 
 
 class SeqparTrainer(TrainerMixin, Trainer):

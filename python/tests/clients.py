@@ -15,6 +15,7 @@ import transformers
 from transformers import LlamaForCausalLM, Trainer
 
 import client_refusals
+import client_stacks  # noqa: F401
 import seqpar.torch as sp
 import venvs
 from client_support import (CASES, Metrics, SeqparSFTTrainer, SeqparTrainer, arguments, case, config_of, examples, lora, model,

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-PACKAGES = {"torch": ("torch", "numpy", "matplotlib", "transformers", "accelerate", "trl", "peft"), "jax": ("jax", "numpy", "matplotlib"),
+PACKAGES = {"torch": ("torch", "numpy", "matplotlib", "transformers", "accelerate", "trl", "peft", "megatron-core", "diffusers"), "jax": ("jax", "numpy", "matplotlib"),
             "docs": ("sphinx", "myst-parser", "furo")}
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 

@@ -30,6 +30,11 @@ def _gathered(comm, data, lengths):
     return [together[begin:end] for begin, end in zip(edges, edges[1:])]
 
 
+def gather_integer(comm, value):
+    """An integer of each rank, as a tuple. Waits for a GPU. Collective."""
+    return tuple(int.from_bytes(x, "little") for x in _gathered(comm, value.to_bytes(8, "little"), [8] * comm.size))
+
+
 def _differences(comm, fields):
     """The differences of other ranks from rank 0, as text."""
     text = ";".join(f"{name}={' '.join(str(value).split())}" for name, value in fields.items()).replace("\0", "?").encode()

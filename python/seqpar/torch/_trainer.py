@@ -1,6 +1,8 @@
 """transformers' Trainer and TRL's SFTTrainer with sharded sequences."""
 
 import contextlib
+import functools
+import sys
 
 import torch
 
@@ -80,6 +82,27 @@ def _require_options(trainer):
         raise ValueError(f"TrainerMixin: {'; '.join(told)}")
 
 
+def require_mixin():
+    """Lets a Trainer without TrainerMixin raise TypeError at its first batch if it has seqpar's ParallelismConfig: it would
+    train on whole sequences, with a loss that counts each of them once per rank."""
+    trainer = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
+    original = getattr(trainer, "_prepare_inputs", None)
+    if original is None or hasattr(original, "seqpar_requires"):
+        return
+
+    @functools.wraps(original)
+    def prepare_inputs(self, *arguments, **named):
+        config = getattr(self.accelerator, "parallelism_config", None)
+        if not isinstance(self, TrainerMixin) and hasattr(config, "sharder") and config.cp_size > 1:
+            name = type(self).__name__
+            raise TypeError(f"ParallelismConfig: {name} has cp_size={config.cp_size} without TrainerMixin, which shards the batches: expected "
+                            f"class Seqpar{name}(TrainerMixin, {name}), with seqpar.torch.transformers.TrainerMixin")
+        return original(self, *arguments, **named)
+
+    prepare_inputs.seqpar_requires = True
+    trainer._prepare_inputs = prepare_inputs
+
+
 class TrainerMixin:
     """Sequence parallelism for transformers' Trainer and TRL's SFTTrainer.
 
@@ -97,6 +120,13 @@ class TrainerMixin:
 
     _seqpar = None  # BatchSharder
     _seqpar_loss = None
+
+    def __init_subclass__(cls, **named):
+        super().__init_subclass__(**named)
+        bases = [kind.__name__ for kind in cls.__mro__[1:cls.__mro__.index(TrainerMixin)] if hasattr(kind, "training_step")]
+        if bases and not issubclass(cls.__mro__[1], TrainerMixin):
+            raise TypeError(f"TrainerMixin: {cls.__name__} has the base {bases[0]} before TrainerMixin, whose methods would not be called: "
+                            f"expected class {cls.__name__}(TrainerMixin, {bases[0]})")
 
     def __init__(self, *arguments, **named):
         super().__init__(*arguments, **named)

@@ -23,6 +23,7 @@ from .. import _abi
 from . import _models
 from ._batches import BatchSharder, Shard
 from ._comm import comm
+from ._trainer import require_mixin
 from .transformers import register
 
 __all__ = ["BatchSharder", "ParallelismConfig", "Shard"]
@@ -92,6 +93,7 @@ class ParallelismConfig(accelerate.ParallelismConfig):
         return super().build_device_mesh(device_type)
 
     def _validate_accelerator(self, accelerator):
+        require_mixin()
         kind = accelerator.distributed_type.name
         if kind not in _SUPPORTED or (kind == "NO" and self.total_size > 1):
             raise ValueError(f"ParallelismConfig: accelerate's distributed type is {kind}, expected one of {', '.join(_SUPPORTED)}")

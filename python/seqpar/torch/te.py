@@ -105,7 +105,8 @@ def _sinks(module):
     return None if kind == "vanilla" else offset.flatten().float()
 
 
-def _attend(module, named, defaults):
+def _attend(module, named, defaults={}):
+    """The attention of a module with the attributes of TransformerEngine's, for arguments of its forward()."""
     _refuse(module, named, defaults)
     comm = make_comm(module.cp_group)
     q, k, v = _tensors(named)

@@ -1,5 +1,6 @@
 """The type stubs, seqpar/torch/__init__.pyi, match the functions."""
 
+import importlib
 import inspect
 import pathlib
 
@@ -39,11 +40,13 @@ def stubs_of_transformers(comm, seed):
 
 
 @check
-def stubs_of_accelerate(comm, seed):
-    try:
-        import accelerate  # noqa: F401
-    except ImportError:
-        print("skipped: no accelerate")
-        return
-    from seqpar.torch import accelerate as ours
-    stub_file.compare(stub_file.read(pathlib.Path(ours.__file__).with_suffix(".pyi")), ours, {})
+def stubs_of_clients(comm, seed):
+    """The modules that import their library."""
+    for name, library in (("accelerate", "accelerate"), ("megatron", "megatron.core"), ("diffusers", "diffusers")):
+        try:
+            importlib.import_module(library)
+        except ImportError:
+            print(f"skipped: no {library}")
+            continue
+        ours = importlib.import_module(f"seqpar.torch.{name}")
+        stub_file.compare(stub_file.read(pathlib.Path(ours.__file__).with_suffix(".pyi")), ours, {})
