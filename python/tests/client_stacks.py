@@ -49,7 +49,7 @@ def _gpt(ranks, kind, **options):
                     position_embedding_type="learned_absolute")
 
 
-@case((2, 2))
+@case((2, 2), needs="megatron-core")
 def gpt_of_megatron(ranks, cp, folder):
     """A GPT of Megatron-Core's layers with cp_comm_type="seqpar" against its own attention on one process; packed sequences
     against each of them alone."""
@@ -147,7 +147,7 @@ def _gathered(tensor, dim, group):
     return torch.cat(parts, dim)
 
 
-@case((2, 2))
+@case((2, 2), needs="diffusers")
 def models_of_diffusers(ranks, cp, folder):
     """Wan (tokens attend to the text of every rank) and Flux (both modalities are cut, each unevenly)."""
     from diffusers import ContextParallelConfig

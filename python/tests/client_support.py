@@ -1,6 +1,7 @@
 """Models, examples and arguments of clients.py."""
 
 import contextlib
+import importlib.metadata
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
@@ -13,10 +14,15 @@ CASES = {}
 VOCABULARY = 50
 
 
-def case(*sizes):
+def case(*sizes, needs=None):
     """Registers a function of (ranks, ranks of a sequence, folder) that returns values to compare with one process."""
     def decorate(function):
-        CASES[function.__name__] = function, sizes
+        try:
+            if needs is not None:
+                importlib.metadata.version(needs)
+            CASES[function.__name__] = function, sizes
+        except importlib.metadata.PackageNotFoundError as error:
+            print(f"skipped {function.__name__}: {error}", flush=True)
         return function
 
     return decorate

@@ -12,9 +12,19 @@ import subprocess
 import sys
 import tempfile
 
-PACKAGES = {"torch": ("torch", "numpy", "matplotlib", "transformers", "accelerate", "trl", "peft", "megatron-core", "diffusers"), "jax": ("jax", "numpy", "matplotlib"),
+PACKAGES = {"torch": ("torch", "numpy", "matplotlib", "transformers", "accelerate", "trl", "peft"), "jax": ("jax", "numpy", "matplotlib"),
             "docs": ("sphinx", "myst-parser", "furo")}
+# Their tests are skipped, with a reason, where they cannot be installed. Wheels only: no compiler is needed.
+OPTIONAL = {"torch": ("megatron-core", "diffusers")}
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def _install_optional(python, name):
+    for package in OPTIONAL.get(name, ()):
+        done = subprocess.run((python, "-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", "20", "--only-binary", ":all:", package),
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode:
+            print(f"no {package}:", (done.stdout.strip().splitlines() or ["?"])[-1][:300], flush=True)
 
 
 def interpreter(name="torch"):
@@ -24,7 +34,7 @@ def interpreter(name="torch"):
     folder.parent.mkdir(exist_ok=True)
     with open(f"{folder}.lock", "w") as lock:  # tests run concurrently
         fcntl.flock(lock, fcntl.LOCK_EX)
-        packages = " ".join(PACKAGES[name])  # an environment of an older list is completed
+        packages = " ".join([*PACKAGES[name], *OPTIONAL.get(name, ())])  # an environment of an older list is completed
         if not complete.exists() or complete.read_text() != packages:
             install = (python, "-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", "20", *PACKAGES[name])
             for command in (install,) if python.exists() else ((sys.executable, "-m", "venv", folder), install):
@@ -36,6 +46,7 @@ def interpreter(name="torch"):
                 if failed:
                     print(f"skipped: no environment for {name}:", (text.strip().splitlines() or ["?"])[-1][:300])
                     sys.exit(77)
+            _install_optional(python, name)
             complete.write_text(packages)
     return python
 
