@@ -1,6 +1,17 @@
-// All gradients of a segment, in one CTA of two producer and two consumer warpgroups (roles_sm90.h): the algorithm of
-// gradients.h with wgmma. A sweep first stores the states before the segment's chunks; the chunks are then processed
-// from the last to the first. gradients.h handles segments with a chunk that decays too much.
+// Pass 3 of the backward on sm_90a, bf16 and fp16: all gradients of a segment, by the algorithm of gradients.h with
+// wgmma. gradients.h handles segments with a chunk that decays too much.
+//
+// Work      a CTA of 512 threads, one per SM, takes items (sequence, head, 128 channels, 128 columns of v, segment) in
+//           steps of the grid. A sweep stores the states before the chunks to device memory; then the chunks are
+//           processed from the last to the first.
+// Roles     warpgroups 0, 1: producers load and decay chunks and hold E, the gradient of the state; warpgroups 2, 3:
+//           consumers multiply and write gradients. Registers per thread: kProducerRegisters, kConsumerRegisters.
+// Tiles     chunks of 64 tokens x 128; S and E 128 x 128, E fp32 in the registers of the producers
+// Smem      q k v dO [2][64][128] 128 KiB, images of S and E 64 KiB; decays, scales and the item follow (memory_sm90.h)
+// Barriers  named, Roles: prepared, added (producers arrive, consumers wait), read, done, stateRead (the reverse)
+// Overlap   may start before the previous kernel ends. griddepcontrol.wait: producers before they read the gradient
+//           after the segment; consumers before they read the state before it, unless Task::beforeComplete; all before
+//           they exit, because the next kernel waits for this one only.
 #pragma once
 
 #include "kernels/arch/pdl.h"
@@ -16,8 +27,9 @@ struct GradientsKernel {
   using Consumer = std::conditional_t<kChannel, ChannelConsumer<T>, TokenConsumer<T>>;
   using Memory = typename Producer::Memory;
   using StateOf = State<T, Half>;
-  static constexpr int kProducerRegisters = kChannel ? 120 : 104, kConsumerRegisters = 256 - kProducerRegisters;
-  static_assert(sizeof(Memory) <= 232448);  // the shared memory of a CTA
+  static constexpr int kProducerRegisters = kChannel ? 120 : 104, kConsumerRegisters = kChannel ? 136 : 152;
+  static_assert((kProducerRegisters + kConsumerRegisters) * Half::kThreads <= warpgroup::kSmRegisters);
+  static_assert(sizeof(ChunkTiles<T>) == 192 << 10 && sizeof(Memory) <= warpgroup::kMostSharedBytes);
 
   SEQPAR_DEVICE static T* statesOf(const Task& task) {
     const int64_t chunks = (task.segmentTokens + kChunk - 1) / kChunk;

@@ -1,6 +1,19 @@
 // Pass 3 of the forward on sm_90a: outputs of segments, each from the state before it, in chunks of 64 tokens: O^T =
 // S^T Q^T + V^T P^T with P the scores within the chunk, then S^T = S^T decay + V^T K. S^T stays in registers, as A of
 // the first product.
+//
+// Work      a CTA of 512 threads, one per SM, takes items (batch, segment, head, 128 columns of v) in steps of the grid
+// Roles     warpgroup 0: producer, one thread issues TMA loads; 1: transform, decays and scores; 2, 3: consumers,
+//           wgmma, 64 columns of v each. Registers: kProducerRegisters, kTransformRegisters, kConsumerRegisters.
+// Tiles     chunks of 64 tokens x 128; S^T 64 x 128 fp32 in the registers of each consumer
+// Smem      OutputsShared: three stages of q, k, v (16 KiB each), scores (8 KiB) and vectors; two output tiles;
+//           operands of the scores, or a second pair of output tiles
+// Barriers  mbarriers of a stage (Pipeline): full (TMA to transform), prepared (transform to consumers), empty
+//           (consumers to producer). Named: kPrepareBarrier of the transform warpgroup, kMultiplyBarrier + i of
+//           consumer i.
+// Overlap   may start before pass 1 ends, and then loads and prepares chunks: the inputs were complete before pass 1
+//           started. Consumers execute griddepcontrol.wait before they read maps, unless Outputs::mapsComplete, and
+//           before they exit.
 #pragma once
 
 #include "kernels/arch/pdl.h"
@@ -15,6 +28,10 @@ class OutputsCta {
  public:
   using Layout = OutputsShared;
   static constexpr bool kUniform = Kind == GateKind::Uniform;
+  static constexpr int kProducerRegisters = kUniform ? 24 : 32, kTransformRegisters = kUniform ? 104 : 160,
+                       kConsumerRegisters = kUniform ? 192 : 160;
+  static_assert((kProducerRegisters + kTransformRegisters + 2 * kConsumerRegisters) * kGroupThreads <=
+                warpgroup::kSmRegisters);
   static constexpr int kInFlight = kUniform ? 1 : Layout::kStages;  ///< as in StatesCta
 
   SEQPAR_DEVICE OutputsCta(const OutputsKernel& kernel, char* shared)
@@ -28,20 +45,20 @@ class OutputsCta {
     __syncthreads();
     const int role = static_cast<int>(threadIdx.x) / kGroupThreads;
     if (role == kLoader) {
-      warpgroup::setmaxnregDec<kUniform ? 24 : 32>();
+      warpgroup::setmaxnregDec<kProducerRegisters>();
       if (threadIdx.x == 0) each([&](const Item& item, int first) { return load(item, first); });
     } else if (role == kPreparer) {
       if constexpr (kUniform) {
-        warpgroup::setmaxnregDec<104>();
+        warpgroup::setmaxnregDec<kTransformRegisters>();
         UniformPreparer<T> preparer(problem_, shared_);
         each([&](const Item& item, int first) { return preparer.run(item, first, pipeline_); });
       } else {
-        warpgroup::setmaxnregInc<160>();
+        warpgroup::setmaxnregInc<kTransformRegisters>();
         ChannelPreparer<T, Kind> preparer(problem_, shared_);
         each([&](const Item& item, int first) { return preparer.run(item, first, pipeline_); });
       }
     } else {
-      warpgroup::setmaxnregInc<kUniform ? 192 : 160>();
+      warpgroup::setmaxnregInc<kConsumerRegisters>();
       Multiplier<T, Kind> multiplier(kernel_, shared_, role - kMultiplier);
       each([&](const Item& item, int first) { return multiplier.run(item, first, pipeline_); });
     }
@@ -90,8 +107,6 @@ class OutputsCta {
   Pipeline<Layout::kStages> pipeline_;
 };
 
-/// May start before pass 1 ends (see Multiplier::start()), and then loads and prepares chunks: the inputs were complete
-/// before pass 1 started.
 template <class T, GateKind Kind>
 __global__ void __launch_bounds__(kThreads, 1) outputsKernel(const __grid_constant__ OutputsKernel kernel) {
   extern __shared__ __align__(1024) char shared[];

@@ -24,7 +24,7 @@ struct OutputsShared {
   static constexpr int kExact = kCarries + 2 * kVectorBytes;  ///< [kStages]: whether a stage's chunk is exact
   static constexpr int kBarriers = kExact + 16;
   static constexpr int kBytes = kBarriers + Pipeline<kStages>::kBarrierBytes;
-  static_assert(kStageBytes % 1024 == 0 && kBytes <= 232448);
+  static_assert(kStageBytes % 1024 == 0 && kBytes <= warpgroup::kMostSharedBytes);
 };
 
 /// Offset of a product's `step` along the channels of a matrix, for consumers and preparers.

@@ -1,6 +1,15 @@
 // Pass 1 on sm_90a: maps of segments. Forward (like kernels/attn/linear/segment_states.cuh): from a segment's last
 // chunk to its first, S^T += V^T K with the keys decayed to the segment's end. Backward: from the first chunk to the
 // last, with queries as keys, decayed from the segment's start, and dOut as values.
+//
+// Work      a CTA of 512 threads, one per SM, takes items (batch, segment, head, 128 columns of v) in steps of the grid
+// Roles     warpgroup 0: producer, one thread issues TMA loads; 1: transform, decays keys; 2, 3: consumers, wgmma, 64
+//           columns of v each. 128 registers per thread.
+// Tiles     chunks of 64 tokens x 128; S^T 64 x 128 fp32 in the registers of each consumer
+// Smem      StatesShared: stages of keys and values (16 KiB each) and gates, six (fp32 gates: three, bf16: four)
+// Barriers  mbarriers of a stage (Pipeline): full, prepared, empty, as in outputs.cuh. Named: kPrepareBarrier.
+// Overlap   lets the next kernel start at once, may itself start before the previous kernel ends, and executes
+//           griddepcontrol.wait before it exits only: it accesses none of the previous kernel's data.
 #pragma once
 
 #include "kernels/arch/pdl.h"
@@ -28,6 +37,8 @@ struct StatesShared {
   static constexpr int kMarks = kTotals + 4 * kMostColumns * 4;  ///< see Skip
   static constexpr int kBarriers = kMarks + 32;
   static constexpr int kBytes = kBarriers + Pipeline<kStages>::kBarrierBytes;
+  static_assert(kStages == (Kind == GateKind::Uniform ? 6 : (Kind == GateKind::Full ? 3 : 4)));
+  static_assert(kBytes <= warpgroup::kMostSharedBytes);
 };
 
 template <class T, GateKind Kind, Pass P>
