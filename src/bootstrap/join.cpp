@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 // Additional time for the root, which knows the missing ranks, to report them.
 constexpr milliseconds kGrace{1000};
 
-// For a root that drops this connection among those of strangers.
+// For a root that drops this connection among other unproven ones.
 constexpr int kAttempts = 8;
 constexpr unsigned kPauseLeast = 10, kPauseSpread = 150;  // ms
 

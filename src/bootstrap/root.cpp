@@ -42,7 +42,7 @@ void Root::receive(Id id, std::span<const std::byte> bytes, Time now) {
   if (!connection.proven) {
     // Bytes after a Hello would be an answer to a Challenge that is not sent yet.
     if (bytes.size() > expected(id)) connection.finished = true;
-    if (connection.finished) return forgetStranger(id);
+    if (connection.finished) return forgetUnproven(id);
     connection.greeting.insert(connection.greeting.end(), bytes.begin(), bytes.end());
     if (expected(id) > 0) return;
     if (connection.hello) {
@@ -50,7 +50,7 @@ void Root::receive(Id id, std::span<const std::byte> bytes, Time now) {
     } else {
       challenge(connection);
     }
-    if (connection.finished || connection.proven) forgetStranger(id);
+    if (connection.finished || connection.proven) forgetUnproven(id);
     return;
   }
   connection.heard = now;
@@ -180,7 +180,7 @@ void Root::finishIfAllLeft(Time now) {
 
 void Root::close(Id id, const std::string& how, Time now) {
   const auto node = connections_.extract(id);
-  forgetStranger(id);
+  forgetUnproven(id);
   if (node.empty() || !node.mapped().rank) return;
   Seat& seat = seats_[*node.mapped().rank];
   seat.connection.reset();
@@ -214,7 +214,7 @@ void Root::tick(Time now) {
     if (now >= connection.until) {
       connection.finished = true;
       connection.output.clear();
-      forgetStranger(id);
+      forgetUnproven(id);
     }
     // Unsent output is an equally good heartbeat.
     if (connection.rank && ran_ && connection.output.empty() && now - connection.sent >= interval()) {

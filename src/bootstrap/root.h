@@ -97,7 +97,7 @@ class Root {
 
   void challenge(Connection& connection);
   void admit(Connection& connection, Id id, Time now);
-  void forgetStranger(Id id);
+  void forgetUnproven(Id id);
   void join(Connection& connection, Id id, const wire::Hello& hello, Time now);
   void refuse(Connection& connection, const std::string& why, Time now);
   void handle(Connection& connection, wire::Frame frame, Time now);
@@ -116,7 +116,7 @@ class Root {
   std::chrono::milliseconds timeout_{0};
   std::vector<Seat> seats_;
   std::map<Id, Connection> connections_;
-  std::vector<Id> strangers_;  ///< connections that have not proved themselves, oldest first
+  std::vector<Id> unproven_;  ///< connections that have not proved themselves, oldest first
   Id nextId_ = 1;
   uint32_t sequence_ = 1;
   std::string failure_;

@@ -12,48 +12,48 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kHelloLimit{3000};  // for the handshake of a connection
-constexpr size_t kStrangers = 256;         // connections that have not proved themselves
-constexpr size_t kStrangersOfSource = 16;  // of these, from one address
+constexpr size_t kUnproven = 256;          // connections that have not proved themselves
+constexpr size_t kUnprovenOfSource = 16;   // of these, from one address
 constexpr milliseconds kPatience{250};     // before such a connection makes room for a new one
 
 }  // namespace
 
 bool Root::mayOpen(Time now) const {
-  return strangers_.size() < kStrangers || now - connections_.at(strangers_.front()).heard >= kPatience;
+  return unproven_.size() < kUnproven || now - connections_.at(unproven_.front()).heard >= kPatience;
 }
 
 Root::Id Root::open(Time now, uint64_t source) {
   std::vector<Id> same;
-  for (const Id id : strangers_) {
+  for (const Id id : unproven_) {
     if (connections_.at(id).source == source) same.push_back(id);
   }
   std::optional<Id> dropped;
-  if (strangers_.size() >= kStrangers) dropped = strangers_.front();
-  if (same.size() >= kStrangersOfSource && now - connections_.at(same.front()).heard >= kPatience) {
+  if (unproven_.size() >= kUnproven) dropped = unproven_.front();
+  if (same.size() >= kUnprovenOfSource && now - connections_.at(same.front()).heard >= kPatience) {
     dropped = same.front();
   }
   if (dropped) {
     connections_.at(*dropped).finished = true;
     connections_.at(*dropped).output.clear();
-    forgetStranger(*dropped);
+    forgetUnproven(*dropped);
   }
   const Id id = nextId_++;
   Connection& connection = connections_[id];
   connection.source = source;
   connection.until = now + kHelloLimit;
   connection.heard = connection.sent = now;
-  strangers_.push_back(id);
+  unproven_.push_back(id);
   return id;
 }
 
-void Root::forgetStranger(Id id) {
-  std::erase(strangers_, id);
+void Root::forgetUnproven(Id id) {
+  std::erase(unproven_, id);
 }
 
 Root::Id Root::openOwn(Time now) {
   const Id id = open(now);
   connections_.at(id).until = Time::max();
-  forgetStranger(id);
+  forgetUnproven(id);
   return id;
 }
 

@@ -1,5 +1,5 @@
-// Admission by challenge and response: recorded, reflected, changed and slow handshakes, floods of strangers, and the
-// records of an admitted connection.
+// Admission by challenge and response: recorded, reflected, changed and slow handshakes, many unproven connections, and
+// the records of an admitted connection.
 #include <catch2/catch.hpp>
 #include <random>
 
@@ -88,16 +88,16 @@ TEST_CASE("handshake: a changed, reflected, early or truncated one is refused") 
   CHECK(refused(star, early));
 }
 
-TEST_CASE("handshake: strangers keep no rank out, and their number is bounded") {
+TEST_CASE("handshake: unproven connections keep no rank out, and their number is bounded") {
   Star star;
   size_t open = 0;
-  std::vector<Root::Id> strangers;
+  std::vector<Root::Id> unproven;
   for (uint64_t source = 1; source <= 1000; ++source) {
     if (!star.root.mayOpen(star.now)) star.now += milliseconds(251);
     REQUIRE(star.root.mayOpen(star.now));
-    strangers.push_back(star.root.open(star.now, source));
+    unproven.push_back(star.root.open(star.now, source));
     open = 0;
-    for (const auto id : strangers) open += star.root.finished(id) ? 0 : 1;
+    for (const auto id : unproven) open += star.root.finished(id) ? 0 : 1;
     REQUIRE(open <= 256);
   }
   star.now += milliseconds(251);
