@@ -89,6 +89,11 @@ endfunction()
 
 seqpar_install_program(seqpar_info seqpar_info "show what seqpar sees of its ranks and what it would choose")
 seqpar_install_program(mesh_schedule mesh_schedule "print a schedule of Mesh-Attention")
+seqpar_install_program(seqpar_sim seqpar_sim "predict sequence parallelism on other machines")
+if(TARGET seqpar_sim)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/tools/sim/machines DESTINATION ${CMAKE_INSTALL_DATADIR}/seqpar COMPONENT tools
+          FILES_MATCHING PATTERN "*.json")
+endif()
 seqpar_install_program(all_scan_perf seqpar_all_scan_perf "measure seqpar's All-Scan")
 seqpar_install_program(alltoall_perf seqpar_alltoall_perf "measure exchanges of heads and sequence")
 seqpar_install_program(gather_perf seqpar_gather_perf "measure seqpar's all-gather and reduce-scatter")

@@ -3,22 +3,17 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 
 #include "base/env.h"
 #include "device/cuda.h"
 #include "device/stream_memory.h"
+#include "ring/copy_rule.h"
 #include "ring/device_backend.h"
 
 namespace seqpar {
 namespace {
 
 constexpr std::size_t kKilo = 1024;
-/// From this size on, copies take about as long as kernels on an idle GPU, and less from twice this size on; kernels
-/// also take SMs from computation.
-constexpr std::size_t kLeastBytes = 2048 * kKilo;
-/// Each further tensor may need a separate copy, with its launch overhead.
-constexpr std::size_t kPerTensor = 256 * kKilo;
 
 enum EnginePreference { kAuto, kKernels, kCopy };
 
@@ -79,14 +74,11 @@ RingChoice chooseDeviceRingBackend(Communicator& comm, const RingBuffers& buffer
   auto reason = obstacle(offers);
   if (!reason.empty()) return {false, false, reason};
 
-  const auto& bytes = buffers.mostBytes;
-  const auto all = std::accumulate(bytes.begin(), bytes.end(), std::size_t{0});
-  const auto tensors = static_cast<std::size_t>(bytes.size() - std::count(bytes.begin(), bytes.end(), std::size_t{0}));
-  const auto least = kLeastBytes + (std::max<std::size_t>(tensors, 1) - 1) * kPerTensor;
+  const auto least = leastBytesForCopyEngines(buffers.mostBytes);
   const auto any = [&](auto counts) { return std::any_of(offers.begin(), offers.end(), counts); };
   if (!any([](const Offer& offer) { return offer.preference != kCopy; })) {
     reason = "SEQPAR_RING_ENGINE is copy";
-  } else if (all < least) {
+  } else if (!copyEnginesPay(buffers.mostBytes)) {
     return {false, false, concat("a step has less than ", least / kKilo, " KiB")};
   } else {
     reason = concat("a step has at least ", least / kKilo, " KiB");

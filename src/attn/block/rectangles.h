@@ -13,6 +13,8 @@ namespace seqpar::attn {
 /// Token `local` + i of a shard is token `position` + i * `stride` of the sequence, for 0 <= i < length.
 struct TokenRun {
   int64_t local = 0, position = 0, length = 0, stride = 1;
+
+  bool operator==(const TokenRun&) const = default;
 };
 
 /// Tokens `first` to `first` + `count` - 1 of a shard.

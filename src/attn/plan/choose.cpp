@@ -37,7 +37,7 @@ Problem shardedFor(const Problem& problem, const AlgorithmRow& row) {
   } else if (!problem.hasKvLayout) {
     sharded.keys = byKind(sharded.queries.layout(), problem.desc.kvTokens);
   }
-  sharded.table = std::make_shared<ScoreTable>(sharded.queries, sharded.keys, sharded.visibility());
+  sharded.table = makeScoreTable(sharded.queries, sharded.keys, sharded.visibility());
   return sharded;
 }
 

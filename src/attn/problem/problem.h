@@ -1,6 +1,7 @@
 // The input of a plan: seqparAttnDesc_t, checked and completed, with copies of the arrays behind its pointers.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <span>
 #include <string>
@@ -41,6 +42,7 @@ class Sharding {
   const std::vector<int64_t>& packing() const { return cuSeqlens_; }
   /// Bounds and owners of pieces, for the comparison between ranks; empty for other kinds.
   const std::vector<int64_t>& pieces() const { return pieces_; }
+  bool operator==(const Sharding& other) const;
   bool contiguous() const { return layout_.kind == seqparContiguous && layout_.sequences == 0 && layout_.slices == 1; }
 
  private:
@@ -66,12 +68,36 @@ class ScoreTable {
  public:
   ScoreTable(const Sharding& queries, const Sharding& keys, const Visibility& visibility);
   const Sight& at(int queryRank, int keyRank);
+  /// Problem::seenByOthers().
+  const std::vector<TokenRange>& seenByOthers(bool ofQueries);
+  /// True for a table of equal arguments.
+  bool isOf(const Sharding& queries, const Sharding& keys, const Visibility& visibility) const;
 
  private:
+  Sharding queryShards_, keyShards_;
   std::vector<std::vector<TokenRun>> queries_, keys_;
   std::vector<int64_t> cuSeqlens_;
   Visibility visibility_;
   std::vector<Sight> sights_;
+  std::array<std::vector<TokenRange>, 2> seen_;
+};
+
+/// A new table, or inside the scope of a SharedScoreTables, that scope's table of equal arguments.
+std::shared_ptr<ScoreTable> makeScoreTable(const Sharding& queries, const Sharding& keys, const Visibility& visibility);
+
+/// While the outermost one exists, the plans that its thread creates share tables: for a thread that creates the plans
+/// of many ranks one after the other, since P plans of P ranks have P^3 scores. No two threads may use such plans at
+/// the same time.
+class SharedScoreTables {
+ public:
+  SharedScoreTables();
+  SharedScoreTables(const SharedScoreTables&) = delete;
+  SharedScoreTables& operator=(const SharedScoreTables&) = delete;
+  ~SharedScoreTables();
+
+ private:
+  friend std::shared_ptr<ScoreTable> makeScoreTable(const Sharding&, const Sharding&, const Visibility&);
+  std::vector<std::shared_ptr<ScoreTable>> tables_;
 };
 
 struct Problem {

@@ -91,8 +91,17 @@ std::vector<TokenRun> Sharding::allRuns() const {
   return joinRuns(shards);
 }
 
+bool Sharding::operator==(const Sharding& other) const {
+  const auto& a = layout_;
+  const auto& b = other.layout_;
+  return byLengths_ == other.byLengths_ && a.kind == b.kind && a.ranks == b.ranks && a.stripe == b.stripe &&
+         a.slices == b.slices && cuSeqlens_ == other.cuSeqlens_ && lengths_ == other.lengths_ && runs_ == other.runs_;
+}
+
 ScoreTable::ScoreTable(const Sharding& queries, const Sharding& keys, const Visibility& visibility)
-    : cuSeqlens_(visibility.cuSeqlens.begin(), visibility.cuSeqlens.end()),
+    : queryShards_(queries),
+      keyShards_(keys),
+      cuSeqlens_(visibility.cuSeqlens.begin(), visibility.cuSeqlens.end()),
       visibility_(visibility),
       sights_(static_cast<size_t>(queries.ranks()) * static_cast<size_t>(keys.ranks())) {
   visibility_.cuSeqlens = cuSeqlens_;
@@ -100,6 +109,12 @@ ScoreTable::ScoreTable(const Sharding& queries, const Sharding& keys, const Visi
   keys_.reserve(keys.lengths().size());
   for (int rank = 0; rank < queries.ranks(); ++rank) queries_.push_back(queries.runsOf(rank));
   for (int rank = 0; rank < keys.ranks(); ++rank) keys_.push_back(keys.runsOf(rank));
+}
+
+bool ScoreTable::isOf(const Sharding& queries, const Sharding& keys, const Visibility& visibility) const {
+  return visibility_.left == visibility.left && visibility_.right == visibility.right &&
+         visibility_.shift == visibility.shift && queryShards_ == queries && keyShards_ == keys &&
+         std::equal(cuSeqlens_.begin(), cuSeqlens_.end(), visibility.cuSeqlens.begin(), visibility.cuSeqlens.end());
 }
 
 const Sight& ScoreTable::at(int queryRank, int keyRank) {
@@ -115,23 +130,53 @@ const Sight& ScoreTable::at(int queryRank, int keyRank) {
   return sight;
 }
 
-std::vector<TokenRange> Problem::seenByOthers(bool ofQueries) const {
+const std::vector<TokenRange>& ScoreTable::seenByOthers(bool ofQueries) {
   constexpr size_t kFewRuns = 16;
-  const auto& shards = ofQueries ? queries : keys;
-  std::vector<TokenRange> ranges;
-  for (int rank = 0; rank < ranks(); ++rank) {
+  const auto& shards = ofQueries ? queries_ : keys_;
+  auto& ranges = seen_[ofQueries ? 1 : 0];
+  if (ranges.size() == shards.size()) return ranges;
+  const int ranks = static_cast<int>(shards.size());
+  for (int rank = 0; rank < ranks; ++rank) {
     TokenRange range;
-    if (shards.runsOf(rank).size() > kFewRuns) {
-      range.count = shards.tokensOf(rank);
+    if (shards[static_cast<size_t>(rank)].size() > kFewRuns) {
+      range.count = (ofQueries ? queryShards_ : keyShards_).tokensOf(rank);
     } else {
-      for (int other = 0; other < ranks(); ++other) {
-        if (other == rank) continue;
-        range = range.with(ofQueries ? table->at(rank, other).queries : table->at(other, rank).keys);
+      for (int other = 0; other < ranks; ++other) {
+        if (other != rank) range = range.with(ofQueries ? at(rank, other).queries : at(other, rank).keys);
       }
     }
     ranges.push_back(range);
   }
   return ranges;
+}
+
+namespace {
+
+thread_local constinit SharedScoreTables* sharing = nullptr;
+
+}  // namespace
+
+std::shared_ptr<ScoreTable> makeScoreTable(const Sharding& queries, const Sharding& keys,
+                                           const Visibility& visibility) {
+  if (sharing == nullptr) return std::make_shared<ScoreTable>(queries, keys, visibility);
+  for (const auto& table : sharing->tables_) {
+    if (table->isOf(queries, keys, visibility)) return table;
+  }
+  constexpr size_t kMost = 8;  // layouts of the algorithms of a choice, and of parts of a problem
+  if (sharing->tables_.size() == kMost) sharing->tables_.erase(sharing->tables_.begin());
+  return sharing->tables_.emplace_back(std::make_shared<ScoreTable>(queries, keys, visibility));
+}
+
+SharedScoreTables::SharedScoreTables() {
+  if (sharing == nullptr) sharing = this;
+}
+
+SharedScoreTables::~SharedScoreTables() {
+  if (sharing == this) sharing = nullptr;
+}
+
+std::vector<TokenRange> Problem::seenByOthers(bool ofQueries) const {
+  return table->seenByOthers(ofQueries);
 }
 
 }  // namespace seqpar::attn

@@ -54,7 +54,7 @@ Problem ringProblem(const Problem& problem) {
   part.info.nranks = rows;
   part.queries = Sharding(problem.queries, queries);
   part.keys = Sharding(problem.keys, keys);
-  part.table = std::make_shared<ScoreTable>(part.queries, part.keys, part.visibility());
+  part.table = makeScoreTable(part.queries, part.keys, part.visibility());
   part.desc.sinks = 0;  // added after all members' parts are merged
   return part;
 }

@@ -55,7 +55,7 @@ Problem ringProblem(const Problem& problem, const std::vector<std::vector<int>>&
   part.info.nranks = static_cast<int>(groups.size());
   part.queries = Sharding(problem.queries, groups);
   part.keys = Sharding(problem.keys, groups);
-  part.table = std::make_shared<ScoreTable>(part.queries, part.keys, part.visibility());
+  part.table = makeScoreTable(part.queries, part.keys, part.visibility());
   part.desc.heads = exchange.heads().count;
   part.desc.kvHeads = exchange.kvHeads().count;
   part.groupOfWhole = problem.group();

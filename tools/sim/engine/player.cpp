@@ -1,0 +1,491 @@
+#include "engine/player.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <stdexcept>
+
+namespace seqpar::sim {
+namespace {
+
+/// Below this size a message takes no share of a link: its time is latency.
+constexpr double kSmallBytes = 8192;
+/// Messages up to this size are sent before the receiver has started; larger ones wait for it.
+constexpr double kEagerBytes = 65536;
+/// An exchange with more peers is one flow out of a rank and one into it, on each kind of link.
+constexpr uint32_t kMostFlows = 16;
+/// Share of the SMs that computation keeps in any case.
+constexpr double kLeastSms = 0.05;
+
+}  // namespace
+
+Player::Player(const Machine& machine, std::vector<Program> programs, int traced)
+    : machine_(machine), programs_(std::move(programs)), traced_(traced), network_(queue_, kFlow) {
+  const auto ranks = static_cast<uint32_t>(programs_.size());
+  gpus_.resize(ranks);
+  result_.ranks.resize(ranks);
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    const auto id = static_cast<int>(rank);
+    firstStream_.push_back(static_cast<uint32_t>(streams_.size()));
+    streams_.resize(streams_.size() + programs_[rank].streams.size());
+    rankOfStream_.resize(streams_.size(), rank);
+    eventTimes_.emplace_back(programs_[rank].events, -1);
+    result_.ranks[rank].marks.resize(programs_[rank].marks.size());
+    const double local = machine.local.portGbs * machine.factor(id, "local");
+    const double net = machine.net.gbs * machine.factor(id, "net");
+    localOut_.push_back(network_.addLink(local));
+    localIn_.push_back(network_.addLink(local));
+    netOut_.push_back(network_.addLink(net));
+    netIn_.push_back(network_.addLink(net));
+  }
+  if (machine.net.oversubscription <= 1) return;
+  const int ofLeaf = machine.gpus * static_cast<int>(machine.net.leafNodes);
+  const double uplink = machine.net.gbs * ofLeaf / machine.net.oversubscription;
+  for (int first = 0; first < static_cast<int>(ranks); first += ofLeaf) {
+    leafUp_.push_back(network_.addLink(uplink));
+    leafDown_.push_back(network_.addLink(uplink));
+  }
+}
+
+Result Player::run() {
+  for (uint32_t id = 0; id < streams_.size(); ++id) ready_.push_back(id);
+  while (true) {
+    while (!ready_.empty()) {
+      const uint32_t id = ready_.back();
+      ready_.pop_back();
+      const uint32_t rank = rankOfStream_[id];
+      advance(rank, id - firstStream_[rank]);
+    }
+    if (queue_.empty()) break;
+    handle(queue_.next());
+  }
+  for (uint32_t id = 0; id < streams_.size(); ++id) {
+    const uint32_t rank = rankOfStream_[id];
+    if (streams_[id].next < programs_[rank].streams[id - firstStream_[rank]].size()) explainDeadlock();
+  }
+  result_.events = queue_.count();
+  return result_;
+}
+
+void Player::explainDeadlock() const {
+  std::string text = "the simulated ranks wait for each other:";
+  int named = 0;
+  for (uint32_t id = 0; id < streams_.size() && named < 4; ++id) {
+    const uint32_t rank = rankOfStream_[id], stream = id - firstStream_[rank];
+    const auto& ops = programs_[rank].streams[stream];
+    if (streams_[id].next == ops.size()) continue;
+    text += " rank " + std::to_string(rank) + " stream " + std::to_string(stream) + " at operation " +
+            std::to_string(streams_[id].next) + " of " + std::to_string(ops.size()) + " (kind " +
+            std::to_string(static_cast<int>(ops[streams_[id].next].kind)) + ");";
+    ++named;
+  }
+  throw std::runtime_error(text);
+}
+
+void Player::handle(const Event& event) {
+  switch (event.kind) {
+    case kWake:
+      streams_[event.object].busy = false;
+      return ready_.push_back(event.object);
+    case kBegin: {
+      const uint32_t rank = rankOfStream_[event.object], number = event.object - firstStream_[rank];
+      const Op& op = programs_[rank].streams[number][streams_[event.object].next];
+      return startExchange(rank, number, programs_[rank].exchanges[op.index]);
+    }
+    case kJob:
+      return jobsDone(event.object, event.version);
+    case kStep:
+      return runSteps(event.object);
+    case kOpen:
+      return open(event.object);
+    case kFlow: {
+      uint32_t parcel = 0;
+      if (network_.finish(event, parcel)) leave(parcel);
+      return;
+    }
+    case kLeave:
+      return leave(event.object);
+    case kArrive:
+      return arrive(event.object);
+    default:
+      return bulkSent(event.object);
+  }
+}
+
+void Player::advance(uint32_t rank, uint32_t number) {
+  const uint32_t id = streamId(rank, number);
+  const auto& program = programs_[rank];
+  const auto& ops = program.streams[number];
+  while (!streams_[id].busy && streams_[id].next < ops.size()) {
+    const Op& op = ops[streams_[id].next];
+    const Time issue = fromUs(op.issue * kIssueUnitUs);
+    if (issue > queue_.now()) {
+      streams_[id].busy = true;
+      return queue_.add(issue, kWake, id);
+    }
+    if (op.kind == OpKind::Record) {
+      eventTimes_[rank][op.index] = queue_.now();
+      const auto waiting = waiters_.find((static_cast<uint64_t>(rank) << 32) | op.index);
+      if (waiting != waiters_.end()) {
+        for (const uint32_t other : waiting->second) {
+          streams_[other].busy = false;
+          ready_.push_back(other);
+        }
+        waiters_.erase(waiting);
+      }
+      for (size_t m = 0; m < program.marks.size(); ++m) {
+        const auto& own = result_.ranks[rank];
+        if (program.marks[m] == op.index) {
+          result_.ranks[rank].marks[m] = {toUs(queue_.now()), own.computed, own.localBytes, own.networkBytes};
+        }
+      }
+      ++streams_[id].next;
+      continue;
+    }
+    streams_[id].busy = true;
+    if (op.kind == OpKind::Wait) {
+      if (eventTimes_[rank][op.index] < 0) {
+        return waiters_[(static_cast<uint64_t>(rank) << 32) | op.index].push_back(id);
+      }
+      streams_[id].busy = false;
+      ++streams_[id].next;
+      continue;
+    }
+    streams_[id].begin = queue_.now();
+    if (op.kind == OpKind::Compute) return startJob(rank, number, static_cast<double>(op.us));
+    if (op.kind == OpKind::Exchange) {
+      return queue_.add(queue_.now() + fromUs(static_cast<double>(program.exchanges[op.index].startUs)), kBegin, id);
+    }
+    const StepsOp& steps = program.stepOps[op.index];
+    const uint32_t active = newActive(
+        {rank, number, 1, steps.first, steps.first + steps.count, steps.lane, 0, 0, steps.ctas, steps.engine, true});
+    useCtas(rank, static_cast<double>(steps.ctas));
+    return runSteps(active);
+  }
+}
+
+void Player::finishOp(uint32_t rank, uint32_t number) {
+  const uint32_t id = streamId(rank, number);
+  Stream& stream = streams_[id];
+  const Op& op = programs_[rank].streams[number][stream.next];
+  RankResult& own = result_.ranks[rank];
+  own.end = toUs(queue_.now());
+  if (op.kind == OpKind::Compute && number == 0) own.computed += static_cast<double>(op.us);
+  if (static_cast<int>(rank) < traced_) {
+    spans_.push_back({static_cast<int>(rank), static_cast<int>(number), op.label, toUs(stream.begin), own.end});
+  }
+  stream.busy = false;
+  ++stream.next;
+  ready_.push_back(id);
+}
+
+// --- Kernels that compute: they share the SMs that communication leaves. ---
+
+double Player::rateOf(const Gpu& gpu) const {
+  const double sms = machine_.gpu.sms;
+  const double rank = machine_.factor(static_cast<int>(&gpu - gpus_.data()), "rate");
+  return rank * std::max(kLeastSms, (sms - gpu.ctas) / sms) / static_cast<double>(gpu.jobs.size());
+}
+
+void Player::progress(uint32_t rank) {
+  Gpu& gpu = gpus_[rank];
+  if (!gpu.jobs.empty()) {
+    const double done = rateOf(gpu) * static_cast<double>(queue_.now() - gpu.since);
+    for (Job& job : gpu.jobs) job.left -= done;
+  }
+  gpu.since = queue_.now();
+}
+
+void Player::schedule(uint32_t rank) {
+  Gpu& gpu = gpus_[rank];
+  ++gpu.version;
+  if (gpu.jobs.empty()) return;
+  double least = gpu.jobs.front().left;
+  for (const Job& job : gpu.jobs) least = std::min(least, job.left);
+  const auto after = static_cast<Time>(std::ceil(std::max(0.0, least) / rateOf(gpu)));
+  queue_.add(queue_.now() + after, kJob, rank, gpu.version);
+}
+
+void Player::startJob(uint32_t rank, uint32_t number, double us) {
+  progress(rank);
+  gpus_[rank].jobs.push_back({number, us * kPsPerUs});
+  schedule(rank);
+}
+
+void Player::useCtas(uint32_t rank, double ctas) {
+  if (ctas == 0) return;
+  progress(rank);
+  gpus_[rank].ctas = std::max(0.0, gpus_[rank].ctas + ctas);
+  schedule(rank);
+}
+
+void Player::jobsDone(uint32_t rank, uint32_t version) {
+  Gpu& gpu = gpus_[rank];
+  if (version != gpu.version) return;
+  progress(rank);
+  std::vector<uint32_t> done;
+  std::erase_if(gpu.jobs, [&](const Job& job) {
+    if (job.left > 1) return false;
+    done.push_back(job.stream);
+    return true;
+  });
+  schedule(rank);
+  for (const uint32_t number : done) finishOp(rank, number);
+}
+
+// --- Operations with messages ---
+
+uint32_t Player::newActive(const Active& active) {
+  if (freeActives_.empty()) {
+    actives_.push_back(active);
+    return static_cast<uint32_t>(actives_.size()) - 1;
+  }
+  const uint32_t id = freeActives_.back();
+  freeActives_.pop_back();
+  actives_[id] = active;
+  return id;
+}
+
+void Player::endActive(uint32_t id) {
+  const Active own = actives_[id];
+  freeActives_.push_back(id);
+  useCtas(own.rank, -static_cast<double>(own.ctas));
+  finishOp(own.rank, own.stream);
+}
+
+void Player::part(uint32_t id) {
+  if (actives_[id].steps) return runSteps(id);
+  if (--actives_[id].pending == 0) endActive(id);
+}
+
+void Player::startExchange(uint32_t rank, uint32_t number, const ExchangeOp& op) {
+  useCtas(rank, static_cast<double>(op.ctas));
+  const uint32_t id = newActive({rank, number, 1, 0, 0, op.lane, op.firstSend, op.sends, op.ctas, op.engine, false});
+  const Program& program = programs_[rank];
+  const bool bulk = op.sends > kMostFlows || op.receives > kMostFlows;
+  actives_[id].pending += op.receives + (bulk ? 0 : op.sends);
+  if (bulk) {
+    startBulk(id, program, op);
+  } else {
+    for (uint32_t i = 0; i < op.sends; ++i) {
+      const Message& message = program.messages[op.firstSend + i];
+      post(id, static_cast<int>(rank), message.peer, op.lane, message.bytes, true, message.bytes <= kEagerBytes);
+    }
+  }
+  for (uint32_t i = 0; i < op.receives; ++i) {
+    const Message& message = program.messages[op.firstReceive + i];
+    post(id, message.peer, static_cast<int>(rank), op.lane, message.bytes, false, false);
+  }
+  part(id);
+}
+
+/// The flows of an exchange with many peers. Its bytes are delivered when the sender's flow ends.
+void Player::startBulk(uint32_t id, const Program& program, const ExchangeOp& op) {
+  const auto rank = static_cast<int>(actives_[id].rank);
+  double out[2] = {0, 0}, in[2] = {0, 0};  // [local]
+  int some[2] = {rank, rank}, from[2] = {rank, rank};
+  for (uint32_t i = 0; i < op.sends; ++i) {
+    const Message& message = program.messages[op.firstSend + i];
+    out[sameNode(rank, message.peer) ? 1 : 0] += message.bytes;
+    some[sameNode(rank, message.peer) ? 1 : 0] = message.peer;
+  }
+  for (uint32_t i = 0; i < op.receives; ++i) {
+    const Message& message = program.messages[op.firstReceive + i];
+    in[sameNode(rank, message.peer) ? 1 : 0] += message.bytes;
+    from[sameNode(rank, message.peer) ? 1 : 0] = message.peer;
+  }
+  for (int local = 0; local < 2; ++local) {
+    const auto flow = [&](int a, int b, double bytes, uint32_t direction) {
+      if (bytes == 0) return;
+      const uint32_t parcel = newParcel();
+      parcels_[parcel] = {id,
+                          kNone,
+                          kNone,
+                          a,
+                          b,
+                          bytes,
+                          true,
+                          true,
+                          false,
+                          false,
+                          actives_[id].engine,
+                          direction + static_cast<uint32_t>(local)};
+      ++actives_[id].pending;
+      queue_.add(queue_.now() + fromUs(pathOf(parcels_[parcel]).delay), kOpen, parcel);
+    };
+    flow(rank, some[local], out[local], 0);
+    flow(from[local], rank, in[local], 2);
+  }
+}
+
+void Player::runSteps(uint32_t id) {
+  const Program& program = programs_[actives_[id].rank];
+  while (actives_[id].step < actives_[id].last) {
+    Active& own = actives_[id];
+    const auto rank = static_cast<int>(own.rank);
+    const Step& step = program.steps[own.step++];
+    if (step.kind == StepKind::Work) {
+      return queue_.add(queue_.now() + fromUs(step.amount / machine_.factor(rank, "rate")), kStep, id);
+    }
+    if (step.kind != StepKind::Receive) {
+      return post(id, rank, step.peer, own.lane, step.amount, true, true, step.kind == StepKind::Share);
+    }
+    return post(id, step.peer, rank, own.lane, step.amount, false, false);
+  }
+  endActive(id);
+}
+
+// --- Messages: a sender's and a receiver's half meet in the order of their pair of ranks. ---
+
+uint32_t Player::newParcel() {
+  if (freeParcels_.empty()) {
+    parcels_.emplace_back();
+    return static_cast<uint32_t>(parcels_.size()) - 1;
+  }
+  const uint32_t id = freeParcels_.back();
+  freeParcels_.pop_back();
+  parcels_[id] = {};
+  return id;
+}
+
+/// Removes and returns the oldest half of the other kind; kNone: there is none.
+uint32_t Player::match(int from, int to, uint32_t lane, bool send) {
+  const uint64_t key =
+      (static_cast<uint64_t>(lane) << 48) | (static_cast<uint64_t>(from) << 24) | static_cast<uint64_t>(to);
+  const auto found = pairs_.find(key);
+  if (found == pairs_.end() || found->second.head == kNone || parcels_[found->second.head].isSend == send) return kNone;
+  const uint32_t head = found->second.head;
+  found->second.head = parcels_[head].next;
+  if (found->second.head == kNone) pairs_.erase(found);
+  return head;
+}
+
+void Player::post(uint32_t active, int from, int to, uint32_t lane, double bytes, bool send, bool eager, bool shared) {
+  uint32_t id = match(from, to, lane, send);
+  const bool met = id != kNone;
+  if (!met) {
+    id = newParcel();
+    const uint64_t key =
+        (static_cast<uint64_t>(lane) << 48) | (static_cast<uint64_t>(from) << 24) | static_cast<uint64_t>(to);
+    Pair& pair = pairs_[key];
+    if (pair.head == kNone) {
+      pair.head = id;
+    } else {
+      parcels_[pair.tail].next = id;
+    }
+    pair.tail = id;
+    parcels_[id].isSend = send;
+  }
+  Parcel& parcel = parcels_[id];
+  parcel.from = from;
+  parcel.to = to;
+  (send ? parcel.sender : parcel.receiver) = active;
+  if (send) {
+    parcel.bytes = bytes;
+    parcel.shared = shared;
+    parcel.engine = active == kNone ? Engine::Kernel : actives_[active].engine;
+  }
+  if (parcel.arrived) {  // before this receiver, or as a share of a larger flow
+    if (!met) return;
+    const uint32_t receiver = parcel.receiver;
+    freeParcels_.push_back(id);
+    return part(receiver);
+  }
+  if (!parcel.started && (met || eager)) launch(id);
+}
+
+Player::Path Player::pathOf(const Parcel& parcel) const {
+  if (!sameNode(parcel.from, parcel.to)) {
+    return {machine_.net.alphaUs, machine_.net.overheadUs, machine_.net.gbs, false};
+  }
+  switch (parcel.engine) {
+    case Engine::Copy:
+      return {machine_.local.alphaUs, machine_.local.copyStartUs, machine_.local.copyGbs, true};
+    case Engine::Nccl:
+      return {machine_.nccl.hopUs, 0, machine_.nccl.gbs, true};
+    default:
+      return {machine_.local.alphaUs, 0, machine_.local.gbs, true};
+  }
+}
+
+void Player::launch(uint32_t id) {
+  Parcel& parcel = parcels_[id];
+  parcel.started = true;
+  const Path path = pathOf(parcel);
+  auto& sent = result_.ranks[static_cast<size_t>(parcel.from)];
+  (path.local ? sent.localBytes : sent.networkBytes) += parcel.bytes;
+  const Time start = queue_.now() + fromUs(path.delay);
+  if (parcel.bytes >= kSmallBytes) return queue_.add(start, kOpen, id);
+  queue_.add(start + fromUs(parcel.bytes / path.cap * 1e-3), kLeave, id);
+}
+
+void Player::open(uint32_t id) {
+  const Parcel& parcel = parcels_[id];
+  const Path path = pathOf(parcel);
+  const bool out = parcel.bulk == kNone || parcel.bulk < 2,
+             in = parcel.bulk == kNone ? !parcel.shared : parcel.bulk >= 2;
+  int links[Network::kMostLinks];
+  size_t count = 0;
+  const auto from = static_cast<size_t>(parcel.from), to = static_cast<size_t>(parcel.to);
+  if (out) links[count++] = path.local ? localOut_[from] : netOut_[from];
+  if (in) links[count++] = path.local ? localIn_[to] : netIn_[to];
+  if (!path.local && !leafUp_.empty()) {
+    const auto ofLeaf = static_cast<size_t>(machine_.gpus) * static_cast<size_t>(machine_.net.leafNodes);
+    if (from / ofLeaf != to / ofLeaf) {
+      if (out) links[count++] = leafUp_[from / ofLeaf];
+      if (in) links[count++] = leafDown_[to / ofLeaf];
+    }
+  }
+  network_.start(std::span(links, count), parcel.bytes, path.cap, id);
+}
+
+/// The last byte has left the sender.
+void Player::leave(uint32_t id) {
+  const Parcel& parcel = parcels_[id];
+  const double alpha = pathOf(parcel).alpha;
+  if (parcel.bulk != kNone) return queue_.add(queue_.now() + fromUs(alpha), kBulk, id);
+  // A program that forwards messages adds its own time for a hop to the link's.
+  const bool hops = actives_[parcel.sender].steps && parcel.engine == Engine::Kernel;
+  queue_.add(queue_.now() + fromUs(alpha + (hops ? machine_.scan.hopUs : 0)), kArrive, id);
+  part(parcel.sender);
+}
+
+void Player::arrive(uint32_t id) {
+  Parcel& parcel = parcels_[id];
+  parcel.arrived = true;
+  if (parcel.receiver == kNone) return;
+  const uint32_t receiver = parcel.receiver;
+  freeParcels_.push_back(id);
+  part(receiver);
+}
+
+void Player::bulkSent(uint32_t id) {
+  const Parcel whole = parcels_[id];
+  freeParcels_.push_back(id);
+  const uint32_t active = whole.sender;
+  if (whole.bulk < 2) {
+    const Active own = actives_[active];
+    const Program& program = programs_[own.rank];
+    const auto rank = static_cast<int>(own.rank);
+    auto& sent = result_.ranks[own.rank];
+    (whole.bulk == 1 ? sent.localBytes : sent.networkBytes) += whole.bytes;
+    for (uint32_t i = 0; i < own.sends; ++i) {
+      const int peer = program.messages[own.messages + i].peer;
+      if (sameNode(rank, peer) != (whole.bulk == 1)) continue;
+      const uint32_t other = match(rank, peer, own.lane, true);
+      if (other != kNone) {
+        const uint32_t receiver = parcels_[other].receiver;
+        freeParcels_.push_back(other);
+        part(receiver);
+        continue;
+      }
+      post(kNone, rank, peer, own.lane, 0, true, false);
+      const uint64_t key =
+          (static_cast<uint64_t>(own.lane) << 48) | (static_cast<uint64_t>(rank) << 24) | static_cast<uint64_t>(peer);
+      parcels_[pairs_[key].tail].started = parcels_[pairs_[key].tail].arrived = true;
+    }
+  }
+  part(active);
+}
+
+}  // namespace seqpar::sim

@@ -1,0 +1,255 @@
+// Exec, block kernels and passes of linear attention that charge the machine file's times and touch no data.
+#include <algorithm>
+#include <cmath>
+
+#include "attn/block/block.h"
+#include "attn/boundary.h"
+#include "attn/exec/exec.h"
+#include "attn/linear/operator.h"
+#include "attn/linear/passes/passes.h"
+#include "library/recorder.h"
+
+namespace seqpar::attn {
+namespace {
+
+using sim::Recorder;
+
+class SimulatedExec final : public Exec {
+ public:
+  explicit SimulatedExec(int device) : device_(device) {}
+  int device() const override { return device_; }
+  std::shared_ptr<void> allocate(size_t bytes, const char*) override {
+    return {Recorder::current().allocate(bytes), [](void*) {}};
+  }
+  void begin(void* stream) override { main_ = stream; }
+  void guard(std::span<const Tensor>) override {}
+  void finish() override {}
+  void awaitSideWork() noexcept override {}
+  void drain() noexcept override {}
+  void* main() const override { return main_; }
+  void* side() const override { return const_cast<SimulatedExec*>(this); }
+  void fork() override { order(side(), main_); }
+  void join() override { order(main_, side()); }
+  void copy(const Tensor& to, const Tensor& from) override { charge(to.bytes() + from.bytes(), "copy"); }
+  void copy(const Rows& to, const Rows& from) override { charge(to.bytes() + from.bytes(), "copy"); }
+  void add(const Tensor& to, const Tensor& from) override { charge(2 * to.bytes() + from.bytes(), "add"); }
+  void zero(const Tensor& tensor) override { charge(tensor.bytes(), "zero"); }
+  void fill(const Rows& rows, float) override { charge(rows.bytes(), "fill"); }
+
+ private:
+  static void order(const void* later, const void* earlier) {
+    auto& recorder = Recorder::current();
+    recorder.wait(later, recorder.record(earlier));
+  }
+  void charge(size_t bytes, const char* label) const {
+    Recorder::current().memory(main_, static_cast<double>(bytes), label);
+  }
+  int device_;
+  void* main_ = nullptr;
+};
+
+/// Partial results are added in pairs: reads two and the sum in fp32, writes the sum.
+class SimulatedBlock final : public Block {
+ public:
+  SimulatedBlock(Exec& exec, const BlockShape& shape) : Block(exec), exec_(exec), shape_(shape) {}
+
+  void expect(std::span<const Rectangle>, int64_t, int64_t, attn::Passes) override {}
+  void carve(Arena&) override {}
+  void prepare() override {}
+  bool needsOut() const override { return shape_.type != seqparFloat32; }
+  const char* name() const override { return "simulated"; }
+
+  class Sum final : public Accumulator {
+   public:
+    explicit Sum(SimulatedBlock& block) : block_(block) {}
+    void add(const BlockInputs& in, std::span<const Rectangle> rectangles) override {
+      block_.attend(rectangles, false);
+      if (parts_++ > 0) block_.charge(block_.bytesOfSum(in.q), "merge");
+    }
+    void finish(const float*, const Tensor& out, const Rows&) override {
+      if (parts_ != 1) block_.charge(3 * out.bytes(), "finish");
+    }
+
+   private:
+    SimulatedBlock& block_;
+    int parts_ = 0;
+  };
+  class GradientSum final : public GradientAccumulator {
+   public:
+    GradientSum(SimulatedBlock& block, const Tensor& sum) : GradientAccumulator(sum), block_(block) {}
+    void grew() {
+      if (parts_++ > 0) block_.charge(block_.bytesOfSum(memory()), "merge");
+    }
+    void finish(std::span<const Addend> addends, const Tensor& out) override {
+      size_t bytes = parts_ > 1 ? memory().bytes() + out.bytes() : 0;
+      for (const auto& addend : addends) bytes += addend.tensor.bytes() + (parts_ > 1 ? 0 : 2 * out.bytes());
+      block_.charge(static_cast<double>(bytes), "finish");
+    }
+    void addTo(const Tensor& total) override {
+      block_.charge(static_cast<double>(2 * total.bytes()) +
+                        static_cast<double>(memory().elements()) * static_cast<double>(bytesOf(block_.shape_.type)),
+                    "add");
+    }
+    void store() override { block_.charge(static_cast<double>(memory().bytes()), "store"); }
+
+   private:
+    SimulatedBlock& block_;
+    int parts_ = 0;
+  };
+  std::unique_ptr<Accumulator> accumulate(const Partial&, const Tensor&, const Rows&) override {
+    return std::make_unique<Sum>(*this);
+  }
+  std::unique_ptr<GradientAccumulator> accumulate(GradientOf, const Tensor& sum, const Tensor&) override {
+    return std::make_unique<GradientSum>(*this, sum);
+  }
+
+  void forward(const BlockInputs& in, std::span<const Rectangle> rectangles, const Partial&) override {
+    attend(rectangles, false);
+    charge(bytesOfSum(in.q), "merge");
+  }
+  void merge(const Partial& into, const Partial& from) override {
+    charge(static_cast<double>(2 * into.out.bytes() + from.out.bytes()), "merge");
+  }
+  void finish(const Partial& partial, const float*, const Tensor& out, const Rows&) override {
+    charge(static_cast<double>(partial.out.bytes() + out.bytes()), "finish");
+  }
+  void delta(const Tensor& out, const Tensor& dOut, const Rows&) override {
+    charge(static_cast<double>(out.bytes() + dOut.bytes()), "delta");
+  }
+  void backward(const BlockGradientInputs&, std::span<const Rectangle> rectangles,
+                const BlockGradients& into) override {
+    attend(rectangles, true);
+    for (const auto* sum : {&into.dq, &into.dk, &into.dv}) charge(bytesOfSum(*sum), "merge");
+  }
+  void backward(const BlockGradientInputs&, std::span<const Rectangle> rectangles,
+                const GradientAccumulators& into) override {
+    attend(rectangles, true);
+    for (auto* sum : {&into.dq, &into.dk, &into.dv}) static_cast<GradientSum*>(sum)->grew();
+  }
+  void sinkGradient(const float*, const Rows& lse, const Rows&, float*) override {
+    charge(static_cast<double>(2 * lse.bytes()), "sinks");
+  }
+
+ private:
+  double bytesOfSum(const Tensor& t) const {
+    return static_cast<double>(t.elements()) * (4 + static_cast<double>(bytesOf(shape_.type)));
+  }
+  void charge(double bytes, const char* label) const { Recorder::current().memory(exec_.main(), bytes, label); }
+  void charge(size_t bytes, const char* label) const { charge(static_cast<double>(bytes), label); }
+
+  /// One kernel a rectangle, at the measured rate of a square of as many scores.
+  void attend(std::span<const Rectangle> rectangles, bool backward) const {
+    const auto& tables = Recorder::current().machine().softmax;
+    for (const auto& rectangle : rectangles) {
+      const auto scores = static_cast<double>(rectangle.scores());
+      if (scores == 0) continue;
+      const auto area = static_cast<double>(rectangle.rows) * static_cast<double>(rectangle.columns);
+      const bool full = scores > 0.75 * area;
+      const auto& curve = tables.at(std::string(full ? "full" : "causal") + (backward ? " backward" : " forward"));
+      const auto heads = static_cast<double>(shape_.batch * shape_.heads);
+      const double flops =
+          2 * (backward ? 2.5 : 1) * scores * heads * static_cast<double>(shape_.headDim + shape_.valueDim);
+      const double side = std::sqrt(full ? scores : 2 * scores);
+      Recorder::current().compute(exec_.main(), flops / curve.at(side * std::sqrt(heads / 32)) * 1e-6,
+                                  backward ? "attention backward" : "attention forward");
+    }
+  }
+
+  Exec& exec_;
+  BlockShape shape_;
+};
+
+}  // namespace
+
+std::unique_ptr<Exec> makeExec(seqparComm_t comm, int) {
+  int device = 0;
+  if (comm != nullptr) require(seqparCommDevice(comm, &device), "attention plan", nullptr);
+  return std::make_unique<SimulatedExec>(device);
+}
+
+std::unique_ptr<Block> makeBlock(Exec& exec, const BlockShape& shape) {
+  return std::make_unique<SimulatedBlock>(exec, shape);
+}
+
+namespace linear {
+namespace {
+
+/// Shares of a pass's time that depend on the passes' split; the machine file has them for the forward.
+constexpr double kGradientStates = 0.2, kRecompute = 0.15;
+
+class SimulatedPasses final : public Passes {
+ public:
+  SimulatedPasses(const Shard& shard, Exec& exec) : shard_(shard), exec_(exec) {
+    const auto& machine = Recorder::current().machine();
+    const auto found = machine.linear.find(shard.family->name);
+    if (found == machine.linear.end()) {
+      fail(seqparInvalidUsage, "the machine file has no linear.families.", shard.family->name);
+    }
+    const double size = static_cast<double>(shard.tokens * shard.allHeads()) / 32 *
+                        static_cast<double>(shard.dk * shard.dv) / (128.0 * 128.0);
+    forwardUs_ = size == 0 ? 0 : found->second.forward.proportional(size) * 1e3;
+    backwardUs_ = size == 0 ? 0 : found->second.backward.proportional(size) * 1e3;
+  }
+
+  void carve(Arena& arena) override {
+    state_ = static_cast<float*>(arena.take(shard_.states() * sizeof(float)));
+    const bool matrix = shard_.family->transition == seqparScanMatrix;
+    const size_t width = matrix ? shard_.dk * shard_.dk : shard_.width();
+    decay_ = static_cast<float*>(arena.take(shard_.allHeads() * width * sizeof(float)));
+  }
+  void open() override {}
+  std::string name() const override { return "simulated"; }
+  StateMap map() const override {
+    const auto kind = shard_.family->transition;
+    const bool logarithms = kind == seqparScanScalar || kind == seqparScanDiag;
+    return {state_, kind == seqparScanSum ? nullptr : decay_, kind, logarithms ? seqparDecayLog : seqparDecayLinear};
+  }
+  void states(const Inputs&, MapUse) override { charge(forwardUs_ * machine().statesShare, "states"); }
+  bool worksBesideScan() const override { return machine().besideShare > 0; }
+  void besideScan(const Inputs&) override { charge(forwardUs_ * machine().besideShare, "outputs beside the scan"); }
+  void outputs(const Inputs&, const Tensor&, const float*) override {
+    charge(forwardUs_ * (1 - machine().statesShare - machine().besideShare), "outputs");
+  }
+  void forwardAlone(const Inputs&, const Tensor&, const float*, float*) override { charge(forwardUs_, "forward"); }
+  void stateGradients(const Inputs&, const Gradients&, MapUse) override {
+    charge(backwardUs_ * kGradientStates, "state gradients");
+  }
+  void recompute(const Inputs&, const float*) override { charge(backwardUs_ * kRecompute, "recompute states"); }
+  void gradients(const Inputs&, const Gradients&, const float*, const float*) override {
+    charge(backwardUs_ * (1 - kGradientStates - kRecompute), "gradients");
+  }
+  void backwardAlone(const Inputs&, const Gradients&, const float*, const float*, float*) override {
+    charge(backwardUs_, "backward");
+  }
+  void copyStates(float*, const float*) override {
+    Recorder::current().memory(exec_.main(), static_cast<double>(2 * shard_.states() * sizeof(float)), "copy states");
+  }
+
+ private:
+  static const sim::Machine& machine() { return Recorder::current().machine(); }
+  void charge(double us, const char* label) const {
+    if (us > 0) Recorder::current().compute(exec_.main(), us, label);
+  }
+  Shard shard_;
+  Exec& exec_;
+  double forwardUs_ = 0, backwardUs_ = 0;
+  float *state_ = nullptr, *decay_ = nullptr;
+};
+
+}  // namespace
+
+std::string refuses(const Problem& problem) {
+  const auto* const family = findFamily(problem.desc.family);
+  return Recorder::current().machine().linear.contains(family->name) ? "" : "has no kernel times in the machine file";
+}
+
+std::unique_ptr<Passes> makePasses(const Shard& shard, Exec& exec) {
+  return std::make_unique<SimulatedPasses>(shard, exec);
+}
+
+}  // namespace linear
+}  // namespace seqpar::attn
+
+const char* seqparAttnGpuKernels(void) {
+  return "simulated";
+}

@@ -1,0 +1,135 @@
+// Control plane, topology, device group and pointers of a simulated rank.
+#include "library/communicator.h"
+
+#include <algorithm>
+
+#include "api/handles.h"
+#include "bootstrap/control.h"
+#include "device/arena.h"
+#include "device/device.h"
+#include "device/group.h"
+#include "library/recorder.h"
+#include "plan/topology.h"
+
+namespace seqpar {
+namespace {
+
+using sim::Recorder;
+
+/// Gathers as if all ranks had passed this rank's values: a simulated machine's ranks are equal, and the library
+/// gathers nothing else on GPUs.
+class EqualRanks final : public Control {
+ public:
+  int rank() const override { return Recorder::current().rank(); }
+  int size() const override { return Recorder::current().ranks(); }
+  void gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    for (size_t at = 0; at + mine.size() <= all.size() && !mine.empty(); at += mine.size()) {
+      std::copy(mine.begin(), mine.end(), all.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+  }
+  void announce(const std::string&) noexcept override {}
+  void leave() override {}
+  void countCall() noexcept override {}
+  void nextCall() noexcept override {}
+  void communicate() noexcept override {}
+  void refuseCall(const std::string& why) override { fail(seqparInternalError, why); }
+  std::string behind() override { return ""; }
+};
+
+/// Records the order of a communicator's operations as events.
+class SimulatedGroup final : public DeviceGroup {
+ public:
+  explicit SimulatedGroup(int ctas) {
+    auto& recorder = Recorder::current();
+    rank_ = recorder.rank();
+    size_ = recorder.ranks();
+    if (recorder.direct()) {
+      for (int rank = 0; rank < size_; ++rank) peers_.push_back(rank);
+    } else {
+      peers_.push_back(rank_);
+    }
+    view_.self = recorder.direct() ? rank_ : 0;
+    view_.size = static_cast<int>(peers_.size());
+    view_.channels = view_.byteFifoChannels = ctas;
+  }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  int device() const override { return rank_ % Recorder::current().machine().gpus; }
+  int smCount() const override { return static_cast<int>(Recorder::current().machine().gpu.sms); }
+  int sharing() const override { return 1; }
+  bool shared() const override { return false; }
+  int sharedBlocks() const override { return smCount(); }
+  const std::vector<int>& peerRanks() const override { return peers_; }
+  const PeerView& peers() const override { return view_; }
+  std::unique_ptr<PeerWindow> makeWindow(std::size_t) override { refuse("a window of peers' memory"); }
+  NcclComm* nccl() const override { return nullptr; }
+  DeviceArena& arena() override { refuse("scratch memory of a device"); }
+  const std::string& transport() const override { return transport_; }
+  const std::string& reason() const override { return reason_; }
+  void enqueue(const char*, DeviceStream stream, const std::function<void()>& launch) override {
+    auto& recorder = Recorder::current();
+    if (ran_) recorder.wait(stream, last_);
+    launch();
+    last_ = recorder.record(stream);
+    ran_ = true;
+  }
+  void drain() override {}
+  void release() noexcept override {}
+  DeviceAllocation allocate(std::size_t bytes) override {
+    return {Recorder::current().allocate(bytes), [] {}};
+  }
+
+ private:
+  [[noreturn]] static void refuse(const char* what) { fail(seqparInternalError, "a simulated rank has no ", what); }
+
+  int rank_ = 0, size_ = 1;
+  std::vector<int> peers_;
+  PeerView view_;
+  std::string transport_ = "simulated", reason_;
+  uint32_t last_ = 0;
+  bool ran_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Control> Control::connect(Allgather&, const ControlOptions&, Health&) {
+  return std::make_unique<EqualRanks>();
+}
+
+std::unique_ptr<DeviceGroup> makeDeviceGroup(Allgather&, const DeviceOptions& options, Health&) {
+  return std::make_unique<SimulatedGroup>(options.ctas);
+}
+
+Topology discoverTopology(Allgather& control, const std::string&) {
+  const auto& recorder = Recorder::current();
+  Topology out;
+  for (int rank = 0; rank < control.size(); ++rank) {
+    out.hostIds.push_back("node" + std::to_string(recorder.nodeOf(rank)));
+    out.nodes.push_back(recorder.nodeOf(rank));
+    out.processes.push_back(rank);
+  }
+  out.nodeCount = out.nodes.back() + 1;
+  out.models.assign(static_cast<size_t>(out.nodeCount), "simulated");
+  return out;
+}
+
+bool isDevicePointer(const void* pointer, std::int64_t) noexcept {
+  return pointer != nullptr;
+}
+
+bool isKnownToDriver(const void* pointer) noexcept {
+  return pointer != nullptr;
+}
+
+namespace sim {
+
+seqparComm_t makeCommunicator() {
+  EqualRanks ranks;
+  CommConfig config;
+  config.device = ranks.rank() % Recorder::current().machine().gpus;
+  config.hostId = "simulated";
+  return comms().add(std::make_shared<CommEntry>(std::make_shared<Communicator>(ranks, config)));
+}
+
+}  // namespace sim
+}  // namespace seqpar

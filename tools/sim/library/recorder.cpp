@@ -1,0 +1,161 @@
+#include "library/recorder.h"
+
+#include <sys/mman.h>
+
+#include <functional>
+#include <stdexcept>
+#include <unordered_map>
+
+namespace seqpar::sim {
+namespace {
+
+Recorder* recording = nullptr;
+
+constexpr size_t kReserved = size_t{1} << 43;
+constexpr size_t kPage = 4096;
+
+/// Address space without memory: an access that the simulation forgot to replace ends the program at its cause.
+std::byte* reservation() {
+  static auto* const base = [] {
+    void* const at = mmap(nullptr, kReserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) throw std::runtime_error("no address space for the tensors of simulated ranks");
+    return static_cast<std::byte*>(at);
+  }();
+  return base;
+}
+
+std::vector<std::string>& allLabels() {
+  static std::vector<std::string> labels;
+  return labels;
+}
+
+uint16_t labelOf(const char* text) {
+  static std::unordered_map<const char*, uint16_t> numbers;
+  const auto [at, added] = numbers.try_emplace(text, static_cast<uint16_t>(allLabels().size()));
+  if (added) allLabels().emplace_back(text);
+  return at->second;
+}
+
+}  // namespace
+
+Recorder::Recorder(const Machine& machine, int rank, int ranks) : machine_(machine), rank_(rank), ranks_(ranks) {
+  recording = this;
+  streamOf(callerStreamOfSimulation());
+}
+
+Recorder::~Recorder() {
+  recording = nullptr;
+}
+
+Recorder& Recorder::current() {
+  if (recording == nullptr) throw std::logic_error("library code runs outside of a simulated rank");
+  return *recording;
+}
+
+const std::vector<std::string>& Recorder::labels() {
+  return allLabels();
+}
+
+uint32_t Recorder::streamOf(const void* stream) {
+  const auto [at, added] = streams_.try_emplace(stream, static_cast<uint32_t>(program_.streams.size()));
+  if (added) program_.streams.emplace_back();
+  return at->second;
+}
+
+void Recorder::add(const void* stream, OpKind kind, uint32_t index, double us, const char* label) {
+  program_.streams[streamOf(stream)].push_back(
+      {kind, labelOf(label), index, static_cast<uint32_t>(hostUs_ / kIssueUnitUs), static_cast<float>(us)});
+  // The first call is at 0: its host time precedes every measurement too.
+  if (kind != OpKind::Record && kind != OpKind::Wait) hostUs_ += machine_.gpu.apiUs;
+}
+
+void Recorder::compute(const void* stream, double us, const char* label) {
+  add(stream, OpKind::Compute, 0, us + machine_.gpu.launchUs, label);
+}
+
+void Recorder::memory(const void* stream, double bytes, const char* label) {
+  if (bytes > 0) compute(stream, bytes / machine_.gpu.hbmGbs * 1e-3, label);
+}
+
+uint32_t Recorder::record(const void* stream) {
+  const uint32_t event = program_.events++;
+  add(stream, OpKind::Record, event, 0, "event");
+  return event;
+}
+
+void Recorder::wait(const void* stream, uint32_t event) {
+  add(stream, OpKind::Wait, event, 0, "event");
+}
+
+void Recorder::mark(const void* stream) {
+  program_.marks.push_back(record(stream));
+}
+
+void Recorder::exchange(const void* stream, const std::vector<Transfer>& sends, const std::vector<Transfer>& receives,
+                        uint32_t lane, Engine engine, const char* label) {
+  const auto append = [&](const std::vector<Transfer>& transfers, uint32_t& first, uint32_t& count) {
+    first = static_cast<uint32_t>(program_.messages.size());
+    std::map<int, double> bytes;  // one payload a peer; ranks after this one first, so that not all send to the same
+    for (const auto& transfer : transfers) {
+      bytes[(transfer.peer - rank_ + ranks_) % ranks_] += static_cast<double>(transfer.region.bytes());
+    }
+    double own = 0;
+    for (const auto& [distance, amount] : bytes) {
+      if (distance == 0) own = amount;
+      if (distance != 0 && amount > 0) program_.messages.push_back({(rank_ + distance) % ranks_, amount});
+    }
+    count = static_cast<uint32_t>(program_.messages.size()) - first;
+    return own;
+  };
+  ExchangeOp op;
+  append(sends, op.firstSend, op.sends);
+  const double own = append(receives, op.firstReceive, op.receives);
+  op.lane = lane;
+  op.engine = engine;
+  if (engine == Engine::Kernel) {
+    op.ctas = static_cast<float>(machine_.gpu.sms);
+    op.startUs = static_cast<float>(machine_.local.callUs);
+  } else if (engine == Engine::Nccl) {
+    op.ctas = static_cast<float>(machine_.nccl.ctas);
+    op.startUs = static_cast<float>(machine_.nccl.startUs);
+  }
+  memory(stream, 2 * own, "copy");
+  if (op.sends + op.receives == 0) return;
+  program_.exchanges.push_back(op);
+  add(stream, OpKind::Exchange, static_cast<uint32_t>(program_.exchanges.size()) - 1, 0, label);
+}
+
+void Recorder::step(StepKind kind, int peer, double amount) {
+  if (kind == StepKind::Work && amount <= 0) return;
+  if (kind == StepKind::Work && !program_.steps.empty() && program_.steps.back().kind == StepKind::Work && peer == 0) {
+    program_.steps.back().amount += amount;
+    return;
+  }
+  program_.steps.push_back({kind, peer, amount});
+}
+
+void Recorder::endSteps(const void* stream, uint32_t first, uint32_t lane, Engine engine, double ctas,
+                        const char* label) {
+  const auto count = static_cast<uint32_t>(program_.steps.size()) - first;
+  program_.stepOps.push_back({first, count, lane, static_cast<float>(ctas), engine});
+  add(stream, OpKind::Steps, static_cast<uint32_t>(program_.stepOps.size()) - 1, 0, label);
+}
+
+uint32_t Recorder::laneOf(const std::string& group) {
+  // Lane 0 is the communicator's order of operations. Groups of different ranks never share a pair of ranks and a use.
+  const uint32_t use = groups_[group]++;
+  return 1 + static_cast<uint32_t>((std::hash<std::string>()(group) + use * 7919) % 60000);
+}
+
+void* Recorder::allocate(size_t bytes) {
+  std::byte* const at = reservation() + used_;
+  used_ += (bytes + kPage - 1) / kPage * kPage + kPage;
+  if (used_ > kReserved) throw std::runtime_error("the tensors of a simulated rank exceed 8 TiB");
+  return at;
+}
+
+void* callerStreamOfSimulation() {
+  return reservation();
+}
+
+}  // namespace seqpar::sim

@@ -1,0 +1,81 @@
+// Records the work that the library enqueues for one rank. The library's host code runs unmodified; the files of this
+// folder replace, at link time, the functions that create its backends, streams and memory.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/program.h"
+#include "exchange/route.h"
+#include "machine.h"
+
+namespace seqpar::sim {
+
+class Recorder {
+ public:
+  Recorder(const Machine& machine, int rank, int ranks);
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+  ~Recorder();
+
+  /// The recorder of the rank whose code runs now.
+  static Recorder& current();
+
+  const Machine& machine() const { return machine_; }
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  int nodeOf(int rank) const { return rank / machine_.gpus; }
+  bool oneNode() const { return ranks_ <= machine_.gpus; }
+  /// Kernels load and store the memory of all ranks.
+  bool direct() const { return oneNode() && machine_.local.direct; }
+
+  /// `stream` is any address that identifies a stream.
+  void compute(const void* stream, double us, const char* label);
+  /// A kernel that reads and writes this many bytes of the GPU's memory.
+  void memory(const void* stream, double bytes, const char* label);
+  uint32_t record(const void* stream);
+  void wait(const void* stream, uint32_t event);
+  /// An event at this point whose time is reported.
+  void mark(const void* stream);
+
+  void exchange(const void* stream, const std::vector<Transfer>& sends, const std::vector<Transfer>& receives,
+                uint32_t lane, Engine engine, const char* label);
+  /// One operation that runs the steps that `body` adds with step().
+  template <typename Body>
+  void steps(const void* stream, uint32_t lane, Engine engine, double ctas, const char* label, const Body& body) {
+    const auto first = static_cast<uint32_t>(program_.steps.size());
+    body();
+    endSteps(stream, first, lane, engine, ctas, label);
+  }
+  void step(StepKind kind, int peer, double amount);
+
+  /// A number of a lane that is equal on all ranks that pass equal texts equally often.
+  uint32_t laneOf(const std::string& group);
+
+  /// Addresses that nothing may read or write.
+  void* allocate(size_t bytes);
+
+  Program take() { return std::move(program_); }
+  static const std::vector<std::string>& labels();
+
+ private:
+  void endSteps(const void* stream, uint32_t first, uint32_t lane, Engine engine, double ctas, const char* label);
+  void add(const void* stream, OpKind kind, uint32_t index, double us, const char* label);
+  uint32_t streamOf(const void* stream);
+
+  const Machine& machine_;
+  int rank_, ranks_;
+  Program program_;
+  std::map<const void*, uint32_t> streams_;
+  std::map<std::string, uint32_t> groups_;
+  double hostUs_ = 0;
+  size_t used_ = 0;
+};
+
+/// Identifies the caller's stream of every rank.
+void* callerStreamOfSimulation();
+
+}  // namespace seqpar::sim

@@ -1,0 +1,105 @@
+#include "models.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "attn/linear/families/family.h"
+
+namespace seqpar::sim {
+namespace {
+
+const Model kModels[] = {
+    {"llama3-8b", 32, 0, seqparAttnGla, 4096, 32, 8, 128, 14336, 128256},
+    {"llama3-70b", 80, 0, seqparAttnGla, 8192, 64, 8, 128, 28672, 128256},
+    {"llama2-7b", 32, 0, seqparAttnGla, 4096, 32, 32, 128, 11008, 32000},
+    {"qwen3-8b", 36, 0, seqparAttnGla, 4096, 32, 8, 128, 12288, 151936},
+    {"gla-1b", 0, 20, seqparAttnGla, 2048, 16, 16, 128, 5632, 32000},
+    {"hybrid-8b", 8, 24, seqparAttnScalar, 4096, 32, 8, 128, 14336, 128256},
+};
+
+}  // namespace
+
+std::string modelNames() {
+  std::string names;
+  for (const auto& model : kModels) names += (names.empty() ? "" : ", ") + model.name;
+  return names;
+}
+
+int linearFamily(const std::string& name) {
+  for (const auto& family : attn::linear::families()) {
+    if (name == family.name) return family.id;
+  }
+  return -1;
+}
+
+Model readModel(const std::string& nameOrPath) {
+  for (const auto& model : kModels) {
+    if (model.name == nameOrPath) return model;
+  }
+  std::ifstream file(nameOrPath);
+  if (!file) {
+    throw std::invalid_argument("--model " + nameOrPath + " is neither a file nor one of " + modelNames());
+  }
+  Model model;
+  try {
+    const auto json = nlohmann::json::parse(file);
+    for (const auto& [key, value] : json.items()) {
+      const std::pair<const char*, int64_t*> numbers[] = {{"softmaxLayers", &model.softmaxLayers},
+                                                          {"linearLayers", &model.linearLayers},
+                                                          {"hidden", &model.hidden},
+                                                          {"heads", &model.heads},
+                                                          {"kvHeads", &model.kvHeads},
+                                                          {"headDim", &model.headDim},
+                                                          {"intermediate", &model.intermediate},
+                                                          {"vocabulary", &model.vocabulary}};
+      bool known = key == "name" || key == "linearFamily";
+      if (key == "name") model.name = value.get<std::string>();
+      if (key == "linearFamily") model.linearFamily = linearFamily(value.get<std::string>());
+      for (const auto& [name, number] : numbers) {
+        if (key != name) continue;
+        known = true;
+        *number = value.get<int64_t>();
+      }
+      if (!known) throw std::invalid_argument("the key " + key + " is unknown");
+    }
+  } catch (const nlohmann::json::exception& error) {
+    throw std::invalid_argument("--model " + nameOrPath + ": " + error.what());
+  }
+  if (model.layers() < 1 || model.hidden < 1 || model.heads < 1 || model.kvHeads < 1 || model.headDim < 1 ||
+      model.softmaxLayers < 0 || model.linearLayers < 0 || model.intermediate < 0 || model.vocabulary < 0 ||
+      model.linearFamily < 0) {
+    throw std::invalid_argument("--model " + nameOrPath +
+                                ": layers, hidden, heads, kvHeads and headDim must be positive, linearFamily known");
+  }
+  return model;
+}
+
+seqparAttnDesc_t attentionOf(const Model& model, bool softmax, int64_t tokens, bool full) {
+  seqparAttnDesc_t desc = SEQPAR_ATTN_DESC_INITIALIZER;
+  desc.family = softmax ? seqparAttnSoftmax : model.linearFamily;
+  desc.tokens = tokens;
+  desc.heads = model.heads;
+  desc.kvHeads = softmax ? model.kvHeads : model.heads;
+  desc.headDim = model.headDim;
+  desc.dataType = seqparBfloat16;
+  desc.mask = softmax && !full ? seqparAttnCausal : seqparAttnFull;
+  return desc;
+}
+
+double otherWorkUs(const Model& model, const Machine& machine, double tokens, bool forwardOnly) {
+  constexpr double kActivations = 14;  // reads and writes of a hidden state per layer: norms, residuals, activation
+  constexpr double kElement = 2;
+  const auto hidden = static_cast<double>(model.hidden), layers = static_cast<double>(model.layers());
+  const auto queries = static_cast<double>(model.heads * model.headDim);
+  const double keys =
+      static_cast<double>(model.kvHeads * model.headDim) * static_cast<double>(model.softmaxLayers) / layers +
+      queries * static_cast<double>(model.linearLayers) / layers;
+  const double ofLayer = hidden * (2 * queries + 2 * keys + 3 * static_cast<double>(model.intermediate));
+  const double flops = 2 * tokens * (layers * ofLayer + hidden * static_cast<double>(model.vocabulary));
+  const double bytes = kActivations * layers * tokens * hidden * kElement;
+  const double passes = forwardOnly ? 1 : 3;
+  return passes * (flops / machine.gpu.gemmTflops * 1e-6 + bytes / machine.gpu.hbmGbs * 1e-3);
+}
+
+}  // namespace seqpar::sim

@@ -1,0 +1,29 @@
+// Tables, CSV and timelines of simulated cases.
+#pragma once
+
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "run.h"
+
+namespace seqpar::sim {
+
+struct Row {
+  int ranks = 0;
+  std::string operation;  ///< softmax, a linear family, scan or ring
+  int64_t size = 0;       ///< tokens, or bytes
+  bool chosen = false;    ///< by `auto`
+  Outcome outcome;
+  double tokensPerSecond = 0;  ///< per GPU, of the whole model; 0: not computed
+};
+
+void writeTable(std::ostream& out, const std::vector<Row>& rows, bool forwardOnly);
+void writeCsv(std::ostream& out, const std::vector<Row>& rows);
+/// Chrome's trace event format, which Perfetto reads: a process for each rank, a thread for each stream.
+void writeTrace(std::ostream& out, const std::vector<Span>& spans);
+/// The choice of `auto` with the modeled times of its explanation, and how it compares with the simulation.
+void writeChoice(std::ostream& out, const std::string& choice, const std::string& explain, const std::vector<Row>& rows,
+                 bool forwardOnly);
+
+}  // namespace seqpar::sim

@@ -1,0 +1,250 @@
+#include "run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "attn/plan/registry.h"
+#include "attn/problem/problem.h"
+#include "library/communicator.h"
+#include "library/recorder.h"
+#include "seqpar/attn.h"
+#include "seqpar/layout.h"
+#include "seqpar/ring.h"
+
+namespace seqpar::sim {
+namespace {
+
+void require(seqparResult_t result, seqparComm_t comm) {
+  if (result != seqparSuccess) throw std::runtime_error(seqparGetLastError(comm));
+}
+
+void requireAttention(seqparResult_t result) {
+  if (result != seqparSuccess) throw std::runtime_error(seqparAttnGetLastError());
+}
+
+struct Refusal : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// The current rank's communicator and its plan.
+class RankOf {
+ public:
+  RankOf() : comm(makeCommunicator()) {}
+  RankOf(const RankOf&) = delete;
+  RankOf& operator=(const RankOf&) = delete;
+  ~RankOf() {
+    if (plan != nullptr) seqparAttnPlanDestroy(plan);
+    seqparCommDestroy(comm);
+  }
+  seqparComm_t comm;
+  seqparAttnPlan_t plan = nullptr;
+
+  void create(const Case& given) {
+    seqparAttnDesc_t desc = given.desc;
+    seqparLayout_t layout = SEQPAR_LAYOUT_INITIALIZER;
+    if (given.layout >= 0) {
+      layout.kind = given.layout;
+      layout.ranks = given.ranks;
+      layout.tokens = desc.tokens;
+      desc.layout = &layout;
+    }
+    const auto result = seqparAttnPlanCreate(&plan, &desc, comm);
+    if (result == seqparInvalidUsage || result == seqparInvalidArgument) throw Refusal(seqparAttnGetLastError());
+    requireAttention(result);
+  }
+  std::string explain() const {
+    size_t bytes = 0;
+    requireAttention(seqparAttnPlanExplain(plan, nullptr, &bytes));
+    std::string text(bytes, '\0');
+    requireAttention(seqparAttnPlanExplain(plan, text.data(), &bytes));
+    text.resize(bytes - 1);
+    return text;
+  }
+};
+
+/// Addresses for tensors of a rank.
+class Tensors {
+ public:
+  Tensors(const seqparAttnDesc_t& desc, int64_t tokens)
+      : desc_(desc), rows_(static_cast<size_t>(desc.batch * tokens)) {}
+  seqparAttnTensor_t of(int64_t heads, int64_t dim) const {
+    return {Recorder::current().allocate(rows_ * static_cast<size_t>(heads * dim) * 4), 0, 0, 0};
+  }
+  float* rowsOfHeads() const {
+    return static_cast<float*>(Recorder::current().allocate(rows_ * static_cast<size_t>(desc_.heads) * 4));
+  }
+  float* states() const {
+    const auto dv = desc_.valueDim == 0 ? desc_.headDim : desc_.valueDim;
+    return static_cast<float*>(
+        Recorder::current().allocate(static_cast<size_t>(desc_.batch * desc_.heads * desc_.headDim * dv) * 4));
+  }
+
+ private:
+  seqparAttnDesc_t desc_;
+  size_t rows_;
+};
+
+void recordAttention(RankOf& rank, const Case& given, double& workspace) {
+  auto& recorder = Recorder::current();
+  auto* const stream = callerStreamOfSimulation();
+  const auto& d = given.desc;
+  size_t bytes = 0;
+  requireAttention(seqparAttnPlanWorkspaceSize(rank.plan, &bytes));
+  workspace = std::max(workspace, static_cast<double>(bytes));
+  size_t reserve = 0;
+  requireAttention(seqparAttnPlanReserveSize(rank.plan, &reserve));
+  requireAttention(seqparAttnPlanPrepare(rank.plan, nullptr, 0));
+  int64_t tokens = 0;
+  requireAttention(seqparAttnPlanLayout(rank.plan, nullptr, &tokens));
+
+  const bool softmax = d.family == seqparAttnSoftmax;
+  const int64_t kvHeads = d.kvHeads == 0 ? d.heads : d.kvHeads, dv = d.valueDim == 0 ? d.headDim : d.valueDim;
+  const Tensors make(d, tokens);
+  seqparAttnForwardArgs_t forward = SEQPAR_ATTN_FORWARD_INITIALIZER;
+  forward.q = make.of(softmax ? d.heads : kvHeads, d.headDim);
+  forward.k = make.of(kvHeads, d.headDim);
+  forward.v = make.of(softmax ? kvHeads : d.heads, dv);
+  forward.out = make.of(d.heads, dv);
+  forward.reserve = reserve == 0 ? nullptr : recorder.allocate(reserve);
+  if (softmax) {
+    forward.lse = make.rowsOfHeads();
+  } else {
+    for (auto& gate : forward.gates) gate = make.of(d.heads, d.headDim);
+    forward.saved = d.training != 0 ? make.states() : nullptr;
+  }
+  requireAttention(seqparAttnForward(rank.plan, &forward, stream));
+  recorder.mark(stream);
+  if (d.training == 0) return;
+
+  seqparAttnBackwardArgs_t backward = SEQPAR_ATTN_BACKWARD_INITIALIZER;
+  backward.q = forward.q;
+  backward.k = forward.k;
+  backward.v = forward.v;
+  backward.out = forward.out;
+  backward.lse = forward.lse;
+  backward.saved = forward.saved;
+  backward.reserve = forward.reserve;
+  for (size_t i = 0; i < SEQPAR_ATTN_MAX_GATES; ++i) backward.gates[i] = forward.gates[i];
+  backward.dOut = make.of(d.heads, dv);
+  backward.dq = make.of(softmax ? d.heads : kvHeads, d.headDim);
+  backward.dk = make.of(kvHeads, d.headDim);
+  backward.dv = make.of(softmax ? kvHeads : d.heads, dv);
+  if (!softmax) {
+    for (auto& gate : backward.dGates) gate = make.of(d.heads, d.headDim);
+  }
+  requireAttention(seqparAttnBackward(rank.plan, &backward, stream));
+  recorder.mark(stream);
+}
+
+std::string recordScan(RankOf& rank, const Case& given) {
+  auto& recorder = Recorder::current();
+  seqparAllScanParams_t params = given.scan;
+  const auto elements = given.scanBytes / (params.wireType == seqparFloat32 ? 4 : 2);
+  if (params.heads == 0) {  // 64 KiB a head where that divides
+    params.heads = std::max<int64_t>(1, elements / (128 * 128));
+    params.dk = std::min<int64_t>(128, std::max<int64_t>(1, elements / params.heads));
+    params.dv = elements / params.heads / params.dk;
+  }
+  const auto bytes = static_cast<size_t>(params.heads * params.dk * params.dv) * 4;
+  const bool decays = params.op != seqparScanSum;
+  const auto transitions = bytes + static_cast<size_t>(params.heads * params.dk * params.dk) * 4;
+  const auto result =
+      seqparAllScan(recorder.allocate(bytes), decays ? recorder.allocate(transitions) : nullptr, nullptr,
+                    recorder.allocate(bytes), nullptr, &params, rank.comm, callerStreamOfSimulation());
+  if (result == seqparInvalidUsage || result == seqparInvalidArgument) throw Refusal(seqparGetLastError(rank.comm));
+  require(result, rank.comm);
+  recorder.mark(callerStreamOfSimulation());
+  if (recorder.rank() != 0) return {};
+  seqparScanEstimate_t estimates[SEQPAR_SCAN_ALGORITHMS + 1];
+  require(seqparAllScanPlan(&params, rank.comm, estimates), rank.comm);
+  return seqparScanAlgorithmName(estimates[0].algorithm);
+}
+
+void recordRing(RankOf& rank, const Case& given) {
+  const auto bytes = static_cast<size_t>(given.ringBytes);
+  seqparRingParams_t params = SEQPAR_RING_PARAMS_INITIALIZER;
+  params.tensors = 1;
+  params.bytes = &bytes;
+  params.steps = 1;
+  seqparRing_t ring = nullptr;
+  require(seqparRingCreate(&ring, &params, rank.comm), rank.comm);
+  require(seqparRingPost(ring, callerStreamOfSimulation()), rank.comm);
+  require(seqparRingWait(ring, callerStreamOfSimulation()), rank.comm);
+  Recorder::current().mark(callerStreamOfSimulation());
+  require(seqparRingDestroy(ring), rank.comm);
+}
+
+void summarize(const Result& result, Outcome& out) {
+  const auto mean = 1 / static_cast<double>(result.ranks.size());
+  for (const auto& rank : result.ranks) {
+    const auto& first = rank.marks.front();
+    const auto& last = rank.marks.back();
+    if (first.us > out.forwardUs) {
+      out.forwardUs = first.us;
+      out.forwardExposedUs = std::max(0.0, first.us - first.computed);
+    }
+    if (last.us > out.stepUs) {
+      out.stepUs = last.us;
+      out.stepExposedUs = std::max(0.0, last.us - last.computed);
+    }
+    out.waitingUs += std::max(0.0, last.us - last.computed) * mean;
+    out.localBytes += last.localBytes * mean;
+    out.networkBytes += last.networkBytes * mean;
+  }
+  out.events = result.events;
+}
+
+}  // namespace
+
+Outcome run(const Machine& machine, const Case& given) {
+  Outcome out;
+  const attn::SharedScoreTables shared;
+  std::vector<Program> programs;
+  try {
+    for (int number = 0; number < given.ranks; ++number) {
+      Recorder recorder(machine, number, given.ranks);
+      RankOf rank;
+      if (given.scanBytes > 0) {
+        auto name = recordScan(rank, given);
+        if (number == 0) out.algorithm = std::move(name);
+      } else if (given.ringBytes > 0) {
+        recordRing(rank, given);
+        out.algorithm = "ring";
+      } else {
+        if (number == 0) out.algorithm = seqparAttnAlgorithmName(given.desc.algorithm);
+        rank.create(given);
+        recordAttention(rank, given, out.workspaceBytes);
+      }
+      programs.push_back(recorder.take());
+    }
+  } catch (const Refusal& refusal) {
+    out.refusal = refusal.what();
+    return out;
+  }
+  Player player(machine, std::move(programs), given.traced);
+  summarize(player.run(), out);
+  out.spans = player.spans();
+  return out;
+}
+
+std::string chosen(const Machine& machine, Case given, std::string& explain) {
+  given.desc.algorithm = seqparAttnAuto;
+  Recorder recorder(machine, 0, given.ranks);
+  RankOf rank;
+  rank.create(given);
+  explain = rank.explain();
+  return nlohmann::json::parse(explain).at("algorithm").get<std::string>();
+}
+
+std::vector<int> algorithmsFor(bool softmax) {
+  std::vector<int> ids;
+  for (const auto& row : attn::algorithms()) {
+    if (row.softmax == softmax) ids.push_back(row.id);
+  }
+  return ids;
+}
+
+}  // namespace seqpar::sim
