@@ -12,6 +12,7 @@ mv "$work/first" "$work/prefix"
 prefix=$work/prefix
 
 programs=(seqpar_info mesh_schedule)
+if [ -x "$build/tools/seqpar_sim" ]; then programs+=(seqpar_sim); fi  # not in builds with CUDA
 for name in all_scan alltoall gather halo linear_attn mesh redistribute ring sendrecv softmax_attn; do
   programs+=("seqpar_${name}_perf")
 done
@@ -32,6 +33,7 @@ done
 
 "$prefix/bin/seqpar_info" -t 2
 "$prefix/bin/mesh_schedule" a=2 b=2
+if [ -x "$prefix/bin/seqpar_sim" ]; then (cd / && "$prefix/bin/seqpar_sim" --machine a100x8 --tokens 8K --algo auto); fi
 "$prefix/bin/seqpar_all_scan_perf" -t 2 -b 4K -e 4K -n 1 -w 0
 env -u SEQPAR_LIBRARY PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$(dirname "$(find "$prefix" -name seqpar -path '*/python/seqpar')")" \
   "$python" -m seqpar info -t 2 --json | "$python" -m json.tool > /dev/null

@@ -186,7 +186,6 @@ Machine readMachine(const std::string& text, const std::vector<std::string>& cha
   });
   object(top, "linear", m.guesses, [&](Reader& r) {
     m.statesShare = r.number("states_share");
-    m.besideShare = r.number("beside_share");
     object(r, "families", m.guesses, [&](Reader& families) {
       for (const auto& [name, value] : r.at("families").items()) {
         object(families, name, m.guesses, [&, &key = name](Reader& f) {

@@ -43,10 +43,10 @@ struct Machine {
   } scan;
   std::map<std::string, Curve> softmax;  ///< "full forward", ...: TFLOP/s against tokens
   std::map<std::string, LinearKernels> linear;
-  double statesShare = 0, besideShare = 0;  ///< of a linear forward: states of the rank; work beside the scan
+  double statesShare = 0;                                    ///< of a linear forward: states of the rank
   std::map<int, std::map<std::string, double>> rankFactors;  ///< what-if: rank -> {"rate", "local", "net"} -> factor
 
-  std::vector<std::string> guesses;  ///< keys whose source is a guess
+  std::vector<std::string> guesses;  ///< keys with a guess as source
 
   double factor(int rank, const char* what) const;
 };

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares seqpar_sim with measured rows (data/measured.csv).
 
-usage: validate.py --sim PROGRAM --page FILE.md     writes the page of predictions beside measurements
+usage: validate.py --sim PROGRAM --page FILE.md     writes the page of predictions and measurements
        validate.py --sim PROGRAM --check FILE.csv   fails if a stored prediction has changed by more than 2 %
        validate.py --sim PROGRAM --store FILE.csv   stores them
 """

@@ -60,7 +60,7 @@ struct Program {
   std::vector<Step> steps;
   std::vector<StepsOp> stepOps;
   uint32_t events = 0;
-  std::vector<uint32_t> marks;  ///< events whose times the player reports
+  std::vector<uint32_t> marks;  ///< events with times that the player reports
 };
 
 }  // namespace seqpar::sim

@@ -21,7 +21,7 @@ class Recorder {
   Recorder& operator=(const Recorder&) = delete;
   ~Recorder();
 
-  /// The recorder of the rank whose code runs now.
+  /// The recorder of the rank that runs now.
   static Recorder& current();
 
   const Machine& machine() const { return machine_; }
@@ -38,7 +38,7 @@ class Recorder {
   void memory(const void* stream, double bytes, const char* label);
   uint32_t record(const void* stream);
   void wait(const void* stream, uint32_t event);
-  /// An event at this point whose time is reported.
+  /// An event at this point with a reported time.
   void mark(const void* stream);
 
   void exchange(const void* stream, const std::vector<Transfer>& sends, const std::vector<Transfer>& receives,

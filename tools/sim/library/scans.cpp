@@ -205,7 +205,7 @@ class SimulatedScans final : public ScanBackend {
   }
 
  private:
-  /// The row whose kernel serves `row` between GPUs that reach each other's memory.
+  /// The row with the kernel that serves `row` between GPUs that reach each other's memory.
   static const ScanAlgorithm& kernelOf(const ScanAlgorithm& row) {
     for (const auto& other : scanAlgorithms()) {
       if (other.peers.seconds == row.peers.seconds) return other;
