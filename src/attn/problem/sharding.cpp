@@ -95,7 +95,8 @@ bool Sharding::operator==(const Sharding& other) const {
   const auto& a = layout_;
   const auto& b = other.layout_;
   return byLengths_ == other.byLengths_ && a.kind == b.kind && a.ranks == b.ranks && a.stripe == b.stripe &&
-         a.slices == b.slices && cuSeqlens_ == other.cuSeqlens_ && lengths_ == other.lengths_ && runs_ == other.runs_;
+         a.slices == b.slices && cuSeqlens_ == other.cuSeqlens_ && pieces_ == other.pieces_ &&
+         lengths_ == other.lengths_ && runs_ == other.runs_;
 }
 
 ScoreTable::ScoreTable(const Sharding& queries, const Sharding& keys, const Visibility& visibility)
@@ -113,7 +114,8 @@ ScoreTable::ScoreTable(const Sharding& queries, const Sharding& keys, const Visi
 
 bool ScoreTable::isOf(const Sharding& queries, const Sharding& keys, const Visibility& visibility) const {
   return visibility_.left == visibility.left && visibility_.right == visibility.right &&
-         visibility_.shift == visibility.shift && queryShards_ == queries && keyShards_ == keys &&
+         visibility_.shift == visibility.shift && visibility_.slices == visibility.slices && queryShards_ == queries &&
+         keyShards_ == keys &&
          std::equal(cuSeqlens_.begin(), cuSeqlens_.end(), visibility.cuSeqlens.begin(), visibility.cuSeqlens.end());
 }
 
