@@ -3,7 +3,9 @@
 #include <limits>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <unordered_set>
+#include <utility>
 
 #include "base/checked.h"
 #include "base/convert.h"
@@ -14,8 +16,10 @@ namespace {
 
 /// Keeps token positions, including halos, far from overflow.
 constexpr int64_t kMostTokens = int64_t{1} << 48;
+/// Most values that checkShards() and compareRanks() add to a call's.
+constexpr size_t kCommonValues = 5;
 
-void requireRange(const char* call, const std::string& what, int64_t value, int64_t least,
+void requireRange(const char* call, std::string_view what, int64_t value, int64_t least,
                   int64_t most = std::numeric_limits<int64_t>::max()) {
   if (value >= least && value <= most) return;
   if (most == std::numeric_limits<int64_t>::max()) {
@@ -59,10 +63,13 @@ Members checkMembers(const char* call, const Given& given, const Communicator& c
            "; expected to be called by members only");
     }
   }
+  const bool each = given.tokensOfMembers != nullptr;
+  out.tokens.reserve(out.ranks.size());
   for (size_t i = 0; i < out.ranks.size(); ++i) {
-    const bool each = given.tokensOfMembers != nullptr;
     const int64_t tokens = each ? given.tokensOfMembers[i] : given.tokens;
-    requireRange(call, each ? concat("shards->tokensOfMembers[", i, "]") : "shards->tokens", tokens, 0, kMostTokens);
+    if (tokens < 0 || tokens > kMostTokens) {
+      requireRange(call, each ? concat("shards->tokensOfMembers[", i, "]") : "shards->tokens", tokens, 0, kMostTokens);
+    }
     out.total += tokens;
     if (out.total > kMostTokens) {
       fail(seqparInvalidArgument, call, ": the members have more than ", kMostTokens, " tokens; expected at most that");
@@ -107,11 +114,12 @@ Checked<HeadShards> checkHeadShards(const char* call, const seqparHeadShards_t* 
   requireRange(call, "shards->dataType", given.dataType, seqparFloat32, seqparBfloat16);
   requireRange(call, "shards->batch", given.batch, 0);
   requireRange(call, "shards->headDim", given.headDim, 0);
-  const Members members = checkMembers(call, given, comm);
+  Members members = checkMembers(call, given, comm);
   Checked<HeadShards> out;
   out.type = static_cast<seqparDataType_t>(given.dataType);
   out.member = members.self;
   const auto count = static_cast<int>(members.ranks.size());
+  out.shape.range.reserve(members.ranks.size());
   for (int member = 0; member < count; ++member) {
     out.shape.range.push_back(checkHeads(call, given.heads, given.queryHeads, count, member));
   }
@@ -123,10 +131,8 @@ Checked<HeadShards> checkHeadShards(const char* call, const seqparHeadShards_t* 
               {"shards->headDim", given.headDim},
               {"bytes", elementBytes}});
   out.shape.batch = static_cast<size_t>(given.batch);
-  out.shape.tokens = members.tokens;
   out.shape.heads = static_cast<size_t>(given.heads);
   out.shape.headBytes = static_cast<size_t>(given.headDim) * elementBytes;
-  out.shape.ranks = members.ranks;
   const size_t head = out.shape.batch * out.shape.headBytes;
   out.localBytes = head * members.tokens[members.self] * out.shape.heads;
   out.wholeBytes = head * static_cast<size_t>(members.total) * out.shape.range[members.self].count;
@@ -135,6 +141,8 @@ Checked<HeadShards> checkHeadShards(const char* call, const seqparHeadShards_t* 
                 {"shards->heads", given.heads},
                 {"shards->queryHeads", given.queryHeads},
                 {"shards->headDim", given.headDim}});
+  out.shape.tokens = std::move(members.tokens);
+  out.shape.ranks = std::move(members.ranks);
   return out;
 }
 
@@ -144,7 +152,7 @@ Checked<Shards> checkShards(const char* call, const seqparShards_t* shards, Comm
   requireRange(call, "shards->dataType", given.dataType, seqparFloat32, seqparBfloat16);
   requireRange(call, "shards->outer", given.outer, 0);
   requireRange(call, "shards->inner", given.inner, 0);
-  const Members members = checkMembers(call, given, comm);
+  Members members = checkMembers(call, given, comm);
   Checked<Shards> out;
   out.type = static_cast<seqparDataType_t>(given.dataType);
   out.member = members.self;
@@ -155,14 +163,16 @@ Checked<Shards> checkShards(const char* call, const seqparShards_t* shards, Comm
                                {"shards->inner", given.inner},
                                {"bytes", elementBytes}});
   out.shape.outer = static_cast<size_t>(given.outer);
-  out.shape.tokens = members.tokens;
   out.shape.inner = static_cast<size_t>(given.inner) * elementBytes;
-  out.shape.ranks = members.ranks;
   out.localBytes = out.shape.outer * members.tokens[members.self] * out.shape.inner;
-  std::vector<NamedValue> values(others);
+  std::vector<NamedValue> values;
+  values.reserve(others.size() + kCommonValues);
+  values.assign(others);
   values.push_back({"shards->outer", given.outer});
   values.push_back({"shards->inner", given.inner});
   compareRanks(call, given, members, comm, std::move(values));
+  out.shape.tokens = std::move(members.tokens);
+  out.shape.ranks = std::move(members.ranks);
   return out;
 }
 

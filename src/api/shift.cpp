@@ -1,6 +1,7 @@
 // seqparShift.
 #include <algorithm>
-#include <deque>
+#include <array>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -22,20 +23,36 @@ void requireRange(const char* field, int value, int least, int most) {
   }
 }
 
-/// Checked tensors of one direction; names live as long as the object.
+/// The names of one direction's arguments in error texts.
+struct Names {
+  explicit Names(const std::string& way)
+      : peer(way + "Peer"),
+        tensors(way + "Tensors"),
+        buffers("params->" + way + "Buffers"),
+        bytes("params->" + way + "Bytes") {
+    for (size_t i = 0; i < each.size(); ++i) each[i] = concat(buffers, "[", i, "]");
+  }
+
+  std::string peer, tensors, buffers, bytes;
+  std::array<std::string, SEQPAR_RING_MOST_TENSORS> each;  ///< of the buffers
+};
+
+/// Checked tensors of one direction.
 class Side {
  public:
-  Side(const char* way, int peer, int tensors, const void* const* buffers, const size_t* bytes,
+  Side(const Names& names, int peer, int tensors, const void* const* buffers, const size_t* bytes,
        const Communicator& comm) {
-    if (peer != SEQPAR_NO_PEER) requireRange(concat(way, "Peer").c_str(), peer, 0, comm.size() - 1);
-    requireRange(concat(way, "Tensors").c_str(), tensors, 0, SEQPAR_RING_MOST_TENSORS);
+    if (peer != SEQPAR_NO_PEER) requireRange(names.peer.c_str(), peer, 0, comm.size() - 1);
+    requireRange(names.tensors.c_str(), tensors, 0, SEQPAR_RING_MOST_TENSORS);
     if (peer == SEQPAR_NO_PEER || tensors == 0) return;
-    requirePointer(kCall, concat("params->", way, "Buffers").c_str(), buffers);
-    requirePointer(kCall, concat("params->", way, "Bytes").c_str(), bytes);
-    for (int i = 0; i < tensors; ++i) {
-      names_.push_back(concat("params->", way, "Buffers[", i, "]"));
-      if (bytes[i] > 0) requirePointer(kCall, names_.back().c_str(), buffers[i]);
-      all_.push_back({names_.back().c_str(), buffers[i], bytes[i]});
+    requirePointer(kCall, names.buffers.c_str(), buffers);
+    requirePointer(kCall, names.bytes.c_str(), bytes);
+    const auto count = static_cast<size_t>(tensors);
+    all_.reserve(count);
+    for (size_t i = 0; i < count; ++i) {
+      const char* const name = names.each[i].c_str();
+      if (bytes[i] > 0) requirePointer(kCall, name, buffers[i]);
+      all_.push_back({name, buffers[i], bytes[i]});
       requireMemory(kCall, all_.back(), comm);
     }
   }
@@ -45,6 +62,7 @@ class Side {
   template <typename Byte>
   std::vector<std::span<Byte>> spans() const {
     std::vector<std::span<Byte>> out;
+    out.reserve(all_.size());
     for (const auto& buffer : all_) out.emplace_back(pointer<Byte>(buffer), buffer.bytes);
     return out;
   }
@@ -56,7 +74,6 @@ class Side {
     return static_cast<Byte*>(const_cast<void*>(buffer.data));
   }
 
-  std::deque<std::string> names_;
   std::vector<Buffer> all_;
 };
 
@@ -77,8 +94,11 @@ extern "C" {
 SEQPAR_API seqparResult_t seqparShift(const seqparShiftParams_t* params, seqparComm_t handle, void* stream) {
   return onComm(kCall, handle, [&](Communicator& comm) {
     const auto given = readVersioned(kCall, "params", params, seqparShiftParams_t SEQPAR_SHIFT_PARAMS_INITIALIZER);
-    const Side send("send", given.sendPeer, given.sendTensors, given.sendBuffers, given.sendBytes, comm);
-    const Side receive("receive", given.receivePeer, given.receiveTensors, given.receiveBuffers, given.receiveBytes,
+    // Never destroyed: a program may call while it exits.
+    static const auto& sendNames = *std::make_unique<const Names>("send").release();
+    static const auto& receiveNames = *std::make_unique<const Names>("receive").release();
+    const Side send(sendNames, given.sendPeer, given.sendTensors, given.sendBuffers, given.sendBytes, comm);
+    const Side receive(receiveNames, given.receivePeer, given.receiveTensors, given.receiveBuffers, given.receiveBytes,
                        comm);
     const bool self = given.sendPeer == comm.rank();
     if (self != (given.receivePeer == comm.rank())) {

@@ -203,6 +203,7 @@ void Communicator::execute(uint64_t ticket, const char* name, const std::functio
   };
   const auto lost = [&](seqparResult_t result, const std::string& text) {
     health_.fail(result, text);
+    mailbox_->abandon();
     finish(text);
   };
   std::string refusal;

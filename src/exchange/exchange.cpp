@@ -6,6 +6,7 @@
 
 #include "exchange/messages.h"
 #include "exchange/rendezvous.h"
+#include "exchange/small.h"
 
 namespace seqpar {
 namespace {
@@ -99,17 +100,14 @@ void exchangeBatch(Mailbox& mail, const Cutting& cutting, size_t batch, std::spa
     for (auto* payload : in) payload->receive(mail, cutting, round - kLead, store);
   }
 
-  std::vector<int> readFrom;
   for (auto* payload : in) {
     if (payload->remote.left() == 0) continue;
     readRemote(mail, payload->from, payload->remote, payload->walk);
     sendFin(mail, payload->from);
-    readFrom.push_back(payload->from);
   }
   for (const auto* payload : out) {
     for (const int to : payload->readers) awaitFin(mail, to);
   }
-  for (const int from : readFrom) awaitAck(mail, from);
 }
 
 }  // namespace
@@ -117,10 +115,12 @@ void exchangeBatch(Mailbox& mail, const Cutting& cutting, size_t batch, std::spa
 void exchangeOnHost(Mailbox& mail, const Route& route, std::span<const std::byte* const> sendBuffers,
                     std::span<std::byte* const> receiveBuffers) {
   const Cutting cutting(mail);
+  copyOwn(mail, route, sendBuffers, receiveBuffers);
+  const size_t small = std::min(cutting.message(0), rendezvousBytes(mail));
+  if (cutting.batches() == 1 && exchangeSmall(mail, route, small, sendBuffers, receiveBuffers)) return;
   auto outgoing = outgoingPayloads(mail, cutting, route.sends, sendBuffers);
   auto incoming = incomingPayloads(mail, cutting, route.receives, receiveBuffers);
   const Store store = storeOf(route.receives);
-  copyOwn(mail, route, sendBuffers, receiveBuffers);
   for (size_t batch = 0; batch < cutting.batches(); ++batch) {
     exchangeBatch(mail, cutting, batch, outgoing, incoming, store);
   }

@@ -12,6 +12,7 @@ namespace {
 /// Minimum and maximum region: smaller messages do not pay off; larger ones delay the copy out, which follows the copy
 /// in.
 constexpr size_t kLeastRegion = size_t{8} << 10;
+static_assert(Mailbox::kReadBytes >= kLeastRegion);
 constexpr size_t kMostRegion = size_t{64} << 10;
 /// Number of regions for a buffer between these bounds.
 constexpr size_t kRegions = 4;
@@ -20,6 +21,9 @@ constexpr size_t kLead = 2;
 /// From this size on, a tensor between ranks that can read each other starts with an RTS: its address, or 0 if it is
 /// sent in regions.
 constexpr size_t kRendezvousBytes = size_t{128} << 10;
+size_t rendezvousBytes(const Mailbox& mail) {
+  return mail.readsFast() ? Mailbox::kReadBytes : kRendezvousBytes;
+}
 /// A rank that also receives copies regions both in and out, and reading in place saves one of the copies. A rank that
 /// only sends shares the two copies with the receiver, which is faster than one copy up to this size.
 constexpr size_t kInPlace = size_t{2} << 20;
@@ -61,7 +65,7 @@ class Regions {  // NOLINT(cppcoreguidelines-pro-type-member-init)
   int peer() const { return peer_; }
   bool hasLarge() const {
     return std::any_of(tensors_.begin(), tensors_.end(),
-                       [](const auto& tensor) { return tensor.size() >= kRendezvousBytes; });
+                       [this](const auto& tensor) { return tensor.size() >= rendezvousBytes(*mail_); });
   }
 
   /// Calls visit(tensor, rts) for all tensors that start with an RTS; visit sets it.
@@ -96,7 +100,7 @@ class Regions {  // NOLINT(cppcoreguidelines-pro-type-member-init)
   }
 
  private:
-  bool hasRts(size_t i) const { return byRendezvous(*mail_, peer_, tensors_[i].size(), kRendezvousBytes); }
+  bool hasRts(size_t i) const { return byRendezvous(*mail_, peer_, tensors_[i].size(), rendezvousBytes(*mail_)); }
   bool inPlace(size_t i) const { return hasRts(i) && rts_[i] != 0; }
   void skip() {
     while (left() && inPlace(tensor_)) ++tensor_;
@@ -137,9 +141,9 @@ void exchangeRegions(Mailbox& mail, std::span<Progress> flows) {
 /// Every rank sends its RTS before it waits for those of other ranks.
 void exchangeRts(Mailbox& mail, std::span<Progress> flows) {
   for (auto& flow : flows) {
-    const bool receives = flow.in.hasLarge();
+    const bool inPlace = mail.readsFast() || flow.in.hasLarge();
     flow.out.eachRts([&](std::span<const std::byte> tensor, uint64_t& rts) {
-      rts = receives || tensor.size() >= kInPlace ? reinterpret_cast<uint64_t>(tensor.data()) : 0;
+      rts = inPlace || tensor.size() >= kInPlace ? reinterpret_cast<uint64_t>(tensor.data()) : 0;
       sendRts(mail, flow.out.peer(), rts);
     });
   }
@@ -151,8 +155,8 @@ void exchangeRts(Mailbox& mail, std::span<Progress> flows) {
 /// Fast path for at most one message per direction, with the same messages as the general path. False: not done.
 bool exchangeSmall(Mailbox& mail, const Flow& flow) {
   const bool sends = flow.to != SEQPAR_NO_PEER, receives = flow.from != SEQPAR_NO_PEER;
-  if (sends && (flow.out.size() != 1 || flow.out[0].size() > kLeastRegion)) return false;
-  if (receives && (flow.in.size() != 1 || flow.in[0].size() > kLeastRegion)) return false;
+  if (sends && (flow.out.size() != 1 || flow.out[0].size() >= kLeastRegion)) return false;
+  if (receives && (flow.in.size() != 1 || flow.in[0].size() >= kLeastRegion)) return false;
   if (sends) {
     const auto out = flow.out[0];
     copyTo(mail.acquire(flow.to, out.size()), out.data(), out.size());
@@ -187,9 +191,6 @@ void exchangeFlows(Mailbox& mail, std::span<const Flow> flows) {
   }
   for (const auto& flow : progress) {
     flow.out.eachInPlace([&](auto, auto) { awaitFin(mail, flow.out.peer()); });
-  }
-  for (const auto& flow : progress) {
-    flow.in.eachInPlace([&](auto, auto) { awaitAck(mail, flow.in.peer()); });
   }
 }
 

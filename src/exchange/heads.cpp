@@ -75,6 +75,8 @@ bool HeadShards::replicated() const {
 
 Route sequenceToHeads(const HeadShards& shards, std::size_t member) {
   Route route;
+  route.sends.reserve(shards.members());
+  route.receives.reserve(shards.members());
   for (std::size_t other = 0; other < shards.members(); ++other) {
     route.sends.push_back({shards.ranks[other], inSequence(shards, member, shards.range[other])});
     route.receives.push_back({shards.ranks[other], inHeads(shards, member, other, shards.range[member])});

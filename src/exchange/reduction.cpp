@@ -236,9 +236,6 @@ void reduceBatch(Mailbox& mail, const Cutting& cutting, size_t batch, std::span<
   for (const auto* payload : out) {
     for (const int to : payload->readers) awaitFin(mail, to);
   }
-  for (const auto& arrival : in) {
-    if (arrival.inPlace) awaitAck(mail, arrival.from);
-  }
 }
 
 }  // namespace

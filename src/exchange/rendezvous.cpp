@@ -27,19 +27,31 @@ struct OfferedRegion {
   std::array<uint64_t, 3> stride;
 };
 
+/// The RTS of a payload.
+struct OfferedPayload {
+  uint64_t regions;  ///< 0: messages follow
+  uint64_t address;  ///< of a contiguous payload; 0: a message with the regions follows
+  uint64_t bytes;
+};
+
 /// True if receivers should read a payload in place instead of receiving messages.
-bool worthRendezvous(const OutgoingPayload& payload) {
+bool worthRendezvous(const OutgoingPayload& payload, bool readsFast) {
   const auto placed = payload.walk.placed();
-  if (placed.size() > kMostRegions || payload.bytes < (payload.to.size() == 1 ? kRendezvousBytes : kSharedOffered))
-    return false;
+  const size_t least = readsFast ? Mailbox::kReadBytes : payload.to.size() == 1 ? kRendezvousBytes : kSharedOffered;
+  if (placed.size() > kMostRegions || payload.bytes < least) return false;
   return std::all_of(placed.begin(), placed.end(), [](const auto& each) { return each.region.run >= kLeastRun; });
 }
 
 /// Sends the RTS with the payload's addresses; without addresses if not `inPlace`: then messages follow.
 void sendAddresses(Mailbox& mail, int to, const OutgoingPayload& payload, bool inPlace) {
   const auto placed = payload.walk.placed();
-  sendRts(mail, to, inPlace ? placed.size() : 0);
-  if (!inPlace) return;
+  OfferedPayload rts{inPlace ? placed.size() : 0, 0, payload.bytes};
+  if (rts.regions == 1 && placed[0].region.run == payload.bytes) {
+    rts.address = reinterpret_cast<uint64_t>(placed[0].buffer + placed[0].region.offset);
+  }
+  copyTo(mail.acquire(to, sizeof(rts)), &rts, sizeof(rts));
+  mail.commit();
+  if (!inPlace || rts.address != 0) return;
   std::vector<OfferedRegion> regions;
   for (const auto& [region, buffer] : placed) {
     const auto address = reinterpret_cast<uint64_t>(buffer + region.offset);
@@ -56,7 +68,7 @@ void sendAddresses(Mailbox& mail, int to, const OutgoingPayload& payload, bool i
 }  // namespace
 
 void sendRts(Mailbox& mail, OutgoingPayload& payload) {
-  const bool inPlace = worthRendezvous(payload);
+  const bool inPlace = worthRendezvous(payload, mail.readsFast());
   std::vector<int> others;
   for (const int to : payload.to) {
     const bool announced = byRendezvous(mail, to, payload.bytes);
@@ -67,19 +79,26 @@ void sendRts(Mailbox& mail, OutgoingPayload& payload) {
 }
 
 RegionWalk<const std::byte> receiveRegions(Mailbox& mail, int from) {
-  const uint64_t count = receiveRts(mail, from);
-  RegionWalk<const std::byte> remote;
-  if (count == 0) return remote;
-  std::vector<OfferedRegion> regions(count);
-  std::memcpy(regions.data(), mail.receive(from, count * sizeof(OfferedRegion)), count * sizeof(OfferedRegion));
+  OfferedPayload rts{};
+  std::memcpy(&rts, mail.receive(from, sizeof(rts)), sizeof(rts));
   mail.release(from);
+  RegionWalk<const std::byte> remote;
+  if (rts.regions == 0) return remote;
+  std::vector<OfferedRegion> regions(rts.regions);
+  if (rts.address != 0) {
+    regions[0] = {rts.address, rts.bytes, {1, 1, 1}, {0, 0, 0}};
+  } else {
+    const size_t bytes = regions.size() * sizeof(OfferedRegion);
+    std::memcpy(regions.data(), mail.receive(from, bytes), bytes);
+    mail.release(from);
+  }
   for (const OfferedRegion& each : regions) {
     StridedRegion region;
     region.run = each.run;
     std::copy(each.count.begin(), each.count.end(), region.count.begin());
     std::copy(each.stride.begin(), each.stride.end(), region.stride.begin());
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another process; only the operating system dereferences
-    // it.
+    // An address of another process, which only the operating system dereferences.
+    // NOLINTNEXTLINE(performance-no-int-to-ptr)
     remote.add(region, reinterpret_cast<const std::byte*>(each.address));
   }
   return remote;

@@ -1,5 +1,5 @@
-// Large payloads that the receiver reads in place (transport/rendezvous.h): the RTS carries the number of regions, and
-// a message that describes them follows.
+// Large payloads that the receiver reads in place (transport/rendezvous.h): the RTS carries the number of regions; a
+// message that describes them follows, unless the payload is contiguous.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,11 @@ namespace seqpar {
 /// announces messages.
 inline constexpr size_t kRendezvousBytes = size_t{64} << 10;
 
+inline size_t rendezvousBytes(const Mailbox& mail) {
+  return mail.readsFast() ? Mailbox::kReadBytes : kRendezvousBytes;
+}
 inline bool byRendezvous(const Mailbox& mail, int peer, size_t bytes) {
-  return byRendezvous(mail, peer, bytes, kRendezvousBytes);
+  return byRendezvous(mail, peer, bytes, rendezvousBytes(mail));
 }
 
 /// Announces a large payload to its receivers, and moves the receivers that are to read it in place from `to` to

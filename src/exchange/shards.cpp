@@ -13,6 +13,8 @@ StridedRegion Shards::inWhole(std::size_t member) const {
 Route gatherRoute(const Shards& shards, std::size_t member) {
   const StridedRegion mine = shards.part(0, 0, shards.tokens[member], shards.tokens[member]);
   Route route;
+  route.sends.reserve(shards.members());
+  route.receives.reserve(shards.members());
   for (std::size_t other = 0; other < shards.members(); ++other) {
     route.sends.push_back({shards.ranks[other], mine});
     route.receives.push_back({shards.ranks[other], shards.inWhole(other)});

@@ -66,8 +66,9 @@ class HostScans : public ScanBackend {
     const auto nodes = scanNodes(comm_.topology().nodes, problem.direction);
     const Mailbox& mail = comm_.mailbox();
     const bool readable = comm_.size() == 2 && mail.readable(1 - comm_.rank());
-    return estimateScan(problem, {comm_.size(), nodes, comm_.links(), mail.maxMessage(), mail.window(), readable},
-                        blocks);
+    const ScanSetting setting{comm_.size(),  nodes,    comm_.links(),   mail.maxMessage(),
+                              mail.window(), readable, mail.readsFast()};
+    return estimateScan(problem, setting, blocks);
   }
 
   bool multiplies(const ScanAlgorithm& row) const override { return multipliesAmong(row, comm_.size()); }

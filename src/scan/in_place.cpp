@@ -11,6 +11,8 @@ namespace {
 
 /// From this size on, one copy by the kernel, of huge pages, is faster than two copies divided between the ranks.
 constexpr size_t kLeast = size_t{2} << 20;
+/// The same if the kernel reads as fast as a copy. Smaller states are one message of ONESHOT.
+constexpr size_t kLeastFast = size_t{32} << 10;
 /// Read size when the data is processed further, so that it is still cached.
 constexpr size_t kAtOnce = size_t{256} << 10;
 
@@ -52,19 +54,20 @@ bool read(Affine& affine, const ScanProblem& problem, int from, Mailbox& mail) {
     }
   }
   sendFin(mail, from);
-  awaitAck(mail, from);
   return true;
 }
 
 }  // namespace
 
-bool offersInPlace(const ScanProblem& problem, int positions, bool readable) {
+bool offersInPlace(const ScanProblem& problem, int positions, bool readable, bool fast) {
   // MATRIX's blocks are columns, which are not contiguous.
-  return positions == 2 && readable && problem.op != seqparScanMatrix && bytesOf(problem) >= kLeast;
+  return positions == 2 && readable && problem.op != seqparScanMatrix &&
+         bytesOf(problem) >= (fast ? kLeastFast : kLeast);
 }
 
 bool offersInPlace(const ScanProblem& problem, const ScanOrder& order, const Mailbox& mail) {
-  return order.size() == 2 && offersInPlace(problem, order.size(), mail.readable(order.ranks[1 - order.position]));
+  return order.size() == 2 &&
+         offersInPlace(problem, order.size(), mail.readable(order.ranks[1 - order.position]), mail.readsFast());
 }
 
 bool scanInPlace(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail) {

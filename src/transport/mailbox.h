@@ -53,6 +53,9 @@ class Mailbox {
   virtual void begin(const char* operation, uint64_t number) = 0;
   /// Ends an operation: messages in flight progress without further calls.
   virtual void end() = 0;
+  /// Ends the use of the mailbox after a failure, before the failed call returns and its buffers may change: later ends
+  /// of read() on other ranks fail.
+  virtual void abandon() noexcept = 0;
   /// True if the latest operation waited for more than about 2 us.
   virtual bool waited() const = 0;
 
@@ -75,9 +78,14 @@ class Mailbox {
   /// True if this rank and `peer` can read each other's memory in place, which for large buffers is cheaper than
   /// messages.
   virtual bool readable(int peer) const = 0;
+  /// True if reading in place takes little more time than a copy on this host, so that it is worth its system call from
+  /// kReadBytes on. Equal on all ranks.
+  virtual bool readsFast() const = 0;
+  static constexpr size_t kReadBytes = size_t{8} << 10;
   /// Copies `from` in the process of `peer` to `into`, of the same total size, part by part. The peer must have sent
   /// the addresses in a message, and must be told by another message when it may change the data again. Parts of less
-  /// than 4 KiB at the peer take longer than they would as messages.
+  /// than 4 KiB at the peer take longer than they would as messages. RemoteError if the peer had abandoned the
+  /// operation before the end, as the data may have changed.
   virtual void read(int peer, std::span<const RemoteBytes> from, std::span<const std::span<std::byte>> into) = 0;
 
   /// read() of one part.

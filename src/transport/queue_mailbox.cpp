@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "base/memory.h"
+#include "transport/caches.h"
 
 namespace seqpar {
 namespace {
 
-/// Messages of at least this size bypass the caches. For smaller ones, waiting for memory would cost more than it
-/// saves.
+/// For smaller messages between processors without a common cache, waiting for memory would cost more than it saves.
 constexpr size_t kStreamedBytes = 4096;
 
 }  // namespace
@@ -17,6 +17,8 @@ QueueMailbox::QueueMailbox(MailboxParts parts, Health& health, const Waiter::Opt
     : rank_(options.rank),
       health_(health),
       parts_(std::move(parts)),
+      readsFast_(options.spins && parts_.reach != nullptr && parts_.reach->fast()),
+      streamedBytes_(processorsShareCache() ? SIZE_MAX : kStreamedBytes),
       peers_(parts_.segments.size()),
       waiter_(health,
               parts_.segments[static_cast<size_t>(rank_)]
@@ -53,6 +55,21 @@ void QueueMailbox::end() {
   if (parts_.network != nullptr) parts_.network->rest();
 }
 
+void QueueMailbox::abandon() noexcept {
+  const std::optional<Segment>& mine = parts_.segments[static_cast<size_t>(rank_)];
+  if (!mine) return;
+  mine->header().abandoned.store(1, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // before the caller's next stores to the buffers
+}
+
+void QueueMailbox::read(int peer, std::span<const RemoteBytes> from, std::span<const std::span<std::byte>> into) {
+  parts_.reach->read(peer, from, into, health_);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // after the reads
+  if (parts_.segments[static_cast<size_t>(peer)]->header().abandoned.load(std::memory_order_seq_cst) == 0) return;
+  health_.check();
+  fail(seqparRemoteError, "rank ", peer, " had given up before rank ", rank_, " had read its data");
+}
+
 Target QueueMailbox::acquire(std::span<const int> to, size_t bytes) {
   if (draft_.open) fail(seqparInternalError, "acquire: another message is under construction");
   if (bytes > kMaxMessage) {
@@ -78,7 +95,7 @@ Target QueueMailbox::acquire(std::span<const int> to, size_t bytes) {
   draft_.open = true;
   if (!draft_.offset) return cacheLine_.bytes;
   // This processor reads messages for the network first.
-  return {ring_ + *draft_.offset, allDirect && bytes >= kStreamedBytes ? Store::Streamed : Store::Cached};
+  return {ring_ + *draft_.offset, allDirect && bytes >= streamedBytes_ ? Store::Streamed : Store::Cached};
 }
 
 void QueueMailbox::commit() {

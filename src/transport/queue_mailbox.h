@@ -37,6 +37,7 @@ class QueueMailbox final : public Mailbox {
 
   void begin(const char* operation, uint64_t number) override;
   void end() override;
+  void abandon() noexcept override;
   bool waited() const override { return waiter_.waited(); }
   Target acquire(std::span<const int> to, size_t bytes) override;
   void commit() override;
@@ -44,10 +45,9 @@ class QueueMailbox final : public Mailbox {
   void release(int from) override;
   bool ready(int from) override;
   bool readable(int peer) const override { return parts_.reach != nullptr && parts_.reach->readable(peer); }
+  bool readsFast() const override { return readsFast_; }
   using Mailbox::read;
-  void read(int peer, std::span<const RemoteBytes> from, std::span<const std::span<std::byte>> into) override {
-    parts_.reach->read(peer, from, into, health_);
-  }
+  void read(int peer, std::span<const RemoteBytes> from, std::span<const std::span<std::byte>> into) override;
 
  private:
   struct Peer {
@@ -73,7 +73,9 @@ class QueueMailbox final : public Mailbox {
   Health& health_;
   std::unique_ptr<CacheLine[]> ownRing_;  ///< for a rank without a segment; the network sends from it
   MailboxParts parts_;
-  Doorbell ownDoorbell_{};  ///< for a rank without a segment
+  const bool readsFast_;
+  const size_t streamedBytes_;  ///< messages of at least this size bypass the caches
+  Doorbell ownDoorbell_{};      ///< for a rank without a segment
   std::vector<Peer> peers_;
   std::byte* ring_ = nullptr;
   Outbox outbox_{kRingBytes};

@@ -22,11 +22,6 @@ void sendFin(Mailbox& mail, int to) {
 
 void awaitFin(Mailbox& mail, int from) {
   receiveEmpty(mail, from);
-  sendEmpty(mail, from);
-}
-
-void awaitAck(Mailbox& mail, int from) {
-  receiveEmpty(mail, from);
 }
 
 }  // namespace seqpar

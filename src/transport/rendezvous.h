@@ -4,11 +4,9 @@
 //   sender                                   receiver
 //   RTS: address, or 0: as messages          receives it, reads with Mailbox::read()
 //                                            FIN: has read
-//   ACK: was still waiting
 //
-// The bytes are valid only after ACK: a sender that had given up might have changed them. A rank sends all its RTS
-// before it waits for one, its FINs before it waits for any, and both before it waits for ACKs, so no ring of ranks can
-// deadlock.
+// A sender that gives up may change the bytes; Mailbox::read() then fails. A rank sends all its RTS before it waits for
+// one, and its FINs before it waits for any, so no ring of ranks can deadlock.
 #pragma once
 
 #include <cstdint>
@@ -29,9 +27,7 @@ uint64_t receiveRts(Mailbox& mail, int from);
 
 /// Receiver: reports that it has read.
 void sendFin(Mailbox& mail, int to);
-/// Sender: waits for FIN and answers with ACK.
+/// Sender: waits for FIN.
 void awaitFin(Mailbox& mail, int from);
-/// Receiver: waits for ACK.
-void awaitAck(Mailbox& mail, int from);
 
 }  // namespace seqpar

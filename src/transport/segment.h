@@ -48,6 +48,7 @@ struct alignas(kWordDistance) Doorbell {
 struct SegmentHeader {
   uint64_t token;  ///< random number of the owner; tells a peer that it has mapped the right memory
   Doorbell doorbell;
+  alignas(kWordDistance) std::atomic<uint32_t> abandoned;  ///< 1 once the owner has given up an operation
 };
 
 /// Addresses of the parts of a segment. Queues are indexed by the readers' places among the ranks of the host.

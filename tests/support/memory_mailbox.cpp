@@ -132,7 +132,10 @@ class MemoryLanes::Box final : public Mailbox {
     return !lanes_.queue(from, rank_).waiting.empty();
   }
 
+  void abandon() noexcept override {}
+
   bool readable(int) const override { return true; }
+  bool readsFast() const override { return lanes_.options_.readsFast; }
   using Mailbox::read;
   void read(int peer, std::span<const RemoteBytes> from, std::span<const std::span<std::byte>> into) override {
     require(peer >= 0 && peer < size() && peer != rank_, concat("read() of rank ", peer));

@@ -1,4 +1,5 @@
 // The mailbox's behavior when a rank is late, the communicator fails, or a process dies.
+#include <algorithm>
 #include <csignal>
 
 #include <catch2/catch.hpp>
@@ -94,6 +95,38 @@ TEST_CASE("a failure reported by another thread ends every wait") {
   CAPTURE(errors);
   REQUIRE(error.result() == seqparSystemError);
   REQUIRE(std::string(error.what()) == "the test says so");
+}
+
+TEST_CASE("data that a rank read from a peer that had given up is an error") {
+  MailboxOptions options = optionsFor(2);
+  const bool gaveUp = GENERATE(false, true);
+  const size_t bytes = GENERATE(size_t{5}, size_t{100000}, size_t{20} << 20);
+  CAPTURE(gaveUp, bytes);
+  bool readable = false, same = false;
+  Error error(seqparSuccess, "");
+  const auto errors = runThreads(options, [&](Member& member) {
+    std::vector<std::byte> data(bytes, member.rank == 0 ? std::byte{7} : std::byte{0});
+    const uint64_t mine = reinterpret_cast<uint64_t>(data.data());
+    std::vector<uint64_t> addresses(2);
+    member.control.gatherValues(mine, std::span(addresses));
+    if (member.rank == 0) {
+      member.mail.begin("seqparSendRecv", 1);
+      if (gaveUp) member.mail.abandon();
+      member.control.barrier();
+      member.control.barrier();
+      return;
+    }
+    readable = member.mail.readable(0);
+    member.control.barrier();
+    if (readable) error = thrownBy([&] { member.mail.read(0, addresses[0], data); });
+    same = std::count(data.begin(), data.end(), std::byte{7}) == static_cast<std::ptrdiff_t>(bytes);
+    member.control.barrier();
+  });
+  CHECK(errors == std::vector<std::string>(2));
+  if (!readable) return;
+  CHECK(same);
+  CHECK(error.result() == (gaveUp ? seqparRemoteError : seqparSuccess));
+  CHECK(std::string(error.what()) == (gaveUp ? "rank 0 had given up before rank 1 had read its data" : ""));
 }
 
 TEST_CASE("network peers detect a killed process while idle and while waiting") {
