@@ -126,6 +126,7 @@ class RecordingMailbox final : public Mailbox {
   bool direct(int) const override { return false; }
   void begin(const char*, uint64_t) override {}
   void end() override {}
+  void abandon() noexcept override {}
   bool waited() const override { return false; }
   Target acquire(std::span<const int> to, size_t bytes) override {
     // A message to several ranks goes to the ranks after this one first, so that not all send to the same rank.
@@ -145,6 +146,7 @@ class RecordingMailbox final : public Mailbox {
   void release(int) override {}
   bool ready(int) override { return false; }
   bool readable(int) const override { return false; }
+  bool readsFast() const override { return false; }
   void read(int, std::span<const RemoteBytes>, std::span<const std::span<std::byte>>) override {
     fail(seqparInternalError, "a simulated rank reads another one's memory");
   }
