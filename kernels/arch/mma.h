@@ -29,11 +29,12 @@ template <class T>
 inline constexpr bool kIsBf16 = std::is_same_v<T, Bf16>;
 
 /// Converts two values to T, the first in the lower bits. fp16 saturates: sums of many products may exceed its range.
+/// NaN stays NaN.
 template <class T>
 SEQPAR_DEVICE uint32_t pack(float low, float high) {
   if constexpr (kIsBf16<T>) return floatsToBfloats(low, high);
   const float most = 65504.f;
-  return floatsToHalves(fminf(fmaxf(low, -most), most), fminf(fmaxf(high, -most), most));
+  return floatsToHalves(clamp(low, most), clamp(high, most));
 }
 template <class T>
 SEQPAR_DEVICE float lowOf(uint32_t both) {

@@ -106,4 +106,15 @@ SEQPAR_DEVICE std::uint32_t floatsToHalves(float low, float high) {
 #endif
 }
 
+/// The nearest value in [-most, most]; NaN stays NaN.
+SEQPAR_DEVICE float clamp(float value, float most) {
+#ifdef __CUDACC__
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(value) : "f"(value), "f"(most));
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(value) : "f"(value), "f"(-most));
+  return value;
+#else
+  return value > most ? most : value < -most ? -most : value;
+#endif
+}
+
 }  // namespace seqpar

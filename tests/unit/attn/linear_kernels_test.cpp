@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/arch/mma.h"
 #include "kernels/attn/linear/args.h"
 #include "kernels/attn/linear/decay.h"
 #include "kernels/attn/linear/work.h"
@@ -49,6 +50,18 @@ TEST_CASE("a token's log2-decay is clamped where its factor is 0, and keeps NaN"
   CHECK(log2Decay(-std::numeric_limits<float>::infinity()) == kLeastLog2);
   CHECK(std::exp2(kLeastLog2) == 0.0F);
   CHECK(std::isnan(log2Decay(std::numeric_limits<float>::quiet_NaN())));
+}
+
+TEST_CASE("16-bit operands keep NaN, and fp16 saturates") {
+  const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+  const auto halves = seqpar::ptx::pack<seqpar::Fp16>(nan, -nan), bfloats = seqpar::ptx::pack<seqpar::Bf16>(nan, -nan);
+  for (const int shift : {0, 16}) {
+    CHECK((halves >> shift & 0x7fffU) > 0x7c00U);
+    CHECK((bfloats >> shift & 0x7fffU) > 0x7f80U);
+  }
+  CHECK(seqpar::ptx::pack<seqpar::Fp16>(70000, -infinity) == 0xfbff7bffU);
+  CHECK(seqpar::ptx::pack<seqpar::Bf16>(infinity, -infinity) == 0xff807f80U);
+  CHECK(seqpar::ptx::pack<seqpar::Fp16>(1, -0.5F) == 0xb8003c00U);
 }
 
 TEST_CASE("segments cover all tokens, and items all segments, heads and tiles once") {
