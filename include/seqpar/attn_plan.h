@@ -218,13 +218,17 @@ typedef struct {
                                        ends. The mask is the same for all batch entries and heads. A query that sees
                                        nothing has out = 0 and lse = -inf. A key that no query sees is not read, and
                                        its gradients are 0 */
+  int normalize; /**< Delta, GatedDelta and Kda: 1: every query and key is divided by sqrt(its sum of squares + 1e-6)
+                      before use, and dq and dk are gradients of the given ones. With beta in [0, 2] the products of
+                      transitions are then bounded, so AUTO may choose scans that form them; 0 (default): used as
+                      given, and states grow without limit if beta times a key's sum of squares exceeds 2 */
 } seqparAttnDesc_t;
 
 #define SEQPAR_ATTN_DESC_INITIALIZER                                                                                   \
   {                                                                                                                    \
     sizeof(seqparAttnDesc_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, seqparAttnSoftmax, seqparAttnAuto, 1, 0, NULL, \
         NULL, 0, NULL, 0, NULL, 1, 0, 0, 0, seqparFloat32, {0, 0, 0, 0}, seqparFloat32, 0.0f, seqparAttnFull,          \
-        SEQPAR_ATTN_NO_WINDOW, SEQPAR_ATTN_NO_WINDOW, 0.0f, 0, 0, 0, 1, 0, NULL, 0, 0, NULL                            \
+        SEQPAR_ATTN_NO_WINDOW, SEQPAR_ATTN_NO_WINDOW, 0.0f, 0, 0, 0, 1, 0, NULL, 0, 0, NULL, 0                         \
   }
 
 /**
@@ -237,7 +241,8 @@ typedef struct {
  * linear attention, slices outside the tokens or with packed sequences, two slices with a common query and key: the
  * text names both), InvalidUsage (a feature that the algorithm does not support: the
  * text lists the algorithms that do; a head dimension or architecture without kernels; a library that cannot be opened;
- * descriptions that differ between ranks that compare them), SystemError (no memory), RemoteError.
+ * descriptions that differ between ranks that compare them; Delta, GatedDelta and Kda on GPUs), SystemError (no
+ * memory), RemoteError.
  */
 SEQPAR_API seqparResult_t seqparAttnPlanCreate(seqparAttnPlan_t* plan, const seqparAttnDesc_t* desc, seqparComm_t comm);
 
@@ -300,7 +305,8 @@ typedef struct {
   const float* sinks;     /**< softmax with `sinks`: [heads] */
   seqparAttnTensor_t gates[SEQPAR_ATTN_MAX_GATES]; /**< linear: the gates of the family, seqparAttnFamilyQuery()'s.
                                                         log_decay: natural logarithms of the decays, at most 0; -inf
-                                                        discards the state */
+                                                        discards the state. beta: the strength of a token's update, in
+                                                        [0, 1], or [0, 2] for negative eigenvalues of A */
   const float* initial; /**< linear: [batch][heads][headDim][valueDim], the state before the first token of the
                              sequence. Read on rank 0 only; with packed sequences [sequences][heads][...], on every
                              rank. NULL: zeros */

@@ -26,7 +26,7 @@ CONSTANTS = {
     "SEQPAR_MESH_OPERATIONS": 7,
     "SEQPAR_MESH_PARTS": 8,
     "SEQPAR_SHORT_CONV_WIDTH": 8,
-    "SEQPAR_ATTN_FAMILIES": 5,
+    "SEQPAR_ATTN_FAMILIES": 8,
     "SEQPAR_ATTN_MAX_GATES": 4,
     "SEQPAR_ATTN_MOST_SLICES": 1048576,
     "SEQPAR_ATTN_ALGORITHMS": 20,
@@ -132,6 +132,9 @@ ENUMS = {
         "seqparAttnScalar": 2,
         "seqparAttnFixed": 3,
         "seqparAttnSum": 4,
+        "seqparAttnDelta": 5,
+        "seqparAttnGatedDelta": 6,
+        "seqparAttnKda": 7,
     },
     "seqparAttnGateShape_t": {
         "seqparAttnGatePerHead": 0,
@@ -670,6 +673,7 @@ class seqparAttnDesc_t(Structure):
         ("reserve", c_int),
         ("slices", c_int64),
         ("slice", c_void_p),
+        ("normalize", c_int),
     ]
 
 
@@ -759,7 +763,7 @@ INITIALIZERS = {
     "seqparShortConvBackwardArgs_t": (None, None, None, None, None, None, None),
     "seqparAttnFamilyInfo_t": (None, None, 0, 0, (None, None, None, None), (0, 0, 0, 0)),
     "seqparAttnKernel_t": (0, 0, None),
-    "seqparAttnDesc_t": (0, 0, 1, 0, None, None, 0, None, 0, None, 1, 0, 0, 0, 0, (0, 0, 0, 0), 0, 0.0, 0, -1, -1, 0.0, 0, 0, 0, 1, 0, None, 0, 0, None),
+    "seqparAttnDesc_t": (0, 0, 1, 0, None, None, 0, None, 0, None, 1, 0, 0, 0, 0, (0, 0, 0, 0), 0, 0.0, 0, -1, -1, 0.0, 0, 0, 0, 1, 0, None, 0, 0, None, 0),
     "seqparAttnForwardArgs_t": ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), None, None, ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0)), None, None, None, None),
     "seqparAttnBackwardArgs_t": ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), None, None, ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0)), None, None, (None, 0, 0, 0), None, (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0)), None, None, None),
     "seqparAttnSolve_t": (64,),

@@ -6,10 +6,13 @@ import ctypes
 from . import _abi
 
 # The functions' families.
-FUNCTIONS = {"gla": "gla", "simple_gla": "scalar", "retention": "fixed", "linear_attention": "sum"}
+FUNCTIONS = {"gla": "gla", "simple_gla": "scalar", "retention": "fixed", "linear_attention": "sum", "delta_rule": "delta",
+             "gated_delta_rule": "gated_delta", "kda": "kda"}
 NAMES = {family: name for name, family in FUNCTIONS.items()}
 # Name and shape of each gate.
-GATES = {"gla": (("log_decay", "Channel"),), "scalar": (("log_decay", "Token"),), "fixed": (("log_decay", "Head"),), "sum": ()}
+GATES = {"gla": (("log_decay", "Channel"),), "scalar": (("log_decay", "Token"),), "fixed": (("log_decay", "Head"),), "sum": (),
+         "delta": (("beta", "Token"),), "gated_delta": (("log_decay", "Token"), ("beta", "Token")),
+         "kda": (("log_decay", "Channel"), ("beta", "Token"))}
 
 
 def gates_of_library(family):
@@ -34,9 +37,18 @@ def require_gates(what, family, gates, q, v):
         raise ValueError(f"{what}: got {len(gates)} gates, expected {', '.join(name for name, _ in rows) or 'none'}")
 
 
-def given(family, log_decay):
-    """explain()'s gates: None for those that it was not given."""
-    return (None,) * len(GATES[family]) if log_decay is None else (log_decay,)
+def given(family, **gates):
+    """explain()'s gates in the family's order: None for those that it was not given."""
+    names = [name for name, _ in GATES[family]]
+    for name, gate in gates.items():
+        if gate is not None and name not in names:
+            raise ValueError(f"explain: {name} was given, expected none with {NAMES[family]}")
+    return tuple(gates.get(name) for name in names)
+
+
+def options_of(family, options):
+    """The options of a family's function: `options`, which are those of all."""
+    return (*options, "normalize") if ("beta", "Token") in GATES[family] else options
 
 
 def named(family, gates):

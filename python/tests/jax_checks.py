@@ -147,6 +147,20 @@ def softmax(q, k, v, causal=False, window=-1, sinks=None, bounds=None):
     return jnp.einsum("bhij,bjhd->bihd", weights, v)
 
 
+def delta(q, k, v, log_decay, beta):
+    """The delta rule with normalized q and k, token by token."""
+    q, k = (x / jnp.sqrt(jnp.square(x).sum(-1, keepdims=True) + 1e-6) for x in (q, k))
+    state, out = jnp.zeros((*k.shape[:1], *k.shape[2:], v.shape[-1])), []
+    for t in range(k.shape[1]):
+        if log_decay is not None:
+            decay = jnp.exp(log_decay[:, t])
+            state = state * (decay[..., None] if decay.ndim == 3 else decay[..., None, None])
+        error = v[:, t] - jnp.einsum("bhd,bhde->bhe", k[:, t], state)
+        state = state + (beta[:, t, :, None] * k[:, t])[..., None] * error[:, :, None]
+        out.append(jnp.einsum("bhd,bhde->bhe", q[:, t], state) * k.shape[-1] ** -0.5)
+    return jnp.stack(out, 1)
+
+
 def recurrence(q, k, v, decay=None, initial=None):
     """decay: linear, [batch][tokens][heads][dk] or less at the end."""
     heads = v.shape[2]
@@ -216,6 +230,11 @@ def operators(comm):
             lambda q, k, v, g: recurrence(q, k, v, jnp.exp(jnp.broadcast_to(g, (2, tokens, n)))),
             (k_like_q, k, v, -abs(whole(13, n))), (SEQ, SEQ, SEQ, P()), terms=500)
     compare(comm, lambda *a: sp.linear_attention(*a, comm), recurrence, (k_like_q, k, v), (SEQ,) * 3, terms=200)
+    beta = jax.nn.sigmoid(whole(14, 2, tokens, n))
+    for name, gates in (("delta_rule", ()), ("gated_delta_rule", (gate[..., 0],)), ("kda", (gate,))):
+        compare(comm, lambda *a, f=getattr(sp, name): f(*a, comm, normalize=True),
+                lambda q, k, v, *rest: delta(q, k, v, rest[0] if rest[1:] else None, rest[-1]),
+                (k_like_q, k, v, *gates, beta), (SEQ,) * (4 + len(gates)), terms=1000)
     final = sharded(lambda q, k, v: sp.linear_attention(q, k, v, comm, output_final_state=True)[1][None], (SEQ,) * 3, P("sp"))
     same(final(k_like_q, k, v)[-1], jnp.einsum("bthd,bthe->bhde", k, v), 100)
 
@@ -371,7 +390,7 @@ def errors(comm):
 def stubs(comm):
     """The type stubs match the functions."""
     stub = stub_file.read(pathlib.Path(sp.__file__).with_suffix(".pyi"))
-    linear = {name: _attention._LINEAR_OPTIONS for name in _attention._NAMES.values() if name != "attention"}
+    linear = {name: _families.options_of(family, _attention._LINEAR_OPTIONS) for name, family in _families.FUNCTIONS.items()}
     stub_file.compare(stub, sp, {"attention": _attention._OPTIONS, "explain": {"**options"}, **linear})
     stub_file.compare_names(_abi)
     for name, family in _families.FUNCTIONS.items():  # the functions take their families' gates

@@ -15,6 +15,7 @@ import torch_checks.arguments
 import torch_checks.attention
 import torch_checks.collectives
 import torch_checks.composition
+import torch_checks.delta
 import torch_checks.drop_ins
 import torch_checks.families
 import torch_checks.building_blocks

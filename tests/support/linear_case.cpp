@@ -20,7 +20,16 @@ void roundTo(int type, std::vector<float>& numbers) {
 }  // namespace
 
 size_t LinearCase::gateWidth() const {
-  return family == seqparAttnGla ? dk : family == seqparAttnScalar ? 1 : 0;
+  switch (family) {
+    case seqparAttnGla:
+    case seqparAttnKda:
+      return dk;
+    case seqparAttnScalar:
+    case seqparAttnGatedDelta:
+      return 1;
+    default:
+      return 0;
+  }
 }
 
 void LinearCase::fill(unsigned seed) {
@@ -39,7 +48,8 @@ void LinearCase::fill(unsigned seed) {
   const size_t initials = cuSeqlens.empty() ? batch : cuSeqlens.size() - 1;
   fillNormal(initial, hasInitial ? initials * heads * dk * dv : 0, seqparFloat32);
   fillNormal(dFinal, hasFinalGradient ? states() : 0, seqparFloat32);
-  gate.resize(family == seqparAttnSum ? 0 : family == seqparAttnFixed ? heads : batch * tokens * heads * gateWidth());
+  if (delta()) fillDelta(random);
+  gate.resize(!hasGate() ? 0 : family == seqparAttnFixed ? heads : batch * tokens * heads * gateWidth());
   for (auto& number : gate) {
     const float sample = exponential(random);
     switch (strength) {
@@ -57,11 +67,42 @@ void LinearCase::fill(unsigned seed) {
   roundTo(gateType, gate);
 }
 
+/// Keys of length 0 to 1 unless the library normalizes them, so that states stay small, and betas.
+void LinearCase::fillDelta(std::mt19937& random) {
+  std::uniform_real_distribution<float> uniform;
+  const size_t row = keyHeads * dk;
+  for (size_t t = 0; t < batch * tokens; ++t) {
+    const float own = keys == Keys::Independent || t % tokens == 0 ? 1.0f : keys == Keys::Walk ? 0.3f : 0.02f;
+    for (size_t i = 0; own < 1 && i < row; ++i) {
+      const float last = k[(t - 1) * row + i];
+      k[t * row + i] = keys == Keys::Walk ? last + own * k[t * row + i] : k[i] + own * k[t * row + i];
+    }
+  }
+  for (size_t r = 0; r < batch * tokens * keyHeads; ++r) {
+    float sum = 0;
+    for (size_t i = 0; i < dk; ++i) sum += k[r * dk + i] * k[r * dk + i];
+    const bool zero = random() % 32 == 0;
+    const float factor = zero ? 0.0f : (normalize ? 1.0f : std::sqrt(uniform(random)) / std::sqrt(sum));
+    for (size_t i = 0; i < dk; ++i) k[r * dk + i] *= factor;
+  }
+  roundTo(dataType, k);
+  beta.resize(batch * tokens * heads);
+  for (auto& number : beta) {
+    const auto kind = random() % 16;
+    number = kind == 0 ? 0.0f : kind == 1 ? mostBeta : mostBeta * uniform(random);
+  }
+  roundTo(betaType, beta);
+}
+
 std::string LinearCase::describe() const {
   std::ostringstream text;
   text << "family " << family << ", batch " << batch << ", tokens " << tokens << ", heads " << heads << "/" << keyHeads
        << ", dk " << dk << ", dv " << dv << ", type " << dataType << "/" << gateType << ", decay "
        << static_cast<int>(strength) << (hasInitial ? ", initial" : "") << (hasFinalGradient ? ", dFinal" : "");
+  if (delta()) {
+    text << ", beta to " << mostBeta << " of type " << betaType << ", keys " << static_cast<int>(keys)
+         << (normalize ? ", normalized" : "");
+  }
   if (!cuSeqlens.empty()) {
     text << ", packed";
     for (const auto at : cuSeqlens) text << " " << at;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -17,25 +18,40 @@ enum class DecayStrength {
   Mixed,   ///< zeros, strong ones and -inf next to each other
 };
 
+/// Keys of the delta families, whose systems of equations correlated keys make hard.
+enum class Keys {
+  Independent,
+  Walk,  ///< each is close to the one before it
+  Same,  ///< nearly equal
+};
+
 /// The whole problem. Arrays hold values that are exact in the data types, as fp32.
 struct LinearCase {
   int family = seqparAttnGla;
   size_t batch = 1, tokens = 0, heads = 1, keyHeads = 1, dk = 1, dv = 1;
   std::vector<int64_t> cuSeqlens;  ///< empty: not packed
   float scale = 0.5f;
-  int dataType = seqparFloat32, gateType = seqparFloat32;
+  int dataType = seqparFloat32, gateType = seqparFloat32, betaType = seqparFloat32;
+  bool normalize = false;  ///< delta families
+  Keys keys = Keys::Independent;
+  float mostBeta = 1;  ///< of the delta families' betas; some are 0, some this
   bool hasInitial = false, hasFinalGradient = false;
   DecayStrength strength = DecayStrength::Weak;
 
   // Filled by fill():
-  std::vector<float> q, k, v, gate, dOut, dFinal;
+  std::vector<float> q, k, v, gate, beta, dOut, dFinal;
   std::vector<float> initial;  ///< [batch or sequences][heads][dk][dv]
 
-  size_t gateWidth() const;  ///< per token and head; 0: not by tokens
+  size_t gateWidth() const;  ///< log-decays per token and head; 0: not by tokens
+  bool delta() const { return family >= seqparAttnDelta; }
+  bool hasGate() const { return family != seqparAttnSum && family != seqparAttnDelta; }
   size_t states() const { return batch * heads * dk * dv; }
   size_t group() const { return heads / keyHeads; }
   void fill(unsigned seed);
   std::string describe() const;
+
+ private:
+  void fillDelta(std::mt19937& random);
 };
 
 /// A value with the sum of the magnitudes of its terms.
@@ -48,7 +64,7 @@ struct Bounded {
 };
 
 struct LinearReference {
-  Bounded out, dq, dk, dv, dGate, dInitial;
+  Bounded out, dq, dk, dv, dGate, dBeta, dInitial;
   /// GLA, shape of dGate: magnitudes of the terms of up to 64 earlier tokens of the sequence. The kernels for GPUs
   /// subtract these terms from a value at the start of a chunk: rounded terms cancel exactly, except in fp32 sums.
   std::vector<double> dGateEarlier;

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "support/delta_reference.h"
 #include "support/linear_case.h"
 
 namespace seqpar::test {
@@ -293,6 +294,11 @@ LinearReference::LinearReference(const LinearCase& c, const std::vector<size_t>&
   final.assign(c.states());
   before.resize(borders.size());
   for (auto& states : before) states.assign(c.states());
+  if (c.delta()) {
+    dBeta.assign(c.beta.size());
+    deltaReference(c, borders, *this);
+    return;
+  }
 
   std::vector<long> sequenceAt(c.tokens, -1);  // the sequence that starts at a token
   std::vector<size_t> ends(c.tokens, c.tokens);

@@ -15,13 +15,15 @@ docs/jax.md has examples.
 """
 
 from .._abi import Error
-from ._attention import attention, explain, gla, linear_attention, retention, simple_gla
+from ._attention import (attention, delta_rule, explain, gated_delta_rule, gla, kda, linear_attention, retention,
+                         simple_gla)
 from ._collectives import (all_gather, halo, merge, redistribute, reduce_scatter, ring_permute, short_conv, to_heads,
                            to_sequence)
 from ._comm import Comm
 from ._layout import Layout, positions, shard, unshard
 from ._scan import all_scan
 
-__all__ = ["Comm", "Error", "Layout", "all_gather", "all_scan", "attention", "explain", "gla", "halo", "linear_attention", "merge",
+__all__ = ["Comm", "Error", "Layout", "all_gather", "all_scan", "attention", "delta_rule", "explain", "gated_delta_rule", "gla",
+           "halo", "kda", "linear_attention", "merge",
            "positions", "redistribute", "reduce_scatter", "retention", "ring_permute", "shard", "short_conv", "simple_gla",
            "to_heads", "to_sequence", "unshard"]

@@ -174,7 +174,9 @@ def _linear_fields(family, q, k, v, gates, comm, scale=None, initial_state=None,
                    reserve=True, **unknown):
     """(fields of a seqparAttnDesc_t, bounds of the packed sequences) of a differentiated call."""
     name = _NAMES[family]
-    _shapes.require_options(name, unknown, _LINEAR_OPTIONS)
+    options = _families.options_of(family, _LINEAR_OPTIONS)
+    normalize = bool(unknown.pop("normalize", False)) if "normalize" in options else False
+    _shapes.require_options(name, unknown, options)
     bounds = _checked(name, comm, q, k, v, None, cu_seqlens, linear=True)
     (batch, local, _, dim), (heads, value_dim) = q.shape, v.shape[2:]
     _families.require_gates(name, family, gates, q.shape, v.shape)
@@ -192,7 +194,7 @@ def _linear_fields(family, q, k, v, gates, comm, scale=None, initial_state=None,
             "batch": batch, "tokens": local * comm.size, "heads": heads, "kvHeads": k.shape[2], "headDim": dim,
             "valueDim": value_dim, "dataType": data_type(name, q), "scale": _shapes.scale_of(name, scale) or 0.0,
             "gateTypes": tuple(data_type(name, gate) for gate in gates), "reserve": int(bool(reserve)),
-            "wireType": _abi.choose("wire", str(wire or "float32"), _abi.TYPES)}, bounds
+            "normalize": int(normalize), "wireType": _abi.choose("wire", str(wire or "float32"), _abi.TYPES)}, bounds
 
 
 def _linear(family, q, k, v, gates, comm, *, initial_state=None, output_final_state=False, **options):
@@ -245,22 +247,41 @@ def linear_attention(q, k, v, comm, **options):
     return _linear("sum", q, k, v, (), comm, **options)
 
 
+def delta_rule(q, k, v, beta, comm, **options):
+    """The delta rule (DeltaNet, arXiv 2406.06484). Options as in gla(), and `normalize`, as in
+    seqpar.torch.delta_rule(); beta [batch][tokens][heads]. On hosts only."""
+    return _linear("delta", q, k, v, (beta,), comm, **options)
+
+
+def gated_delta_rule(q, k, v, log_decay, beta, comm, **options):
+    """delta_rule() with one decay per token and head, log_decay [batch][tokens][heads] (Gated DeltaNet, arXiv
+    2412.06464)."""
+    return _linear("gated_delta", q, k, v, (log_decay, beta), comm, **options)
+
+
+def kda(q, k, v, log_decay, beta, comm, **options):
+    """delta_rule() with a decay per channel, log_decay [batch][tokens][heads][dk] (Kimi Delta Attention, arXiv
+    2510.26692)."""
+    return _linear("kda", q, k, v, (log_decay, beta), comm, **options)
+
+
 _LINEAR_OPTIONS = ("scale", "initial_state", "output_final_state", "cu_seqlens", "algorithm", "wire", "reserve")
 
 
-def explain(q, k, v, comm, *, function="attention", log_decay=None, **options):
+def explain(q, k, v, comm, *, function="attention", log_decay=None, beta=None, **options):
     """The plan of attention() with these arguments, as a dictionary: the algorithm, its modeled time and layout, and
-    why other algorithms are slower or not supported. function: for another function, "gla", "simple_gla", "retention"
-    or "linear_attention", with its log_decay. Call it outside of shard_map, with arrays, or jax.ShapeDtypeStruct, of
-    one rank's shapes."""
+    why other algorithms are slower or not supported. function: for another function, "gla", "simple_gla",
+    "retention", "linear_attention", "delta_rule", "gated_delta_rule" or "kda", with its log_decay and beta. Call it
+    outside of shard_map, with arrays, or jax.ShapeDtypeStruct, of one rank's shapes."""
     family = _abi.choose("explain: function", function, {name: family for family, name in _NAMES.items()})
     if family == "softmax":
         _shapes.require_options("explain", options, _OPTIONS, ("sinks",))
-        if log_decay is not None:
-            raise ValueError("explain: log_decay was given, expected none with attention")
+        for name, gate in (("log_decay", log_decay), ("beta", beta)):
+            if gate is not None:
+                raise ValueError(f"explain: {name} was given, expected none with attention")
         fields, layout, bounds = _softmax_fields(q, k, v, comm, options.pop("sinks", None), **options)
     else:
-        fields, bounds = _linear_fields(family, q, k, v, _families.given(family, log_decay), comm, **options)
+        fields, bounds = _linear_fields(family, q, k, v, _families.given(family, log_decay=log_decay, beta=beta), comm, **options)
         layout = None
     plan = comm.on_each_rank(lambda rank, handle: _plan(comm, fields, layout, bounds, rank, handle))[0]
     attn, size = _abi.attn_lib(), ctypes.c_size_t()

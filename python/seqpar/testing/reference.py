@@ -58,3 +58,26 @@ def linear(family, q, k, v, log_decay=None, scale=None, initial_state=None, cu_s
         state = state + k[:, t, :, :, None] * v[:, t, :, None, :]
         out.append(torch.einsum("bhd,bhde->bhe", q[:, t], state) * (dk ** -0.5 if scale is None else scale))
     return torch.stack(out, 1) if out else v.clone(), state
+
+
+def delta(q, k, v, log_decay, beta, scale=None, initial_state=None, cu_seqlens=None, normalize=False):
+    """(out, final state) of the delta rule, token by token. log_decay: [batch][tokens][heads], with another dimension
+    for decays per channel, or None."""
+    batch, tokens, _, dk = q.shape
+    heads, dv = v.shape[2:]
+    if normalize:
+        q, k = (x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt() for x in (q, k))
+    q, k = (x.repeat_interleave(heads // x.shape[2], 2) for x in (q, k))
+    first = lambda number: (q.new_zeros(batch, heads, dk, dv) if initial_state is None else
+                            initial_state[number:number + batch].to(q.dtype))
+    state, starts, out = first(0), {} if cu_seqlens is None else {start: i for i, start in enumerate(cu_seqlens[:-1])}, []
+    for t in range(tokens):
+        if t in starts:
+            state = first(starts[t])
+        if log_decay is not None:
+            decay = torch.exp(log_decay[:, t])
+            state = state * (decay[..., None] if decay.dim() == 3 else decay[..., None, None])
+        error = v[:, t] - torch.einsum("bhd,bhde->bhe", k[:, t], state)
+        state = state + (beta[:, t, :, None] * k[:, t])[..., None] * error[:, :, None]
+        out.append(torch.einsum("bhd,bhde->bhe", q[:, t], state) * (dk ** -0.5 if scale is None else scale))
+    return torch.stack(out, 1) if out else v.clone(), state

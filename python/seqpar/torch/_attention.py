@@ -247,14 +247,15 @@ def attention(q, k, v, comm, *, return_lse=False, sinks=None, kernel=None, **opt
 
 
 @collective
-def explain(q, k, v, comm, *, function="attention", log_decay=None, **options):
+def explain(q, k, v, comm, *, function="attention", log_decay=None, beta=None, **options):
     """Collective: the plan of attention() with these arguments, as a dictionary: the algorithm, its modeled time and
     layout, and why other algorithms are slower or not supported. function: for another function, "gla", "simple_gla",
-    "retention" or "linear_attention", with its log_decay."""
+    "retention", "linear_attention", "delta_rule", "gated_delta_rule" or "kda", with its log_decay and beta."""
     if function == "attention":
-        if log_decay is not None:
-            raise ValueError("explain: log_decay was given, expected none with attention")
+        for name, gate in (("log_decay", log_decay), ("beta", beta)):
+            if gate is not None:
+                raise ValueError(f"explain: {name} was given, expected none with attention")
         return _plans.explain(comm, _prepare(q, k, v, comm, **options), q, k, v)
     family = _abi.choose("explain: function", function, {"attention": "softmax", **_families.FUNCTIONS})
-    gates = _families.given(family, log_decay)
+    gates = _families.given(family, log_decay=log_decay, beta=beta)
     return _plans.explain(comm, _linear.describe(family, q, k, v, gates, comm, **options)[0], q, k, v, gates)

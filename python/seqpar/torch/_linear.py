@@ -1,4 +1,4 @@
-"""Linear attention over sharded sequences: GLA, scalar decays (Mamba-2), fixed decays (RetNet), sums."""
+"""Linear attention over sharded sequences: GLA, scalar decays (Mamba-2), fixed decays (RetNet), sums, the delta rule."""
 
 import ctypes
 
@@ -6,7 +6,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from .. import _abi, _shapes
-from .._families import NAMES, named, require_gates
+from .._families import NAMES, named, options_of, require_gates
 from . import _plans, _prepared
 from ._comm import call, find
 from ._define import autocasted, define, eager, plain, real, require_tensors, without_gradient
@@ -208,7 +208,9 @@ def describe(family, q, k, v, gates, comm, initial_state=None, scale=None, cu_se
     """(the operators' description, whether the reserving ones support it), for arguments that fit each other."""
     name = NAMES[family]
     require_tensors(name, q, k, v, **named(family, gates), initial_state=initial_state)
-    _shapes.require_options(name, unknown, _OPTIONS)
+    options = options_of(family, _OPTIONS)
+    normalize = bool(unknown.pop("normalize", False)) if "normalize" in options else False
+    _shapes.require_options(name, unknown, options)
     _shapes.require_fit(name, q.shape, k.shape, v.shape, linear=True)
     require_gates(name, family, gates, q.shape, v.shape)
     for gate_name, gate in named(family, gates).items():
@@ -229,7 +231,8 @@ def describe(family, q, k, v, gates, comm, initial_state=None, scale=None, cu_se
     spec = _plans.spec(family=family, algorithm=algorithm, layout=layout and layout.key, training=int(training),
                        scale=_shapes.scale_of(name, scale),
                        cu_seqlens=None if bounds is None else ",".join(map(str, bounds)),
-                       wire=None if wire is None else str(wire).removeprefix("torch."), reserve=1 if reserving else None)
+                       wire=None if wire is None else str(wire).removeprefix("torch."), reserve=1 if reserving else None,
+                       normalize=1 if normalize else None)
     return spec, reserving
 
 
@@ -284,6 +287,33 @@ def retention(q, k, v, log_decay, comm, **options):
 def linear_attention(q, k, v, comm, **options):
     """gla() without decay (arXiv 2006.16236)."""
     return _run("sum", q, k, v, (), comm, **options)
+
+
+@collective
+def delta_rule(q, k, v, beta, comm, **options):
+    """The delta rule (DeltaNet, arXiv 2406.06484), S_t = (I - b_t k_t k_t^T) S_(t-1) + b_t k_t v_t^T, o_t = scale
+    q_t^T S_t, over a sequence in contiguous shards on the ranks. Differentiable; the backward pass is also collective.
+    On hosts only. Arguments and options as in gla(), and
+
+        beta          [batch][local tokens][heads], in [0, 1], or [0, 2] for negative eigenvalues; float32 or bfloat16
+        normalize     divides every q and k by sqrt(its sum of squares + 1e-6) first; gradients are those of the given
+                      ones. Without it states grow without limit if beta times a key's sum of squares exceeds 2
+    """
+    return _run("delta", q, k, v, (beta,), comm, **options)
+
+
+@collective
+def gated_delta_rule(q, k, v, log_decay, beta, comm, **options):
+    """delta_rule() with one decay per token and head, log_decay [batch][tokens][heads] (Gated DeltaNet, arXiv
+    2412.06464): S_t = exp(g_t) (I - b_t k_t k_t^T) S_(t-1) + b_t k_t v_t^T."""
+    return _run("gated_delta", q, k, v, (log_decay, beta), comm, **options)
+
+
+@collective
+def kda(q, k, v, log_decay, beta, comm, **options):
+    """delta_rule() with a decay per channel, log_decay [batch][tokens][heads][dk] (Kimi Delta Attention, arXiv
+    2510.26692): S_t = (I - b_t k_t k_t^T) diag(exp(g_t)) S_(t-1) + b_t k_t v_t^T."""
+    return _run("kda", q, k, v, (log_decay, beta), comm, **options)
 
 
 _OPTIONS = ("scale", "initial_state", "output_final_state", "cu_seqlens", "layout", "algorithm", "wire", "reserve")

@@ -5,8 +5,9 @@
     x, _ = fla_sp.causal_conv1d(x, weight, bias, activation="silu", cp_context=context)
     o, _ = fla_sp.chunk_gla(q, k, v, g, cp_context=context)
 
-For the delta rules, which use FLA's kernels, patch() replaces the gather by an All-Scan. Tensors are this rank's
-shards, the batch is 1, and the number of tokens is a multiple of the ranks, as in FLA.
+chunk_delta_rule, chunk_gated_delta_rule and chunk_kda run on hosts. On GPUs, for the delta rules of FLA's kernels,
+patch() replaces the gather by an All-Scan. Tensors are this rank's shards, the batch is 1, and the number of tokens is
+a multiple of the ranks, as in FLA.
 """
 
 import contextlib
@@ -97,6 +98,42 @@ def _chunk(function, name):
 
 chunk_gla = _chunk(_linear.gla, "chunk_gla")
 chunk_simple_gla = _chunk(_linear.simple_gla, "chunk_simple_gla")
+
+
+def _delta(name, q, k, v, gates, options, scale, initial_state, output_final_state, normalize, context):
+    if options:
+        raise TypeError(f"chunk_{name}: got {', '.join(sorted(options))}, which it does not support")
+    if context is None:
+        raise ValueError(f"chunk_{name}: cp_context is None, expected build_cp_context()'s: without one FLA's own function serves")
+    if output_final_state and len(context.bounds) > 2:
+        raise ValueError(f"chunk_{name}: got output_final_state with {len(context.bounds) - 1} sequences, expected one")
+    gates = [gate.float() if gate.dtype == torch.float16 else gate for gate in gates]
+    bounds = None if len(context.bounds) == 2 else context.bounds
+    out = getattr(_linear, name)(q, k, v, *gates, context.comm, scale=scale, initial_state=initial_state, cu_seqlens=bounds,
+                                 output_final_state=output_final_state, normalize=normalize, layout=context.shards)
+    return out if output_final_state else (out, None)
+
+
+def chunk_delta_rule(q, k, v, beta, scale=None, initial_state=None, output_final_state=False, use_qk_l2norm_in_kernel=False,
+                     cu_seqlens=None, cp_context=None, **rest):
+    """delta_rule() with FLA's arguments: (o, state). cu_seqlens is the context's. initial_state: of all sequences,
+    equal on all ranks. output_final_state, for one sequence: the state after this rank's last token, so the last rank's
+    is final; else None."""
+    return _delta("delta_rule", q, k, v, (beta,), rest, scale, initial_state, output_final_state, use_qk_l2norm_in_kernel,
+                  cp_context)
+
+
+def chunk_gated_delta_rule(q, k, v, g, beta, scale=None, initial_state=None, output_final_state=False,
+                           use_qk_l2norm_in_kernel=False, cu_seqlens=None, cp_context=None, **rest):
+    """gated_delta_rule() with FLA's arguments, as chunk_delta_rule()."""
+    return _delta("gated_delta_rule", q, k, v, (g, beta), rest, scale, initial_state, output_final_state,
+                  use_qk_l2norm_in_kernel, cp_context)
+
+
+def chunk_kda(q, k, v, g, beta, scale=None, initial_state=None, output_final_state=False, use_qk_l2norm_in_kernel=False,
+              cu_seqlens=None, cp_context=None, **rest):
+    """kda() with FLA's arguments, as chunk_delta_rule(). g: the logarithms of the decays."""
+    return _delta("kda", q, k, v, (g, beta), rest, scale, initial_state, output_final_state, use_qk_l2norm_in_kernel, cp_context)
 
 
 def causal_conv1d(x, weight=None, bias=None, activation=None, cp_context=None):

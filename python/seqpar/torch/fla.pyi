@@ -40,6 +40,18 @@ def chunk_gla(q: Tensor, k: Tensor, v: Tensor, g: Tensor, scale: float | None = 
 def chunk_simple_gla(q: Tensor, k: Tensor, v: Tensor, g: Tensor, scale: float | None = None, initial_state: None = None,
                      output_final_state: bool = False, cu_seqlens: object = None, cp_context: FLACPContext | None = None,
                      **rest: Any) -> tuple[Tensor, None]: ...
+def chunk_delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, scale: float | None = None,
+                     initial_state: Tensor | None = None, output_final_state: bool = False, use_qk_l2norm_in_kernel: bool = False,
+                     cu_seqlens: object = None, cp_context: FLACPContext | None = None,
+                     **rest: Any) -> tuple[Tensor, Tensor | None]: ...
+def chunk_gated_delta_rule(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, scale: float | None = None,
+                           initial_state: Tensor | None = None, output_final_state: bool = False, use_qk_l2norm_in_kernel: bool = False,
+                           cu_seqlens: object = None, cp_context: FLACPContext | None = None,
+                           **rest: Any) -> tuple[Tensor, Tensor | None]: ...
+def chunk_kda(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, scale: float | None = None,
+              initial_state: Tensor | None = None, output_final_state: bool = False, use_qk_l2norm_in_kernel: bool = False,
+              cu_seqlens: object = None, cp_context: FLACPContext | None = None,
+              **rest: Any) -> tuple[Tensor, Tensor | None]: ...
 def causal_conv1d(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None,
                   activation: Literal["silu", "swish"] | None = None,
                   cp_context: FLACPContext | None = None) -> tuple[Tensor, None]: ...

@@ -11,15 +11,34 @@ namespace {
 
 constexpr double kChunkTokens = 64;
 
-/// Flops per token and head of the chunk-wise matrix products: scores, values, states in and out.
+bool hasMatrix(const Problem& p) {
+  return findFamily(p.desc.family)->transition == seqparScanMatrix;
+}
+
+/// Flops per token and head of the chunk-wise matrix products: scores, values, states in and out. With a matrix as
+/// transition also the system of equations of the chunk, and the states' values for its keys.
 double forwardFlops(const Problem& p) {
   const auto dk = static_cast<double>(p.desc.headDim), dv = static_cast<double>(p.desc.valueDim);
+  if (hasMatrix(p)) return kChunkTokens * (4 * dk + 3 * dv) + 6 * dk * dv;
   return kChunkTokens * dk + 2 * kChunkTokens * dv + 4 * dk * dv;
 }
 
 double backwardFlops(const Problem& p) {
   const auto dk = static_cast<double>(p.desc.headDim), dv = static_cast<double>(p.desc.valueDim);
+  if (hasMatrix(p)) return kChunkTokens * (14 * dk + 13 * dv) + 22 * dk * dv;
   return kChunkTokens * (3 * dk + 4 * dv) + 12 * dk * dv;
+}
+
+/// Flops per token and head for the rank's map: a matrix is computed like columns of the state, in each direction.
+double mapFlops(const Problem& p) {
+  if (!hasMatrix(p) || p.ranks() == 1) return 0;
+  const auto dk = static_cast<double>(p.desc.headDim), dv = static_cast<double>(p.desc.valueDim);
+  return kChunkTokens * (3 * dk + dv) + 4 * dk * (dk + dv);
+}
+
+/// Rows of the longest shard, over all heads.
+double rows(const Problem& p) {
+  return static_cast<double>(p.queries.longest() * p.desc.batch * p.desc.heads);
 }
 
 double stateBytes(const Problem& p) {
@@ -36,6 +55,7 @@ double scanUs(const Problem& p, seqparScanAlgorithm_t algorithm) {
   params.dk = p.desc.headDim;
   params.dv = p.desc.valueDim;
   params.wireType = p.desc.wireType;
+  params.bounded = !hasMatrix(p) || p.desc.normalize != 0 ? 1 : 0;
   params.algorithm = algorithm;
   seqparScanEstimate_t estimates[SEQPAR_SCAN_ALGORITHMS + 1];
   require(seqparAllScanPlan(&params, p.comm, estimates), "linear attention", p.comm);
@@ -45,6 +65,9 @@ double scanUs(const Problem& p, seqparScanAlgorithm_t algorithm) {
 /// `hidden`: the shares of the forward and backward time that overlap with the scan.
 Estimate around(const Problem& p, seqparScanAlgorithm_t algorithm, double hiddenForward, double hiddenBackward) {
   Estimate estimate = estimateLocal(p);
+  const double map = rows(p) * mapFlops(p) / p.blockTraits().flops * 1e6;
+  estimate.forwardUs += map;
+  if (p.training()) estimate.backwardUs += map;
   const double scan = scanUs(p, algorithm);
   const double forward = estimate.forwardUs, backward = estimate.backwardUs;
   estimate.forwardUs += std::max(0.0, scan - hiddenForward * forward);
@@ -58,8 +81,7 @@ Estimate around(const Problem& p, seqparScanAlgorithm_t algorithm, double hidden
 
 Estimate estimateLocal(const Problem& p) {
   const double flops = p.blockTraits().flops;
-  const double rows = static_cast<double>(p.queries.longest() * p.desc.batch * p.desc.heads);
-  return {rows * forwardFlops(p) / flops * 1e6, p.training() ? rows * backwardFlops(p) / flops * 1e6 : 0, 0};
+  return {rows(p) * forwardFlops(p) / flops * 1e6, p.training() ? rows(p) * backwardFlops(p) / flops * 1e6 : 0, 0};
 }
 
 // Shares of the flops that need no incoming state: scores and values within chunks, and recomputed states.

@@ -6,15 +6,20 @@
 #include "attn/linear/algorithms.h"
 #include "attn/linear/device/passes.h"
 #include "attn/linear/families/decay/passes.h"
+#include "attn/linear/families/delta/passes.h"
 #include "attn/linear/operator.h"
+#include "base/error.h"
 
 namespace seqpar::attn::linear {
 
 std::string refuses(const Problem& problem) {
   if (!problem.onDevice()) return {};
 #ifdef SEQPAR_ATTN_CUDA
-  Shard shard;
   const auto& d = problem.desc;
+  if (findFamily(d.family)->transition == seqparScanMatrix) {
+    return concat("has no kernel on GPUs for the family ", findFamily(d.family)->name, ": it runs on hosts only");
+  }
+  Shard shard;
   const auto size = [](int64_t value) { return static_cast<size_t>(value); };
   shard.family = findFamily(d.family);
   shard.batch = size(d.batch);
@@ -39,6 +44,7 @@ std::unique_ptr<Passes> makePasses(const Shard& shard, Exec& exec) {
 }
 
 std::unique_ptr<Passes> makeHostPasses(const Shard& shard, Exec& exec) {
+  if (shard.family->transition == seqparScanMatrix) return makeDeltaPasses(shard, exec);
   return makeDecayPasses(shard, exec);
 }
 

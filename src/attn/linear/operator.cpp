@@ -26,6 +26,7 @@ Shard shardOf(const Problem& problem, bool alone) {
   shard.type = problem.type();
   std::copy_n(d.gateTypes, SEQPAR_ATTN_MAX_GATES, shard.gateTypes.begin());
   shard.scale = d.scale;
+  shard.normalize = d.normalize != 0;
   shard.training = problem.training();
   shard.alone = alone;
   shard.reserves = problem.reserves();
@@ -129,7 +130,7 @@ void LinearOperator::scan(seqparDirection_t direction, seqparScanAlgorithm_t alg
   params.decayForm = map.form;
   params.flags = &flags_[direction];
   params.algorithm = algorithm;
-  params.bounded = map.kind == seqparScanMatrix ? 0 : 1;  // decays are at most 1
+  params.bounded = map.kind != seqparScanMatrix || shard_.normalize ? 1 : 0;  // decays are at most 1
   require(seqparAllScan(map.states, map.kind == seqparScanSum ? nullptr : map.transition, first, incoming, outgoing,
                         &params, problem_.comm, stream),
           kWho, problem_.comm);

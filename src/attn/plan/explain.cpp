@@ -23,9 +23,9 @@ std::string quoted(const std::string& text) {
   return out.str();
 }
 
-const char* familyName(int family) {
-  constexpr const char* kNames[] = {"softmax", "gla", "scalar", "fixed", "sum"};
-  return kNames[family];
+const char* familyName(int id) {
+  seqparAttnFamilyInfo_t info = SEQPAR_ATTN_FAMILY_INFO_INITIALIZER;
+  return id == seqparAttnSoftmax || seqparAttnFamilyQuery(id, &info) != seqparSuccess ? "softmax" : info.name;
 }
 
 const char* layoutName(const Sharding& sharding) {

@@ -70,6 +70,18 @@ void readNumbers(const char* call, seqparAttnDesc_t& d) {
   requireRange(call, "training", d.training, 0, 1);
   requireRange(call, "deterministic", d.deterministic, 0, 1);
   requireRange(call, "reserve", d.reserve, 0, 1);
+  requireRange(call, "normalize", d.normalize, 0, 1);
+}
+
+/// `normalize` is the delta families' only.
+void requireNormalized(const char* call, const seqparAttnDesc_t& d) {
+  if (d.normalize == 0 || d.family == seqparAttnDelta || d.family == seqparAttnGatedDelta ||
+      d.family == seqparAttnKda) {
+    return;
+  }
+  fail(seqparInvalidUsage, call, ": desc->normalize is 1 with family ", d.family, ", expected 0, or a family of ",
+       static_cast<int>(seqparAttnDelta), " (delta), ", static_cast<int>(seqparAttnGatedDelta), " (gated_delta) and ",
+       static_cast<int>(seqparAttnKda), " (kda)");
 }
 
 void readMask(const char* call, seqparAttnDesc_t& d) {
@@ -139,6 +151,7 @@ Problem readProblem(const char* call, const seqparAttnDesc_t* given, seqparComm_
   const int ranks = problem.ranks();
   readNumbers(call, d);
   readMask(call, d);
+  requireNormalized(call, d);
   requireAtLeast(call, "inner", d.inner, 0);
   if (d.inner != 0 && ranks % d.inner != 0) {
     refuse(call, "inner", d.inner, concat("a divisor of the communicator's ", ranks, " ranks, or 0"));

@@ -32,7 +32,7 @@ TEST_CASE("descriptions that linear attention does not support are refused") {
   refuses(seqparInvalidArgument, "kvHeads is 3", [](auto& d) { d.kvHeads = 3; });
   refuses(seqparInvalidArgument, "gateTypes[0] is 1", [](auto& d) { d.gateTypes[0] = seqparFloat16; });
   refuses(seqparInvalidArgument, "kvTokens is 5", [](auto& d) { d.kvTokens = 5; });
-  refuses(seqparInvalidArgument, "family is 5", [](auto& d) { d.family = 5; });
+  refuses(seqparInvalidArgument, "family is 8", [](auto& d) { d.family = 8; });
   refuses(seqparInvalidUsage, "softcap", [](auto& d) { d.softcap = 2; });
   refuses(seqparInvalidUsage, "windowLeft", [](auto& d) { d.windowLeft = 2; });
   refuses(seqparInvalidUsage, "ring", [](auto& d) { d.algorithm = seqparAttnRing; });
@@ -115,20 +115,27 @@ TEST_CASE("a query of a family returns its gates, and other ids are refused") {
     const auto result = seqparAttnFamilyQuery(id, &info);
     CHECK(result == (id == seqparAttnSoftmax ? seqparInvalidArgument : seqparSuccess));
     if (result != seqparSuccess) continue;
-    CHECK(info.gates == (id == seqparAttnSum ? 0 : 1));
-    CHECK(info.transition == (id == seqparAttnGla   ? seqparScanDiag
+    const bool delta = id >= seqparAttnDelta, decays = id != seqparAttnSum && id != seqparAttnDelta;
+    REQUIRE(info.gates == (decays ? 1 : 0) + (delta ? 1 : 0));
+    CHECK(info.transition == (delta                 ? seqparScanMatrix
+                              : id == seqparAttnGla ? seqparScanDiag
                               : id == seqparAttnSum ? seqparScanSum
                                                     : seqparScanScalar));
-    if (info.gates == 0) continue;
-    CHECK(std::string(info.gateNames[0]) == "log_decay");
-    CHECK(info.gateShapes[0] == (id == seqparAttnGla      ? seqparAttnGatePerChannel
-                                 : id == seqparAttnScalar ? seqparAttnGatePerToken
-                                                          : seqparAttnGatePerHead));
-    CHECK(info.gateNames[1] == nullptr);
+    if (decays) {
+      CHECK(std::string(info.gateNames[0]) == "log_decay");
+      CHECK(info.gateShapes[0] == (id == seqparAttnGla || id == seqparAttnKda             ? seqparAttnGatePerChannel
+                                   : id == seqparAttnScalar || id == seqparAttnGatedDelta ? seqparAttnGatePerToken
+                                                                                          : seqparAttnGatePerHead));
+    }
+    if (delta) {
+      CHECK(std::string(info.gateNames[info.gates - 1]) == "beta");
+      CHECK(info.gateShapes[info.gates - 1] == seqparAttnGatePerToken);
+    }
+    CHECK(info.gateNames[info.gates] == nullptr);
   }
   seqparAttnFamilyInfo_t info = SEQPAR_ATTN_FAMILY_INFO_INITIALIZER;
   CHECK(seqparAttnFamilyQuery(SEQPAR_ATTN_FAMILIES, &info) == seqparInvalidArgument);
-  CHECK_THAT(seqparAttnGetLastError(), Catch::Contains("family is 5, expected 1 to 4"));
+  CHECK_THAT(seqparAttnGetLastError(), Catch::Contains("family is 8, expected 1 to 7"));
   CHECK(seqparAttnFamilyQuery(seqparAttnGla, nullptr) == seqparInvalidArgument);
   info.magic = 0;
   CHECK(seqparAttnFamilyQuery(seqparAttnGla, &info) == seqparInvalidArgument);

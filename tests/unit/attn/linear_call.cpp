@@ -38,7 +38,10 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
   desc.headDim = as(c.dk);
   desc.valueDim = as(c.dv);
   desc.dataType = c.dataType;
-  desc.gateTypes[0] = c.gateType;
+  const size_t betaAt = c.hasGate() ? 1 : 0;  // the gate's index
+  if (c.hasGate()) desc.gateTypes[0] = c.gateType;
+  if (c.delta()) desc.gateTypes[betaAt] = c.betaType;
+  desc.normalize = c.normalize ? 1 : 0;
   desc.scale = c.scale;
   desc.wireType = options.wireType;
   desc.training = options.training ? 1 : 0;
@@ -58,18 +61,21 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
     return CallerTensor(c.gateType, fixed ? 1 : c.batch, fixed ? 1 : count, c.heads, fixed ? 1 : width,
                         fixed || c.family == seqparAttnScalar ? 0 : gap, first && !fixed);
   };
-  auto gate = gates(), dGate = gates();
+  const auto betas = [&] { return CallerTensor(c.betaType, c.batch, count, c.heads, 1, gap, first); };
+  auto gate = gates(), dGate = gates(), beta = betas(), dBeta = betas();
   q.set(tokensOf(c, c.q, c.keyHeads * c.dk, begin, end));
   k.set(tokensOf(c, c.k, c.keyHeads * c.dk, begin, end));
   v.set(tokensOf(c, c.v, c.heads * c.dv, begin, end));
   dOut.set(tokensOf(c, c.dOut, c.heads * c.dv, begin, end));
-  if (c.family != seqparAttnSum) gate.set(fixed ? c.gate : tokensOf(c, c.gate, c.heads * width, begin, end));
+  if (c.delta()) beta.set(tokensOf(c, c.beta, c.heads, begin, end));
+  if (c.hasGate()) gate.set(fixed ? c.gate : tokensOf(c, c.gate, c.heads * width, begin, end));
   result.saved.assign(states, NAN);
   result.final.assign(states, NAN);
   result.dInitial.assign((c.cuSeqlens.empty() ? c.batch : c.cuSeqlens.size() - 1) * c.heads * c.dk * c.dv, NAN);
 
   const auto* const placement = options.placement;
-  for (auto* tensor : {&q, &k, &v, &gate, &out, &dOut, &dq, &dk, &dv, &dGate}) tensor->place(placement, rank);
+  for (auto* tensor : {&q, &k, &v, &gate, &beta, &out, &dOut, &dq, &dk, &dv, &dGate, &dBeta})
+    tensor->place(placement, rank);
   const auto placed = [&](const std::vector<float>& numbers) {
     return Placed(const_cast<float*>(numbers.data()), numbers.size() * sizeof(float), placement, rank);
   };
@@ -82,7 +88,8 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
   forward.k = k.view();
   forward.v = v.view();
   forward.out = out.view();
-  if (c.family != seqparAttnSum) forward.gates[0] = gate.view();
+  if (c.hasGate()) forward.gates[0] = gate.view();
+  if (c.delta()) forward.gates[betaAt] = beta.view();
   forward.initial = c.hasInitial ? numbers(initial) : nullptr;
   forward.saved = options.training ? numbers(saved) : nullptr;
   // Not every rank requests its final state.
@@ -92,7 +99,7 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
   backward.q = forward.q;
   backward.k = forward.k;
   backward.v = forward.v;
-  backward.gates[0] = forward.gates[0];
+  std::copy_n(forward.gates, SEQPAR_ATTN_MAX_GATES, backward.gates);
   backward.saved = numbers(saved);
   backward.initial = forward.initial;
   backward.dOut = dOut.view();
@@ -100,7 +107,8 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
   backward.dq = dq.view();
   backward.dk = dk.view();
   backward.dv = dv.view();
-  if (c.family != seqparAttnSum) backward.dGates[0] = dGate.view();
+  if (c.hasGate()) backward.dGates[0] = dGate.view();
+  if (c.delta()) backward.dGates[betaAt] = dBeta.view();
   if (options.initialGradient) backward.dInitial = numbers(dInitial);
 
   size_t reserveBytes = 0;
@@ -132,7 +140,7 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
     placement->barrier();
     text = placement->run(rank, calls);
     placement->barrier();
-    for (const auto* tensor : {&out, &dq, &dk, &dv, &dGate}) tensor->fetch();
+    for (const auto* tensor : {&out, &dq, &dk, &dv, &dGate, &dBeta}) tensor->fetch();
     for (const auto* array : {&saved, &final, &dInitial}) array->fetch();
   } else {
     seqparStream_t stream = nullptr;
@@ -147,7 +155,8 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
   result.dq = dq.get();
   result.dk = dk.get();
   result.dv = dv.get();
-  result.dGate = c.family == seqparAttnSum ? std::vector<float>{} : dGate.get();
+  result.dGate = c.hasGate() ? dGate.get() : std::vector<float>{};
+  result.dBeta = c.delta() ? dBeta.get() : std::vector<float>{};
   return text;
 }
 

@@ -81,7 +81,7 @@ class CallerTensor {
 };
 
 struct LinearResult {
-  std::vector<float> out, saved, final, dq, dk, dv, dGate, dInitial;
+  std::vector<float> out, saved, final, dq, dk, dv, dGate, dBeta, dInitial;
 };
 
 struct LinearOptions {

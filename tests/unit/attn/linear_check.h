@@ -98,6 +98,7 @@ inline std::string differences(const LinearExpected& expected, const std::vector
     tokens("dk", reference.dk, keys, mine.dk, c.dataType);
     tokens("dv", reference.dv, values, mine.dv, c.dataType);
     if (c.gateWidth() != 0) tokens("dGate", dGate, c.heads * c.gateWidth(), mine.dGate, c.gateType);
+    if (c.delta()) tokens("dBeta", reference.dBeta, c.heads, mine.dBeta, c.betaType);
     for (size_t h = 0; c.family == seqparAttnFixed && h < c.heads; ++h) dFixed[h] += mine.dGate[h];
     for (size_t i = 0; packed && i < dInitial.size(); ++i) dInitial[i] += mine.dInitial[i];
   }

@@ -55,13 +55,18 @@ Bounded slice(const LinearCase& c, const Bounded& all, size_t row, size_t begin,
   return part;
 }
 
+Gates gatesOf(const LinearCase& c, const Array& gate, const Array& beta) {
+  if (!c.delta()) return {c.hasGate() ? gate.tensor : Tensor{}};
+  return c.hasGate() ? Gates{gate.tensor, beta.tensor} : Gates{beta.tensor};
+}
+
 struct Rank {
   size_t begin, end;
   Shard shard;
   HostExec exec;
   std::unique_ptr<Passes> passes;
   std::shared_ptr<void> memory;
-  Array q, k, v, gate, out, dOut, dq, dk, dv, dGate;
+  Array q, k, v, gate, beta, out, dOut, dq, dk, dv, dGate, dBeta;
   std::vector<float> saved, incoming, final, dBefore, dInitial;
   Inputs in;
   Gradients gradients;
@@ -74,13 +79,15 @@ struct Rank {
         k(q),
         v(c.dataType, c.batch, end - begin, c.heads, c.dv),
         gate(c.gateType, c.family == seqparAttnFixed ? 1 : c.batch, c.family == seqparAttnFixed ? 1 : end - begin,
-             c.heads, c.family == seqparAttnGla ? c.dk : 1),
+             c.heads, std::max<size_t>(1, c.gateWidth())),
+        beta(c.betaType, c.batch, end - begin, c.heads, 1),
         out(v),
         dOut(v),
         dq(q),
         dk(q),
         dv(v),
-        dGate(gate) {
+        dGate(gate),
+        dBeta(beta) {
     shard.family = findFamily(c.family);
     shard.batch = c.batch;
     shard.tokens = end - begin;
@@ -90,6 +97,7 @@ struct Rank {
     shard.dv = c.dv;
     shard.sequences = c.cuSeqlens.empty() ? 0 : c.cuSeqlens.size() - 1;
     shard.scale = c.scale;
+    shard.normalize = c.normalize;
     shard.alone = alone;
     shard.pieces = cutIntoPieces(c.cuSeqlens, static_cast<int64_t>(begin), static_cast<int64_t>(end));
     passes = makeHostPasses(shard, exec);
@@ -99,37 +107,47 @@ struct Rank {
     std::memset(memory.get(), 0xff, counting.used());
     Arena arena(memory.get());
     passes->carve(arena);
-    for (auto* array : {&k, &out, &dOut, &dq, &dk, &dv, &dGate, &q, &v, &gate})
+    for (auto* array : {&k, &out, &dOut, &dq, &dk, &dv, &dGate, &q, &v, &gate, &beta, &dBeta})
       array->tensor.data = array->bytes.data();
     q.set(slice(c, c.q, c.keyHeads * c.dk, begin, end));
     k.set(slice(c, c.k, c.keyHeads * c.dk, begin, end));
     v.set(slice(c, c.v, c.heads * c.dv, begin, end));
     dOut.set(slice(c, c.dOut, c.heads * c.dv, begin, end));
-    gate.set(c.family == seqparAttnFixed ? c.gate : slice(c, c.gate, c.heads * c.gateWidth(), begin, end));
+    if (c.delta()) beta.set(slice(c, c.beta, c.heads, begin, end));
+    if (c.hasGate())
+      gate.set(c.family == seqparAttnFixed ? c.gate : slice(c, c.gate, c.heads * c.gateWidth(), begin, end));
     for (auto* states : {&saved, &incoming, &final, &dBefore}) states->assign(c.states(), NAN);
     dInitial.assign(shard.sequences * c.heads * c.dk * c.dv, NAN);
-    in = {q.tensor,
-          k.tensor,
-          v.tensor,
-          {c.family == seqparAttnSum ? Tensor{} : gate.tensor},
+    in = {q.tensor, k.tensor, v.tensor, gatesOf(c, gate, beta),
           c.cuSeqlens.empty() || !c.hasInitial ? nullptr : c.initial.data()};
     gradients = {dOut.tensor,
                  dq.tensor,
                  dk.tensor,
                  dv.tensor,
-                 {c.family == seqparAttnSum ? Tensor{} : dGate.tensor},
+                 gatesOf(c, dGate, dBeta),
                  shard.sequences == 0 ? nullptr : dInitial.data()};
   }
 
-  /// total = decay x + S, with the flags' meaning.
+  /// total = A x + S, with the flags' meaning.
   std::vector<float> apply(const std::vector<float>& x, seqparDirection_t direction) const {
     std::vector<float> total(x.size());
-    const size_t size = shard.stateSize(), width = shard.width();
+    const size_t size = shard.stateSize(), width = shard.width(), rows = shard.dk, columns = shard.dv;
+    const StateMap map = passes->map();
+    const bool cut = shard.flags(direction) != 0;
     for (size_t h = 0; h < shard.allHeads(); ++h) {
       for (size_t i = 0; i < size; ++i) {
-        const float factor = passes->map().transition[h * width + (width == 1 ? 0 : i / shard.dv)];
-        const bool cut = shard.flags(direction) != 0;
-        total[h * size + i] = passes->map().states[h * size + i] + (cut || factor == 0 ? 0 : factor * x[h * size + i]);
+        double sum = 0;
+        if (map.kind == seqparScanMatrix) {
+          for (size_t d = 0; d < rows && !cut; ++d) {
+            const size_t at = direction == seqparForward ? i / columns * rows + d : d * rows + i / columns;
+            sum += static_cast<double>(map.transition[h * rows * rows + at]) *
+                   static_cast<double>(x[h * size + d * columns + i % columns]);
+          }
+        } else {
+          const float factor = map.transition[h * width + (width == 1 ? 0 : i / columns)];
+          sum = static_cast<double>(cut || factor == 0 ? 0 : factor * x[h * size + i]);
+        }
+        total[h * size + i] = static_cast<float>(static_cast<double>(map.states[h * size + i]) + sum);
       }
     }
     return total;
@@ -198,6 +216,9 @@ void check(const LinearCase& c, const std::vector<size_t>& lengths, int threads)
       CHECK(farFrom(slice(c, expected.dGate, c.heads * c.gateWidth(), begin, end), rank.dGate.get(), terms,
                     c.gateType) == "");
     }
+    if (c.delta()) {
+      CHECK(farFrom(slice(c, expected.dBeta, c.heads, begin, end), rank.dBeta.get(), terms, c.betaType) == "");
+    }
     if (c.family == seqparAttnFixed) {
       const auto mine = rank.dGate.get();
       for (size_t h = 0; h < c.heads; ++h) dFixed[h] += mine[h];
@@ -222,12 +243,13 @@ LinearCase makeCase(int family, size_t tokens, DecayStrength strength) {
 }
 
 TEST_CASE("passes agree with the recurrence, in one piece, in segments and on ranks") {
-  const int family = GENERATE(seqparAttnGla, seqparAttnScalar, seqparAttnFixed, seqparAttnSum);
+  const int family = GENERATE(range(1, SEQPAR_ATTN_FAMILIES));
   const auto strength = GENERATE(DecayStrength::Weak, DecayStrength::Strong, DecayStrength::Mixed);
   const unsigned seed = std::random_device{}();
   for (const auto& lengths : {std::vector<size_t>{1}, {67}, {300}, {64, 0, 9}, {0, 130, 71, 0}}) {
     auto c = makeCase(family, std::accumulate(lengths.begin(), lengths.end(), size_t{0}), strength);
     c.batch = lengths.size() == 2 ? 1 : 2;
+    c.normalize = c.delta() && lengths.size() % 2 == 0;
     c.fill(seed);
     for (const int threads : {1, 3}) {
       CAPTURE(c.describe(), lengths, threads, seed);
@@ -236,8 +258,21 @@ TEST_CASE("passes agree with the recurrence, in one piece, in segments and on ra
   }
 }
 
+TEST_CASE("maps of segments of a matrix compose") {
+  const int family = GENERATE(seqparAttnDelta, seqparAttnGatedDelta, seqparAttnKda);
+  const unsigned seed = std::random_device{}();
+  for (const auto& lengths : {std::vector<size_t>{700}, {600, 20, 530}}) {
+    auto c = makeCase(family, std::accumulate(lengths.begin(), lengths.end(), size_t{0}), DecayStrength::Weak);
+    c.mostBeta = 2;
+    c.keys = Keys::Walk;
+    c.fill(seed);
+    CAPTURE(c.describe(), lengths, seed);
+    check(c, lengths, 3);
+  }
+}
+
 TEST_CASE("packed sequences have separate states") {
-  const int family = GENERATE(seqparAttnGla, seqparAttnScalar, seqparAttnFixed, seqparAttnSum);
+  const int family = GENERATE(range(1, SEQPAR_ATTN_FAMILIES));
   const unsigned seed = std::random_device{}();
   for (const auto& starts : {std::vector<int64_t>{0, 200}, {0, 0, 1, 60, 64, 64, 190, 200, 200}, {0, 128, 200}}) {
     auto c = makeCase(family, 200, DecayStrength::Mixed);

@@ -25,7 +25,7 @@ TEST_CASE("an invalid field of a description is refused by name") {
   static const int64_t kEnded[] = {0, 8, 3}, kBeyond[] = {0, 9};
   const Wrong all[] = {
       {"desc->magic is 1", [](seqparAttnDesc_t& d) { d.magic = 1; }},
-      {"desc->family is 9, expected 0 to 4", [](seqparAttnDesc_t& d) { d.family = 9; }},
+      {"desc->family is 9, expected 0 to 7", [](seqparAttnDesc_t& d) { d.family = 9; }},
       {"desc->algorithm is 99, expected 0 (auto) or one for softmax attention: local (1), ring (2)",
        [](seqparAttnDesc_t& d) { d.algorithm = 99; }},
       {"desc->algorithm is -1", [](seqparAttnDesc_t& d) { d.algorithm = -1; }},

@@ -81,11 +81,16 @@ class RandomLinear final : public RandomCase {
  private:
   /// Sizes for which the reference takes a few hundredths of a second.
   void drawSizes(std::mt19937_64& random, int ranks) {
-    constexpr int kFamilies[] = {seqparAttnGla, seqparAttnScalar, seqparAttnFixed, seqparAttnSum};
-    c_.family = kFamilies[random() % 4];
+    c_.family = 1 + static_cast<int>(random() % (onDevice_ ? seqparAttnSum : SEQPAR_ATTN_FAMILIES - 1));
     c_.dataType = static_cast<int>(random() % 3);
     const bool halfGates = c_.family == seqparAttnGla && random() % 3 == 0 && c_.dataType != seqparFloat16;
     c_.gateType = halfGates ? seqparBfloat16 : seqparFloat32;
+    if (c_.delta()) {
+      c_.betaType = c_.dataType != seqparFloat16 && random() % 2 == 0 ? seqparBfloat16 : seqparFloat32;
+      c_.normalize = random() % 2 == 0;
+      c_.keys = static_cast<seqpar::test::Keys>(random() % 3);
+      c_.mostBeta = random() % 2 == 0 ? 1.0f : 2.0f;
+    }
     const auto choice = random() % 8;
     if (onDevice_) {
       constexpr size_t kUsual[] = {64, 128, 128};
@@ -106,7 +111,7 @@ class RandomLinear final : public RandomCase {
 
   void corrupt(size_t input, size_t sequence) {
     const auto begin = c_.cuSeqlens[sequence], end = c_.cuSeqlens[sequence + 1];
-    const bool gate = input == 3, gates = c_.family == seqparAttnGla || c_.family == seqparAttnScalar;
+    const bool gate = input == 3, gates = c_.gateWidth() > 0;
     if (begin == end || (gate && !gates) || (input == 5 && !c_.hasInitial)) return;
     if (input == 6 && (!c_.hasFinalGradient || end != c_.cuSeqlens.back())) return;
     if (gate) value_ = NAN;

@@ -1,13 +1,17 @@
-// The families of linear attention: the transition A in S_t = A_t S_(t-1) + k_t v_t^T, and the gates that determine it.
+// The families of linear attention: the transition A in S_t = A_t S_(t-1) + B_t, and the gates that determine it.
 #pragma once
 
 #include <array>
 #include <span>
+#include <string_view>
 
 #include "attn/exec/tensor.h"
 #include "seqpar/attn_plan.h"
 
 namespace seqpar::attn::linear {
+
+constexpr const char* kLogDecay = "log_decay";
+constexpr const char* kBeta = "beta";
 
 struct GateRow {
   const char* name = nullptr;
@@ -24,6 +28,12 @@ struct Family {
   std::array<GateRow, SEQPAR_ATTN_MAX_GATES> gateRows{};
 
   std::span<const GateRow> gates() const { return {gateRows.data(), gateCount}; }
+  /// The index of a gate; gateCount if the family has none of this name.
+  size_t find(std::string_view gate) const {
+    size_t i = 0;
+    while (i < gateCount && gateRows[i].name != gate) ++i;
+    return i;
+  }
   /// Whether the family has this gate, with one value per head.
   bool perHead(size_t gate) const { return gate < gateCount && gateRows[gate].shape == seqparAttnGatePerHead; }
 };
@@ -33,9 +43,10 @@ const Family* findFamily(int id);
 /// All rows, in the order of their ids.
 std::span<const Family> families();
 
-/// Values per head of a transition that is not a matrix: headDim or 1.
-inline int64_t transitionWidth(const Family& family, int64_t headDim) {
-  return family.transition == seqparScanDiag ? headDim : 1;
+/// Decays per token and head: headDim or 1.
+inline int64_t decayWidth(const Family& family, int64_t headDim) {
+  const size_t gate = family.find(kLogDecay);
+  return gate < family.gateCount && family.gateRows[gate].shape == seqparAttnGatePerChannel ? headDim : 1;
 }
 
 /// A call's gates or their gradients by the family's rows; tensors from Family::gateCount on are empty.

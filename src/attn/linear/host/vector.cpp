@@ -25,14 +25,6 @@ inline void scaledRow(float factor, const float* from, size_t count, float* to) 
   for (size_t i = 0; i < count; ++i) to[i] = factor * from[i];
 }
 
-/// Uses that x * 0 is NaN for infinity and NaN, and 0 otherwise.
-SEQPAR_VECTOR_CLONES bool allFinite(const float* x, size_t count) {
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (size_t i = 0; i < count; ++i) sum += x[i] * 0.0f;
-  return sum == 0.0f;
-}
-
 }  // namespace
 
 // exp(x) = 2^n exp(r) with n the nearest integer to x / ln 2, so that |r| <= ln(2) / 2, and a polynomial for exp(r).
@@ -57,6 +49,14 @@ SEQPAR_VECTOR_CLONES void exponentiate(const float* logarithms, size_t count, fl
     const float scaleB = std::bit_cast<float>((exponent - half - 1) << 23);
     factors[i] = p * scaleA * scaleB;
   }
+}
+
+// Uses that x * 0 is NaN for infinity and NaN, and 0 otherwise.
+SEQPAR_VECTOR_CLONES bool allFinite(const float* x, size_t count) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (size_t i = 0; i < count; ++i) sum += x[i] * 0.0f;
+  return sum == 0.0f;
 }
 
 SEQPAR_VECTOR_CLONES void scale(float factor, size_t count, float* x) {

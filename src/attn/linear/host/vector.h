@@ -14,6 +14,9 @@ namespace seqpar::attn::linear {
 /// factors[i] = exp(logarithms[i]); -inf gives 0. In-place is allowed.
 void exponentiate(const float* logarithms, size_t count, float* factors);
 
+/// Whether no x[i] is NaN or infinite.
+bool allFinite(const float* x, size_t count);
+
 /// x[i] *= factor.
 void scale(float factor, size_t count, float* x);
 

@@ -27,11 +27,12 @@ struct Shard {
   seqparDataType_t type = seqparFloat32;
   std::array<int, SEQPAR_ATTN_MAX_GATES> gateTypes{};  ///< seqparDataType_t
   float scale = 1;
+  bool normalize = false;               ///< queries and keys, to unit length
   bool training = true, alone = false;  ///< alone: no scan takes place
   bool reserves = false;                ///< forward leaves those states for backward that it can
   std::vector<Piece> pieces;            ///< of one batch entry; equal for all entries. No empty pieces
 
-  size_t width() const { return static_cast<size_t>(transitionWidth(*family, static_cast<int64_t>(dk))); }
+  size_t width() const { return static_cast<size_t>(decayWidth(*family, static_cast<int64_t>(dk))); }
   size_t group() const { return heads / keyHeads; }
   size_t allHeads() const { return batch * heads; }
   size_t stateSize() const { return dk * dv; }

@@ -1,0 +1,124 @@
+"""The delta rule against the recurrence token by token: functions, drop-ins for flash-linear-attention, torch.compile."""
+
+import torch
+from torch.library import opcheck
+
+import seqpar.torch as sp
+from seqpar.testing import reference
+from seqpar.torch import fla
+from torch_checks import check, raises, same, summed, whole
+
+FUNCTIONS = {"delta_rule": None, "gated_delta_rule": "token", "kda": "channel"}
+
+
+def _inputs(seed, batch, tokens, heads, key_heads, dk, dv):
+    q, k = (whole(seed + i, batch, tokens, key_heads, dk) for i in range(2))
+    v, grad = (whole(seed + i, batch, tokens, heads, dv) for i in (2, 3))
+    gate = -whole(seed + 4, batch, tokens, heads, dk).abs()
+    return q, k, v, gate, whole(seed + 5, batch, tokens, heads).sigmoid(), grad
+
+
+def _gates(kind, gate):
+    return () if kind is None else (gate if kind == "channel" else gate[..., 0].contiguous(),)
+
+
+def _leaves(tensors):
+    return [x.detach().clone().requires_grad_() for x in tensors]
+
+
+def _compare(comm, name, tensors, grad, layout, **options):
+    """Outputs and gradients of all inputs."""
+    exact = _leaves(x.double() for x in tensors)
+    gates = exact[3:] if len(exact) == 5 else [None, exact[3]]
+    reference.delta(*exact[:3], *gates, normalize=True, cu_seqlens=options.get("cu_seqlens"))[0].backward(grad.double())
+    local = _leaves(sp.shard(x, layout, comm) for x in tensors)
+    for _ in range(2):  # later calls are prepared
+        for x in local:
+            x.grad = None
+        out = getattr(sp, name)(*local, comm, normalize=True, layout=layout, **options)
+        out.backward(sp.shard(grad, layout, comm))
+    for one, other in zip(local, exact):
+        largest = max(1.0, other.grad.abs().max().item())
+        same(one.grad / largest, sp.shard(other.grad.float(), layout, comm) / largest, 300)
+    return out
+
+
+@check
+def the_delta_rule_of_all_ranks(comm, seed):
+    layout = sp.Layout("contiguous", 37, comm.size)
+    for name, kind in FUNCTIONS.items():
+        for bounds in (None, (0, 5, 6, 30, 37)):
+            batch = 1 if bounds else 2
+            q, k, v, gate, beta, grad = _inputs(seed, batch, 37, 4, 2, 8, 6)
+            tensors = (q, k, v, *_gates(kind, gate), beta)
+            out = _compare(comm, name, tensors, grad, layout, cu_seqlens=bounds)
+            gates = tensors[3:] if kind else (None, beta)
+            exact, _ = reference.delta(*(None if x is None else x.double() for x in (*tensors[:3], *gates)), normalize=True,
+                                       cu_seqlens=bounds)
+            same(out, sp.shard(exact.float(), layout, comm), 200)
+    x = whole(seed, 1, 4, 2, 8)
+    raises(ValueError, "kda: beta has the shape", sp.kda, x, x, x, -x.abs(), x, comm)
+    raises(TypeError, "gla() got an unexpected keyword argument 'normalize'", sp.gla, x, x, x, -x.abs(), comm, normalize=True)
+    told = sp.explain(x, x, x, comm, function="delta_rule", beta=x[..., 0].sigmoid(), algorithm="zeco")
+    assert told["family"] == "delta" and told["algorithm"] == "zeco", told
+
+
+@check
+def states_of_the_delta_rule(comm, seed):
+    tokens = 8 * comm.size
+    q, k, v, gate, beta, grad = _inputs(seed, 2, tokens, 2, 2, 8, 6)
+    layout = sp.Layout("contiguous", tokens, comm.size)
+    initial = whole(seed + 9, 2, 2, 8, 6)
+    exact = _leaves((q, k, v, gate, beta, initial))
+    out, final = reference.delta(*exact[:5], initial_state=exact[5], normalize=True)
+    (out * grad).sum().add(final.square().sum()).backward()
+    local = _leaves((*(sp.shard(x, layout, comm) for x in (q, k, v, gate, beta)), initial))
+    mine, state = sp.kda(*local[:5], comm, initial_state=local[5], output_final_state=True, normalize=True)
+    loss = (mine * sp.shard(grad, layout, comm)).sum()
+    (loss + state.square().sum() * (comm.rank == comm.size - 1)).backward()
+    same(mine, sp.shard(out, layout, comm), 300)
+    if comm.rank == comm.size - 1:
+        same(state, final, 300)
+    for one, other in zip(local[:5], exact):
+        same(one.grad, sp.shard(other.grad, layout, comm), 2000)
+    same(summed(local[5].grad, comm), exact[5].grad, 2000)
+
+
+@check
+def the_delta_rule_compiled(comm, seed):
+    q, k, v, gate, beta, grad = _inputs(seed + comm.rank, 1, 6, 2, 2, 8, 8)
+    token = gate[..., 0].contiguous()
+    plain, compiled = _leaves((q, k, v, token, beta)), _leaves((q, k, v, token, beta))
+    function = lambda *x: sp.gated_delta_rule(*x, comm, normalize=True) * 2
+    function(*plain).backward(grad)
+    torch.compile(function, backend="aot_eager", fullgraph=True)(*compiled).backward(grad)
+    for one, other in zip(compiled, plain):
+        assert torch.equal(one.grad, other.grad)
+    spec = "family=gated_delta;algorithm=auto;training=1;normalize=1"
+    opcheck(torch.ops.seqpar.linear_attention, (*_leaves((q, k, v)), _leaves((token, beta)), None, spec, comm.name),
+            test_utils=("test_schema", "test_faketensor"))
+    torch.compiler.reset()
+
+
+@check
+def drop_ins_of_the_delta_rule(comm, seed):
+    tokens, bounds = 8 * comm.size, (0, 3, 8 * comm.size)
+    q, k, v, gate, beta, _ = _inputs(seed, 1, tokens, 4, 2, 8, 6)
+    context = fla.build_cp_context(torch.tensor(bounds), None)
+    mine = lambda *xs: tuple(sp.shard(x, context.shards, comm) for x in xs)
+    token = gate[..., 0].contiguous()
+    for function, gates in ((fla.chunk_delta_rule, ()), (fla.chunk_gated_delta_rule, (token,)), (fla.chunk_kda, (gate,))):
+        o, state = function(*mine(q, k, v, *gates, beta), use_qk_l2norm_in_kernel=True, cp_context=context)
+        exact, _ = reference.delta(q, k, v, *(gates or (None,)), beta, normalize=True, cu_seqlens=bounds)
+        assert state is None
+        same(o, sp.shard(exact, context.shards, comm), 200)
+    whole_sequence = fla.build_cp_context(torch.tensor((0, tokens)), None)
+    initial = whole(seed + 9, 1, 4, 8, 6)
+    o, state = fla.chunk_gated_delta_rule(*mine(q, k, v, token, beta), initial_state=initial, output_final_state=True,
+                                          use_qk_l2norm_in_kernel=True, cp_context=whole_sequence)
+    exact, final = reference.delta(q, k, v, token, beta, initial_state=initial, normalize=True)
+    same(o, sp.shard(exact, context.shards, comm), 200)
+    if comm.rank == comm.size - 1:
+        same(state, final, 200)
+    raises(ValueError, "output_final_state", fla.chunk_kda, q, k, v, gate, beta, output_final_state=True, cp_context=context)
+    raises(TypeError, "use_gate_in_kernel", fla.chunk_kda, q, k, v, gate, beta, use_gate_in_kernel=True, cp_context=context)

@@ -1,0 +1,166 @@
+// The backward passes.
+#include <algorithm>
+#include <limits>
+
+#include "attn/linear/families/delta/passes.h"
+#include "attn/linear/host/tile.h"
+#include "attn/linear/host/vector.h"
+
+namespace seqpar::attn::linear {
+
+void DeltaPasses::runGradients(const Inputs& in, const Tensor& dOut, size_t s, size_t head, Scratch& scratch, float* x,
+                               size_t columns) const {
+  const Segment segment = chunks_.segment(s);
+  DeltaChunk& chunk = scratch.chunk;
+  for (size_t n = segment.chunks; n-- > 0;) {
+    placeAt(chunk, segment.firstChunk + n);
+    chunk.loadQueries(in.q, head / shard_.group(), shard_.scale, shard_.normalize);
+    chunk.loadOutGradients(dOut, head);
+    chunk.loadKeys(in.k, head / shard_.group(), shard_.normalize);
+    loadGates(in, chunk, head);
+    chunk.scoreKeys();
+    chunk.scoreQueries();
+    chunk.stateGradient(x, columns);
+  }
+}
+
+void DeltaPasses::mapSegmentsBack(const Inputs& in, const Tensor& dOut) {
+  const size_t heads = shard_.heads;
+  exec_.pool().each(chunks_.segments() * heads, [&](size_t task, int thread) {
+    const size_t s = task / heads, h = task % heads;
+    setIdentity(mapOf(mapsBack_, s, h));
+    runGradients(in, dOut, s, h, scratchOf(thread), mapOf(mapsBack_, s, h), shard_.dv + shard_.dk);
+  });
+}
+
+void DeltaPasses::foldBack(const float* after, bool keep, float* before) {
+  const size_t heads = shard_.heads, size = shard_.stateSize();
+  exec_.pool().each(shard_.allHeads(), [&](size_t task, int thread) {
+    Scratch& scratch = scratchOf(thread);
+    const size_t b = task / heads, h = task % heads;
+    float* const running = before != nullptr ? before + task * size : scratch.state;
+    const bool fromBehind = after != nullptr && (shard_.pieces.empty() || shard_.pieces.back().reachesEnd);
+    if (fromBehind) {
+      std::copy_n(after + task * size, size, running);
+    } else {
+      std::fill_n(running, size, 0.0f);
+    }
+    const size_t segments = chunks_.segmentsOfEntry();
+    for (size_t s = (b + 1) * segments; s-- > b * segments;) {
+      const Segment segment = chunks_.segment(s);
+      if (keep) std::copy_n(running, size, borderOf(s, h));
+      applyMap(mapOf(mapsBack_, s, h), running, scratch);
+      if (segment.piece->begins && !segment.continues) std::fill_n(running, size, 0.0f);
+    }
+  });
+}
+
+void DeltaPasses::stateGradients(const Inputs& in, const Gradients& to, MapUse use) {
+  if (use == MapUse::Nothing && !chunks_.split()) return;
+  exec_.launch([this, in, to, use] {
+    std::fill_n(rankStates_, shard_.states(), std::numeric_limits<float>::quiet_NaN());
+    if (use == MapUse::Whole || chunks_.split()) {
+      mapSegmentsBack(in, to.dOut);
+      foldBack(nullptr, false, rankStates_);
+    } else {
+      const size_t heads = shard_.heads, segments = chunks_.segmentsOfEntry();
+      exec_.pool().each(shard_.allHeads(), [&](size_t task, int thread) {
+        float* const x = rankStates_ + task * shard_.stateSize();
+        std::fill_n(x, shard_.stateSize(), 0.0f);
+        const size_t s = task / heads * segments;
+        if (segments == 0 || chunks_.segment(s).piece->begins) return;
+        runGradients(in, to.dOut, s, task % heads, scratchOf(thread), x, shard_.dv);
+      });
+    }
+    composeTransitions(use, true);
+  });
+}
+
+void DeltaPasses::chunkGradients(const Inputs& in, const Gradients& to, size_t c, size_t keyHead,
+                                 Scratch& scratch) const {
+  DeltaChunk& chunk = scratch.chunk;
+  placeAt(chunk, c);
+  const size_t group = shard_.group(), rows = chunk.rows(), keys = rows * shard_.dk;
+  const size_t batch = chunks_.segmentOf(c).batch, first = chunks_.firstToken(c);
+  const auto store = [&](const float* from, const Tensor& tensor, size_t head) {
+    if (tensor.data != nullptr) storeTile(from, tensor, batch, first, rows, head);
+  };
+  chunk.loadQueries(in.q, keyHead, shard_.scale, shard_.normalize);
+  chunk.loadKeys(in.k, keyHead, shard_.normalize);
+  for (size_t g = 0; g < group; ++g) {
+    const size_t h = keyHead * group + g;
+    chunk.loadValues(in.v, h);
+    loadGates(in, chunk, h);
+    chunk.loadOutGradients(to.dOut, h);
+    chunk.scoreKeys();
+    chunk.scoreQueries();
+    chunk.write(stateBefore(c, h), shard_.dv);
+    chunk.gradients(stateBefore(c, h), scratch.state + g * shard_.stateSize());
+    store(chunk.valueGradients(), to.dv, h);
+    store(chunk.betaGradients(), to.dGates[beta_], h);
+    if (logDecay_ < shard_.family->gateCount) store(chunk.gateGradients(), to.dGates[logDecay_], h);
+    if (g == 0) {
+      std::copy_n(chunk.queryGradients(), keys, chunk.querySum());
+      std::copy_n(chunk.keyGradients(), keys, chunk.keySum());
+    } else {
+      add(chunk.queryGradients(), keys, chunk.querySum());
+      add(chunk.keyGradients(), keys, chunk.keySum());
+    }
+  }
+  chunk.finishQueryGradients(shard_.scale, shard_.normalize, chunk.querySum());
+  chunk.finishKeyGradients(shard_.normalize, chunk.keySum());
+  store(chunk.querySum(), to.dq, keyHead);
+  store(chunk.keySum(), to.dk, keyHead);
+}
+
+void DeltaPasses::allGradients(const Inputs& in, const Gradients& to, const float* incoming, float* dBefore) {
+  const size_t keyHeads = shard_.keyHeads, size = shard_.stateSize(), group = shard_.group();
+  if (to.dInitial != nullptr) std::fill_n(to.dInitial, shard_.sequences * shard_.heads * size, 0.0f);
+  if (dBefore != nullptr) std::fill_n(dBefore, shard_.states(), 0.0f);
+  exec_.pool().each(chunks_.segments() * keyHeads, [&](size_t task, int thread) {
+    const size_t s = task / keyHeads, first = task % keyHeads * group;
+    const Segment segment = chunks_.segment(s);
+    Scratch& scratch = scratchOf(thread);
+    const bool fromBehind = incoming != nullptr && segment.piece->reachesEnd && chunks_.lastOfEntry(s);
+    if (segment.continued) {
+      std::copy_n(borderOf(s, first), group * size, scratch.state);
+    } else if (fromBehind) {
+      std::copy_n(incoming + (segment.batch * shard_.heads + first) * size, group * size, scratch.state);
+    } else {
+      std::fill_n(scratch.state, group * size, 0.0f);
+    }
+    for (size_t n = segment.chunks; n-- > 0;) {
+      chunkGradients(in, to, segment.firstChunk + n, task % keyHeads, scratch);
+    }
+    if (segment.continues) return;
+    if (segment.piece->begins) {
+      if (to.dInitial != nullptr) {
+        std::copy_n(scratch.state, group * size, to.dInitial + (segment.piece->sequence * shard_.heads + first) * size);
+      }
+    } else if (dBefore != nullptr) {
+      std::copy_n(scratch.state, group * size, dBefore + (segment.batch * shard_.heads + first) * size);
+    }
+  });
+}
+
+void DeltaPasses::gradients(const Inputs& in, const Gradients& to, const float*, const float* incoming) {
+  exec_.launch([this, in, to, incoming] {
+    if (chunks_.split()) foldBack(incoming, true, nullptr);
+    allGradients(in, to, incoming, nullptr);
+  });
+}
+
+void DeltaPasses::backwardAlone(const Inputs& in, const Gradients& to, const float* saved, const float* incoming,
+                                float* dBefore) {
+  recompute(in, saved);
+  exec_.launch([this, in, to, incoming, dBefore] {
+    if (chunks_.split()) {
+      mapSegmentsBack(in, to.dOut);
+      foldBack(incoming, true, nullptr);
+    }
+    allGradients(in, to, incoming, dBefore);
+  });
+  if (chunks_.count() == 0 && dBefore != nullptr) copyStates(dBefore, incoming);
+}
+
+}  // namespace seqpar::attn::linear
