@@ -13,6 +13,7 @@ from ._comm import call, find
 from ._define import autocasted, define, eager, plain, require_tensors, without_gradient
 from ._kernels import attention_by
 from ._layout import bounds_of, require_fit
+from ._mask import Mask
 from ._refusals import collective
 
 
@@ -145,7 +146,7 @@ class _PreparedAttention(torch.autograd.Function):
 
 
 def _spec(local, kv_local, training, sinks, causal=False, window=(-1, -1), scale=None, softcap=0.0, cu_seqlens=None, layout=None,
-          kv_layout=None, algorithm="auto", deterministic=False, wire=None, inner=0, reserve=False):
+          kv_layout=None, algorithm="auto", deterministic=False, wire=None, inner=0, reserve=False, mask=None):
     cross = kv_layout is not None or (layout is None and kv_local != local)
     return _plans.spec(
         family="softmax", layout=layout and layout.key, shards=_plans.kind_of(algorithm) if layout is None else None, kv_layout=kv_layout and kv_layout.key, cross=1 if cross else None,
@@ -153,7 +154,7 @@ def _spec(local, kv_local, training, sinks, causal=False, window=(-1, -1), scale
         causal=1 if causal else None, window=None if tuple(window) == (-1, -1) else f"{window[0]},{window[1]}",
         scale=_shapes.scale_of("attention", scale), softcap=float(softcap) if softcap else None,
         sinks=1 if sinks else None, deterministic=1 if deterministic else None, reserve=1 if reserve and training else None,
-        wire=None if wire is None else str(wire).removeprefix("torch."), inner=inner or None)
+        wire=None if wire is None else str(wire).removeprefix("torch."), inner=inner or None, mask=mask and mask.key)
 
 
 _known_spec = functools.lru_cache(maxsize=256)(_spec)
@@ -182,6 +183,13 @@ def _prepare(q, k, v, comm, *, sinks=None, cu_seqlens=None, layout=None, kv_layo
         require_fit("attention: kv_layout", kv_layout, comm, local=kv_local)
     if "window" in options:
         options["window"] = _shapes.window_of("attention", options["window"])
+    mask = options.get("mask")
+    if mask is not None:
+        if not isinstance(mask, Mask):
+            raise TypeError(f"attention: mask: got {mask!r}, expected a seqpar.torch.Mask")
+        tokens = local * comm.size if layout is None else layout.tokens
+        if mask.tokens != tokens:
+            raise ValueError(f"attention: mask has {mask.tokens} tokens, expected {tokens}, the tokens of the whole")
     text = _known_spec if eager() else _spec  # torch.compile traces functions, not their caches
     return text(local, kv_local, training, sinks is not None, cu_seqlens=bounds_of(cu_seqlens), layout=layout,
                 kv_layout=kv_layout, **options)
@@ -200,6 +208,8 @@ def attention(q, k, v, comm, *, return_lse=False, sinks=None, kernel=None, **opt
         softcap      scores become softcap * tanh(score / softcap); 0: none
         sinks        float32 [heads]: a learned value in each softmax's denominator; its gradient is this rank's share
         cu_seqlens   bounds of packed sequences in the whole, batch 1: tuple of ints, from 0 to the number of tokens
+        mask         Mask: a token sees only the keys that a slice and `causal` and `window` allow; not with cu_seqlens or
+                     "dist_attn". solve_layout(mask, comm.size) balances it. A token that sees nothing has out 0
         layout       Layout of the tokens; None: shards of equal length, contiguous, but zigzag for "zigzag" and striped
                      for "striped". Causal masks are balanced, and faster, with a Layout("zigzag")
         kv_layout    cross-attention: Layout of the keys. Masks and windows are aligned at the ends: with m queries and

@@ -27,6 +27,8 @@ class Layout:
     stripe      tokens of a block of "striped"
     slices      hybrids of all-to-all and ring: ranks that share a part, see seqparLayout_t
     cu_seqlens  packed sequences that are each laid out separately; None: all tokens as a whole
+    bounds      "pieces": the start of each piece and the number of tokens; solve_layout() returns pieces that balance a mask
+    owners      "pieces": the rank of each piece
     lengths     (out) the number of tokens on every rank
     """
 
@@ -36,6 +38,8 @@ class Layout:
     stripe: int = 1
     slices: int = 1
     cu_seqlens: "tuple[int, ...] | None" = None
+    bounds: "tuple[int, ...] | None" = None
+    owners: "tuple[int, ...] | None" = None
     lengths: tuple = dataclasses.field(init=False, repr=False, compare=False, default=())
     key: str = dataclasses.field(init=False, repr=False, compare=False, default="")
 
@@ -44,7 +48,16 @@ class Layout:
         bounds = bounds_of(self.cu_seqlens)
         object.__setattr__(self, "cu_seqlens", bounds)
         packing = "" if bounds is None else ",".join(map(str, bounds))
-        object.__setattr__(self, "key", f"{self.kind}:{self.tokens}:{self.ranks}:{self.stripe}:{self.slices}:{packing}")
+        pieces = ""
+        if self.kind == "pieces":
+            for name in ("bounds", "owners"):
+                object.__setattr__(self, name, _shapes.integers(f"Layout: {name}", getattr(self, name) or (), 1))
+            if len(self.bounds) != len(self.owners) + 1:
+                raise ValueError(f"Layout: bounds are {len(self.bounds)} and owners {len(self.owners)} numbers, expected one bound more")
+            pieces = ":" + ",".join(map(str, self.bounds)) + ":" + ",".join(map(str, self.owners))
+        elif self.bounds is not None or self.owners is not None:
+            raise ValueError(f"Layout: bounds and owners were given for {self.kind!r}, expected none: only \"pieces\" have them")
+        object.__setattr__(self, "key", f"{self.kind}:{self.tokens}:{self.ranks}:{self.stripe}:{self.slices}:{packing}{pieces}")
         struct, length, lengths = self.struct(), ctypes.c_int64(), []
         for rank in range(max(1, self.ranks)):  # refuses an invalid layout
             call(_abi.check, _abi.lib.seqparLayoutLocalLength(ctypes.byref(struct), rank, ctypes.byref(length)))
@@ -58,9 +71,9 @@ class Layout:
     @functools.lru_cache(maxsize=256)
     def from_key(key):
         """The layout with this `key`: operators take it as a string."""
-        kind, tokens, ranks, stripe, slices, packing = key.split(":")
+        kind, tokens, ranks, stripe, slices, packing, *pieces = key.split(":")
         return Layout(kind, int(tokens), int(ranks), int(stripe), int(slices),
-                      tuple(map(int, packing.split(","))) if packing else None)
+                      tuple(map(int, packing.split(","))) if packing else None, *(tuple(map(int, x.split(","))) for x in pieces))
 
     def struct(self):
         """The seqparLayout_t; it keeps the memory that it points to alive."""
@@ -69,6 +82,10 @@ class Layout:
         if self.cu_seqlens is not None:
             value.bounds = _abi.int64s(self.cu_seqlens)
             value.sequences, value.cuSeqlens = len(self.cu_seqlens) - 1, ctypes.addressof(value.bounds)
+        if self.kind == "pieces":
+            value.at, value.of = _abi.int64s(self.bounds), (ctypes.c_int * len(self.owners))(*self.owners)
+            value.pieces = len(self.owners)
+            value.pieceBounds, value.pieceOwners = ctypes.addressof(value.at), ctypes.addressof(value.of)
         return value
 
     def local_length(self, rank):

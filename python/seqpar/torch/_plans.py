@@ -12,6 +12,7 @@ from ._agreement import require_agreement
 from ._comm import call
 from ._define import data_type, require_place
 from ._layout import Layout
+from ._mask import fill
 
 
 def spec(**fields):
@@ -54,6 +55,8 @@ def _describe(desc, fields, comm, local, kv_local):
         bounds = _numbers(fields["cu_seqlens"])
         desc.bounds = _abi.int64s(bounds)
         desc.sequences, desc.cuSeqlens = len(bounds) - 1, ctypes.addressof(desc.bounds)
+    if "mask" in fields:
+        fill(desc, fields["mask"])
     desc.mask = int(fields.get("causal", 0))
     desc.windowLeft, desc.windowRight = _numbers(fields.get("window", "-1,-1"))
     desc.scale, desc.softcap = float(fields.get("scale", 0)), float(fields.get("softcap", 0))

@@ -1,0 +1,48 @@
+"""Masks as slices and solved layouts against scaled_dot_product_attention with a boolean mask."""
+
+import torch
+
+import seqpar.torch as sp
+from torch_checks import check, raises, same, whole
+
+MASKS = (sp.Mask.documents((0, 5, 5, 23, 40)), sp.Mask.prefix_lm(9, 37), sp.Mask.shared_prefix(11, (7, 1, 12)),
+         sp.Mask.block_causal((0, 8, 16, 30)), sp.Mask.window(33, 6, 2))
+
+
+@check
+def masks_equal_dense_attention(comm, seed):
+    for mask in MASKS:
+        layout = sp.solve_layout(mask, comm.size)
+        assert max(layout.lengths) - min(layout.lengths) <= 1 and len(layout.owners) <= 2 * comm.size - 1
+        all_of = [whole(seed + i, 1, mask.tokens, 2, 8).requires_grad_() for i in range(3)]
+        grad = whole(seed + 3, 1, mask.tokens, 2, 8)
+        out = torch.nn.functional.scaled_dot_product_attention(*(x.transpose(1, 2) for x in all_of), attn_mask=mask.dense())
+        expected = torch.autograd.grad(out.transpose(1, 2), all_of, grad)
+        for algorithm in ("auto", "ring", "allgather_kv", "ulysses", "mesh"):
+            mine = [sp.shard(x.detach(), layout, comm).requires_grad_() for x in all_of]
+            own = sp.attention(*mine, comm, mask=mask, layout=layout, algorithm=algorithm)
+            same(sp.unshard(own.detach(), layout, comm), out.transpose(1, 2).detach(), 40)
+            for got, want in zip(torch.autograd.grad(own, mine, sp.shard(grad, layout, comm)), expected):
+                same(sp.unshard(got, layout, comm), want, 80)
+
+
+@check
+def solved_layouts_move_and_number_tokens(comm, seed):
+    mask = MASKS[2]
+    layout, plain = sp.solve_layout(mask, comm.size), sp.Layout("contiguous", mask.tokens, comm.size)
+    assert sp.Layout.from_key(layout.key) == layout
+    x = whole(seed, 1, mask.tokens, 3)
+    moved = sp.redistribute(sp.shard(x, plain, comm), plain, layout, comm)
+    assert moved.equal(x[:, layout.positions(comm.rank)])
+    assert sp.unshard(moved, layout, comm).equal(x)
+    ids, _, positions = sp.shard_batch(torch.arange(mask.tokens)[None], layout, comm)
+    assert ids[0].equal(positions)
+
+
+@check
+def masks_that_do_not_fit_are_refused(comm, seed):
+    x = whole(seed, 1, 4, 2, 8)
+    raises(ValueError, f"mask has 3 tokens, expected {4 * comm.size}", sp.attention, x, x, x, comm, mask=sp.Mask.prefix_lm(1, 3))
+    raises(TypeError, "expected a seqpar.torch.Mask", sp.attention, x, x, x, comm, mask=5)
+    raises(ValueError, "a slice has 7 numbers", sp.Mask, ((0,) * 7,), 4)
+    raises(ValueError, "expected one bound more", sp.Layout, "pieces", 4, 1, bounds=(0, 4), owners=(0, 0))
