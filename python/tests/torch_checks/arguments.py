@@ -65,7 +65,7 @@ def invalid_options(comm, seed):
     x = whole(seed, 1, 4, 2, 8)
     attend = lambda **options: sp.attention(x, x, x, comm, **options)
     raises(TypeError, "attention() got an unexpected keyword argument 'casual'", attend, casual=True)
-    raises(TypeError, "kernel, kv_layout, layout, reserve, return_lse", attend, casual=True)
+    raises(TypeError, "kernel, kv_layout, layout, mask, reserve, return_lse", attend, casual=True)
     raises(TypeError, "gla() got an unexpected keyword argument 'causal'", sp.gla, x, x, x, -x.abs(), comm, causal=True)
     for window in (5, (1, 2, 3)):
         raises(ValueError, "expected (left, right)", attend, window=window)

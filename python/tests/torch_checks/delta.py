@@ -122,3 +122,26 @@ def drop_ins_of_the_delta_rule(comm, seed):
         same(state, final, 200)
     raises(ValueError, "output_final_state", fla.chunk_kda, q, k, v, gate, beta, output_final_state=True, cp_context=context)
     raises(TypeError, "use_gate_in_kernel", fla.chunk_kda, q, k, v, gate, beta, use_gate_in_kernel=True, cp_context=context)
+
+
+@check
+def the_gated_delta_rule_of_qwen3_next(comm, seed):
+    """Outputs and gradients are those of the function in transformers' model."""
+    try:
+        from transformers.models.qwen3_next.modeling_qwen3_next import torch_chunk_gated_delta_rule
+    except ImportError:
+        print("skipped: no qwen3_next in transformers")
+        return
+    tokens = 70 + comm.size
+    layout = sp.Layout("contiguous", tokens, comm.size)
+    q, k, v, gate, beta, grad = _inputs(seed, 1, tokens, 4, 4, 16, 8)
+    tensors = (q, k, v, gate[..., 0].contiguous(), beta)
+    exact, local = _leaves(tensors), _leaves(sp.shard(x, layout, comm) for x in tensors)
+    expected, _ = torch_chunk_gated_delta_rule(*exact[:3], g=exact[3], beta=exact[4], use_qk_l2norm_in_kernel=True)
+    expected.backward(grad)
+    out = sp.gated_delta_rule(*local, comm, normalize=True, layout=layout)
+    out.backward(sp.shard(grad, layout, comm))
+    same(out, sp.shard(expected.detach(), layout, comm), 200)
+    for one, other in zip(local, exact):
+        largest = max(1.0, other.grad.abs().max().item())
+        same(one.grad / largest, sp.shard(other.grad, layout, comm) / largest, 300)
