@@ -1,0 +1,163 @@
+// Messages of the player: a sender's and a receiver's half meet in the order of their pair of ranks.
+#include "engine/player.h"
+
+namespace seqpar::sim {
+namespace {
+
+/// Below this size a message takes no share of a link: its time is latency.
+constexpr double kSmallBytes = 8192;
+
+}  // namespace
+
+uint32_t Player::newParcel() {
+  if (freeParcels_.empty()) {
+    parcels_.emplace_back();
+    return static_cast<uint32_t>(parcels_.size()) - 1;
+  }
+  const uint32_t id = freeParcels_.back();
+  freeParcels_.pop_back();
+  parcels_[id] = {};
+  return id;
+}
+
+/// Removes and returns the oldest half of the other kind; kNone: there is none.
+uint32_t Player::match(int from, int to, uint32_t lane, bool send) {
+  const uint64_t key =
+      (static_cast<uint64_t>(lane) << 48) | (static_cast<uint64_t>(from) << 24) | static_cast<uint64_t>(to);
+  const auto found = pairs_.find(key);
+  if (found == pairs_.end() || found->second.head == kNone || parcels_[found->second.head].isSend == send) return kNone;
+  const uint32_t head = found->second.head;
+  found->second.head = parcels_[head].next;
+  if (found->second.head == kNone) pairs_.erase(found);
+  return head;
+}
+
+void Player::post(uint32_t active, int from, int to, uint32_t lane, double bytes, bool send, bool eager, bool shared) {
+  uint32_t id = match(from, to, lane, send);
+  const bool met = id != kNone;
+  if (!met) {
+    id = newParcel();
+    const uint64_t key =
+        (static_cast<uint64_t>(lane) << 48) | (static_cast<uint64_t>(from) << 24) | static_cast<uint64_t>(to);
+    Pair& pair = pairs_[key];
+    if (pair.head == kNone) {
+      pair.head = id;
+    } else {
+      parcels_[pair.tail].next = id;
+    }
+    pair.tail = id;
+    parcels_[id].isSend = send;
+  }
+  Parcel& parcel = parcels_[id];
+  parcel.from = from;
+  parcel.to = to;
+  (send ? parcel.sender : parcel.receiver) = active;
+  if (send) {
+    parcel.bytes = bytes;
+    parcel.shared = shared;
+    parcel.engine = active == kNone ? Engine::Kernel : actives_[active].engine;
+  }
+  if (parcel.arrived) {  // before this receiver, or as a share of a larger flow
+    if (!met) return;
+    const uint32_t receiver = parcel.receiver;
+    freeParcels_.push_back(id);
+    return part(receiver);
+  }
+  if (!parcel.started && (met || eager)) launch(id);
+}
+
+Player::Path Player::pathOf(const Parcel& parcel) const {
+  if (!sameNode(parcel.from, parcel.to)) {
+    return {machine_.net.alphaUs, machine_.net.overheadUs, machine_.net.gbs, false};
+  }
+  switch (parcel.engine) {
+    case Engine::Copy:
+      return {machine_.local.alphaUs, machine_.local.copyStartUs, machine_.local.copyGbs, true};
+    case Engine::Nccl:
+      return {machine_.nccl.hopUs, 0, machine_.nccl.gbs, true};
+    default:
+      return {machine_.local.alphaUs, 0, machine_.local.gbs, true};
+  }
+}
+
+void Player::launch(uint32_t id) {
+  Parcel& parcel = parcels_[id];
+  parcel.started = true;
+  const Path path = pathOf(parcel);
+  auto& sent = result_.ranks[static_cast<size_t>(parcel.from)];
+  (path.local ? sent.localBytes : sent.networkBytes) += parcel.bytes;
+  const Time start = queue_.now() + fromUs(path.delay);
+  if (parcel.bytes >= kSmallBytes) return queue_.add(start, kOpen, id);
+  queue_.add(start + fromUs(parcel.bytes / path.cap * 1e-3), kLeave, id);
+}
+
+void Player::open(uint32_t id) {
+  const Parcel& parcel = parcels_[id];
+  const Path path = pathOf(parcel);
+  const bool out = parcel.bulk == kNone || parcel.bulk < 2,
+             in = parcel.bulk == kNone ? !parcel.shared : parcel.bulk >= 2;
+  int links[Network::kMostLinks];
+  size_t count = 0;
+  const auto from = static_cast<size_t>(parcel.from), to = static_cast<size_t>(parcel.to);
+  if (out) links[count++] = path.local ? localOut_[from] : netOut_[from];
+  if (in) links[count++] = path.local ? localIn_[to] : netIn_[to];
+  if (!path.local && !leafUp_.empty()) {
+    const auto ofLeaf = static_cast<size_t>(machine_.gpus) * static_cast<size_t>(machine_.net.leafNodes);
+    if (from / ofLeaf != to / ofLeaf) {
+      if (out) links[count++] = leafUp_[from / ofLeaf];
+      if (in) links[count++] = leafDown_[to / ofLeaf];
+    }
+  }
+  network_.start(std::span(links, count), parcel.bytes, path.cap, id);
+}
+
+/// The last byte has left the sender.
+void Player::leave(uint32_t id) {
+  const Parcel& parcel = parcels_[id];
+  const double alpha = pathOf(parcel).alpha;
+  if (parcel.bulk != kNone) return queue_.add(queue_.now() + fromUs(alpha), kBulk, id);
+  // A program that forwards messages adds its own time for a hop to the link's.
+  const bool hops = actives_[parcel.sender].steps && parcel.engine == Engine::Kernel;
+  queue_.add(queue_.now() + fromUs(alpha + (hops ? machine_.scan.hopUs : 0)), kArrive, id);
+  part(parcel.sender);
+}
+
+void Player::arrive(uint32_t id) {
+  Parcel& parcel = parcels_[id];
+  parcel.arrived = true;
+  if (parcel.receiver == kNone) return;
+  const uint32_t receiver = parcel.receiver;
+  freeParcels_.push_back(id);
+  part(receiver);
+}
+
+void Player::bulkSent(uint32_t id) {
+  const Parcel whole = parcels_[id];
+  freeParcels_.push_back(id);
+  const uint32_t active = whole.sender;
+  if (whole.bulk < 2) {
+    const Active own = actives_[active];
+    const Program& program = programs_[own.rank];
+    const auto rank = static_cast<int>(own.rank);
+    auto& sent = result_.ranks[own.rank];
+    (whole.bulk == 1 ? sent.localBytes : sent.networkBytes) += whole.bytes;
+    for (uint32_t i = 0; i < own.sends; ++i) {
+      const int peer = program.messages[own.messages + i].peer;
+      if (sameNode(rank, peer) != (whole.bulk == 1)) continue;
+      const uint32_t other = match(rank, peer, own.lane, true);
+      if (other != kNone) {
+        const uint32_t receiver = parcels_[other].receiver;
+        freeParcels_.push_back(other);
+        part(receiver);
+        continue;
+      }
+      post(kNone, rank, peer, own.lane, 0, true, false);
+      const uint64_t key =
+          (static_cast<uint64_t>(own.lane) << 48) | (static_cast<uint64_t>(rank) << 24) | static_cast<uint64_t>(peer);
+      parcels_[pairs_[key].tail].started = parcels_[pairs_[key].tail].arrived = true;
+    }
+  }
+  part(active);
+}
+
+}  // namespace seqpar::sim
