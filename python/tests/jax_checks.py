@@ -15,7 +15,6 @@ from jax_support import DK, DV, MESH, ON_GPU, SEED, SEQ, compare, raises, same, 
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import Mesh, PartitionSpec as P
 
 import seqpar.jax as sp

@@ -8,6 +8,7 @@ import weakref
 
 import torch
 
+from . import _delta_net
 from ._refusals import tell
 
 registrations = {}  # attn_implementation -> Registration
@@ -55,15 +56,17 @@ def _over_time(module):
 def require_supported(model):
     """Raises ValueError, with the layers' names, if the model computes along the sequence outside of its attention
     function."""
-    found = []
+    found, sharded = [], []
     for name, module in _own_modules(model):
         computation = _over_time(module)
-        if computation is not None and not any(name.startswith(f"{outer}.") for outer, *_ in found):
+        if _delta_net.supported(module):
+            sharded.append(name)
+        elif computation is not None and not any(name.startswith(f"{outer}.") for outer in (*(x for x, *_ in found), *sharded)):
             found.append((name, type(module).__name__, computation))
     kinds = {}
     for config in {id(x): x for x in (module.config for _, module in _own_modules(model) if hasattr(module, "config"))}.values():
         for i, kind in enumerate(getattr(config, "layer_types", None) or ()):
-            if kind not in _ATTENDS:
+            if kind not in _ATTENDS and not (kind == "linear_attention" and sharded):
                 kinds.setdefault(kind, []).append(i)
     told = [f"layers {', '.join(map(str, layers[:8]))}{' ...' if len(layers) > 8 else ''} are {kind!r}" for kind, layers in kinds.items()]
     told += [f"{name} ({kind}) has {computation}" for name, kind, computation in found[:4]]
@@ -143,6 +146,9 @@ def watch(model):
     for _, module in _own_modules(model):
         if hasattr(module, "post_init") and _implementation(module) in registrations:
             require_supported(module)
+            for _, layer in _own_modules(module):
+                if _delta_net.supported(layer):
+                    _delta_net.follow(layer, module.config, registrations)
             if not getattr(module, "_seqpar_watched", False):
                 module._seqpar_watched = True
                 module.register_forward_pre_hook(_before, with_kwargs=True)

@@ -83,9 +83,9 @@ class Registration:
                              "bounds: those of the whole sequence")
         return given[0] if given else None
 
-    def _packing(self, query, algorithm, positions, bounds):
-        """(query, cu_seqlens for attention())."""
-        local, comm = query.shape[2], self.comm
+    def packing(self, query, dim, algorithm, positions, cu_seq_lens_q=None, cu_seq_lens_k=None):
+        """(query, cu_seqlens for attention()); the rank's tokens are dimension `dim` of query."""
+        bounds, local, comm = self._bounds(cu_seq_lens_q, cu_seq_lens_k), query.shape[dim], self.comm
         if positions is None and self.given is not None and not torch.compiler.is_compiling():
             positions = self.given()
         if positions is None:
@@ -117,7 +117,7 @@ class Registration:
         if key.shape[2] != query.shape[2]:
             raise ValueError(f"seqpar attention: got {query.shape[2]} queries and {key.shape[2]} keys, expected equally "
                              "many: there is no cache")
-        query, cu_seqlens = self._packing(query, algorithm, position_ids, self._bounds(cu_seq_lens_q, cu_seq_lens_k))
+        query, cu_seqlens = self.packing(query, 2, algorithm, position_ids, cu_seq_lens_q, cu_seq_lens_k)
         causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
         # A window of transformers counts the token itself.
         window = (-1, -1) if sliding_window is None else (sliding_window - 1, -1 if causal else sliding_window - 1)
@@ -131,9 +131,9 @@ def register(comm, *, layout=None, cu_seqlens=None, algorithm="auto", kernel=Non
     """Registers `name` as an attn_implementation of all models, for the sequences of `comm`; also `name`:ring,
     `name`:ulysses and so on, with that algorithm instead of `algorithm`. Returns the Registration.
 
-    Models that get this attn_implementation afterwards are inspected when they are built: layers that carry a state or
-    convolve along the sequence, and masks of chunks, raise ValueError with their names. Their calls' position_ids are
-    compared with the layout.
+    Models that get this attn_implementation afterwards are inspected when they are built. Gated DeltaNet layers
+    (qwen3_next, qwen3_5) compute on all ranks' tokens; other layers that carry a state or convolve along the sequence,
+    and masks of chunks, raise ValueError with their names. Their calls' position_ids are compared with the layout.
 
     kernel  attention()'s: a function, or "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3": that
             kernel runs on whole sequences of some heads (algorithm "ulysses"), or on runs of queries ("allgather_kv")

@@ -11,6 +11,8 @@ _SMALL = dict(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_la
               head_dim=8, use_cache=False, pad_token_id=0, bos_token_id=1, eos_token_id=2, max_position_embeddings=128)
 _SLIDING = dict(sliding_window=5, layer_types=["sliding_attention", "full_attention"])
 _EXPERTS = dict(num_local_experts=4, num_experts_per_tok=2)
+_DELTA = dict(layer_types=["linear_attention", "full_attention"], linear_num_key_heads=2, linear_num_value_heads=4,
+              linear_key_head_dim=8, linear_value_head_dim=8, linear_conv_kernel_dim=4)
 FAMILIES = {
     "Llama": {}, "Qwen2": {}, "Qwen3": {}, "Olmo2": {},
     "Mistral": dict(sliding_window=5),
@@ -19,11 +21,11 @@ FAMILIES = {
     "Mixtral": dict(**_EXPERTS, sliding_window=5),
     "DeepseekV3": dict(num_key_value_heads=4, q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=4, qk_nope_head_dim=8, v_head_dim=8,
                        n_routed_experts=4, num_experts_per_tok=2, n_group=1, topk_group=1, moe_intermediate_size=16, head_dim=4,
-                       first_k_dense_replace=1, n_shared_experts=1)}
+                       first_k_dense_replace=1, n_shared_experts=1),
+    "Qwen3Next": dict(**_DELTA, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=16),
+    "Qwen3_5Text": _DELTA}
 # The class of the config, its further fields, and a part of the refusal.
 REFUSED = {
-    "Qwen3Next": (dict(layer_types=["linear_attention", "full_attention"], linear_num_key_heads=2, linear_num_value_heads=2,
-                       linear_key_head_dim=8, linear_value_head_dim=8, num_experts=4, moe_intermediate_size=16), "'linear_attention'"),
     "Lfm2": (dict(layer_types=["conv", "full_attention"], block_multiple_of=8), "Lfm2ShortConv"),
     "MiniMax": (dict(layer_types=["linear_attention", "full_attention"], **_EXPERTS), "MiniMaxLightningAttention"),
     "Mamba2": (dict(num_heads=4, head_dim=16, state_size=8, n_groups=1, expand=2), "Mamba2Mixer"),
@@ -44,7 +46,7 @@ def _config(transformers, name, more):
 
 
 def _model(transformers, name, config, implementation):
-    return getattr(transformers, f"{name}ForCausalLM")._from_config(config, attn_implementation=implementation)
+    return getattr(transformers, f"{name.removesuffix('Text')}ForCausalLM")._from_config(config, attn_implementation=implementation)
 
 
 def _compare(models, ids, layout, comm, bounds):
@@ -257,3 +259,40 @@ def padding_on_one_rank(comm, seed):
            position_ids=positions)
     lost(one)
     register(comm)
+
+
+@check
+def delta_net_layers(comm, seed):
+    """Their layers follow the model's attn_implementation, and refuse caches and padding on all ranks."""
+    try:
+        import transformers
+        config = _config(transformers, "Qwen3Next", FAMILIES["Qwen3Next"])
+    except ImportError:
+        config = None
+    if config is None or comm.size == 1:
+        print("skipped: no transformers, no qwen3_next, or one rank")
+        return
+    from seqpar.torch.transformers import register
+    tokens = 6 * comm.size
+    layout = sp.Layout("zigzag", tokens, comm.size)
+    registration = register(comm, layout=layout, name="seqpar_delta_net")
+    model = _model(transformers, "Qwen3Next", config, "eager")
+    for parameter in model.parameters():
+        dist.broadcast(parameter.data, 0)
+    ids = torch.randint(3, 64, (1, tokens), generator=torch.Generator("cpu").manual_seed(seed), device="cpu").to(comm.device)
+    mine, _, positions = sp.shard_batch(ids, layout, comm)
+    before = model(ids).logits
+    model.set_attn_implementation("seqpar_delta_net:ring_pass_q")
+    registration.layout = sp.Layout("contiguous", tokens, comm.size)
+    there, _, straight = sp.shard_batch(ids, registration.layout, comm)
+    same(model(there, position_ids=straight[None]).logits, sp.shard(before, registration.layout, comm), 200)
+    registration.layout = layout
+    model.set_attn_implementation("seqpar_delta_net")
+    same(model(mine, position_ids=positions[None]).logits, sp.shard(before, layout, comm), 200)
+    raises(ValueError, "got a cache", model, mine, position_ids=positions[None], use_cache=True)
+    mask = torch.ones_like(mine)
+    mask[:, 0] = 0
+    raises(ValueError, "padding", model, mine, position_ids=positions[None], attention_mask=mask)
+    model.set_attn_implementation("eager")
+    same(model(ids).logits, before, 20)
+    registration.layout = None
