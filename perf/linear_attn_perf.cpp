@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <string_view>
 
 #include "attn/layer.h"
 #include "common/values.h"
@@ -35,15 +36,21 @@ struct Choices {
   bool reserve = false;
 };
 
+seqparAttnFamilyInfo_t infoOf(int family) {
+  seqparAttnFamilyInfo_t info = SEQPAR_ATTN_FAMILY_INFO_INITIALIZER;
+  requireAttn(seqparAttnFamilyQuery(family, &info), "seqparAttnFamilyQuery");
+  return info;
+}
+
 /// Elements of a rank with this many tokens.
 LayerSizes sizesOf(const Choices& c, int family, size_t tokens) {
   const size_t rows = c.batch * tokens;
   const size_t keys = rows * c.keyHeads * c.keyDim, values = rows * c.heads * c.valueDim;
   LayerSizes sizes{keys, keys, values, values};
-  seqparAttnFamilyInfo_t info = SEQPAR_ATTN_FAMILY_INFO_INITIALIZER;
-  requireAttn(seqparAttnFamilyQuery(family, &info), "seqparAttnFamilyQuery");
+  const auto info = infoOf(family);
   for (int i = 0; i < info.gates; ++i) {
     const int shape = info.gateShapes[i];
+    sizes.betas[static_cast<size_t>(i)] = std::string_view(info.gateNames[i]) == "beta";
     sizes.gates[static_cast<size_t>(i)] =
         c.heads * (shape == seqparAttnGatePerHead ? 1 : rows) * (shape == seqparAttnGatePerChannel ? c.keyDim : 1);
   }
@@ -68,14 +75,19 @@ seqparAttnDesc_t descOf(const Choices& c, int family, int algorithm, int64_t tok
   std::fill_n(desc.gateTypes, SEQPAR_ATTN_MAX_GATES, c.gateType);
   desc.wireType = c.wireType;
   desc.reserve = c.reserve ? 1 : 0;
+  desc.normalize = infoOf(family).transition == seqparScanMatrix ? 1 : 0;  // keys of any length would let states grow
   return desc;
 }
 
 /// Flops of the matrix products in chunks of 64 tokens, on one rank.
-double flopsOf(const Choices& c, size_t tokens, int pass) {
+double flopsOf(const Choices& c, int family, size_t tokens, int pass) {
   const auto dk = static_cast<double>(c.keyDim), dv = static_cast<double>(c.valueDim), chunk = 64.0;
-  const double forward = 2 * chunk * (dk + dv) + 4 * dk * dv;
-  const double backward = chunk * (6 * dk + 4 * dv) + 12 * dk * dv;
+  double forward = 2 * chunk * (dk + dv) + 4 * dk * dv;
+  double backward = chunk * (6 * dk + 4 * dv) + 12 * dk * dv;
+  if (infoOf(family).transition == seqparScanMatrix) {
+    forward = 4 * chunk * (dk + dv) + 6 * dk * dv;
+    backward = 14 * chunk * (dk + dv) + 24 * dk * dv;
+  }
   return static_cast<double>(c.batch * tokens * c.heads) * (pass == kForward    ? forward
                                                             : pass == kBackward ? backward
                                                                                 : forward + backward);
@@ -104,7 +116,7 @@ void measureShape(Session& session, const Choices& c, int family, size_t tokens)
     }
     for (auto& row : rows) {
       const double us = row.outOfPlace.us;
-      row.extras = {flopsOf(c, tokens, pass) / us * 1e-3, (us / local - 1) * 100, us - local};
+      row.extras = {flopsOf(c, family, tokens, pass) / us * 1e-3, (us / local - 1) * 100, us - local};
       session.report.row(row);
     }
   }
@@ -136,12 +148,13 @@ int main(int argc, char** argv) {
   program.knowsGpus = true;
   program.hasPeers = false;
   program.layout = [] {
-    return Layout{{{"type", "", 8, InPlot::Panel}, {"family", "", 7, InPlot::Panel}, {"pass", "", 9}, {"by", "", 6}},
+    return Layout{{{"type", "", 8, InPlot::Panel}, {"family", "", 11, InPlot::Panel}, {"pass", "", 9}, {"by", "", 6}},
                   false,
                   {{"rate", "(GF/s)", 9}, {"over", "(%)", 8}, {"exposed", "(us)", 10}}};
   };
   program.addOptions = [&](OptionParser& parser) {
-    parser.addNames('F', "family", "gla, scalar, fixed, sum or all (gla)", kFamilies, choices.families);
+    parser.addNames('F', "family", "gla, scalar, fixed, sum, delta, gated_delta, kda or all (gla)", kFamilies,
+                    choices.families);
     parser.addNames('A', "algo", "local, zeco, lasp1, lasp2 or all (all)", kAlgorithms, choices.algorithms);
     parser.addNames(0, "pass", "forward, backward, step (both) or all (all)", passNames(), choices.passes);
     parser.addCount(0, "batch", "sequences (1)", 1 << 20, choices.batch);

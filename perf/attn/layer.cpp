@@ -69,6 +69,13 @@ std::vector<float> drawnGates(size_t count, double normalizer, unsigned seed) {
   return gates;
 }
 
+std::vector<float> drawnBetas(size_t count, unsigned seed) {
+  Draw draw(seed);
+  std::vector<float> betas(count);
+  for (auto& beta : betas) beta = toEightBits(0.25f + 0.75f * draw.next());
+  return betas;
+}
+
 size_t tokensFor(size_t bytes, size_t bytesOfToken) {
   return std::max<size_t>(1, (bytes + bytesOfToken / 2) / bytesOfToken);
 }
@@ -90,9 +97,11 @@ Layer::Layer(const LayerSizes& sizes, Group& group) : sizes_(sizes) {
     for (auto& number : numbers) number = toEightBits(2 * draw.next() - 1);
     fill(**buffer, sizes.type, numbers);
   }
-  for (const auto& gate : gates_) {
-    if (gate == nullptr) continue;
-    fill(*gate, sizes.gateType, drawnGates(numbersOf(*gate, sizes.gateType), sizes.gateNormalizer, seed));
+  for (size_t i = 0; i < gates_.size(); ++i) {
+    if (gates_[i] == nullptr) continue;
+    const size_t count = numbersOf(*gates_[i], sizes.gateType);
+    fill(*gates_[i], sizes.gateType,
+         sizes.betas[i] ? drawnBetas(count, seed) : drawnGates(count, sizes.gateNormalizer, seed));
   }
 }
 

@@ -29,7 +29,8 @@ constexpr double kGateNormalizer = 16;
 /// Elements of a rank's arrays; gradients have equal sizes.
 struct LayerSizes {
   size_t q, k, v, out;
-  std::array<size_t, SEQPAR_ATTN_MAX_GATES> gates{};  ///< 0: no such array, as for the next two
+  std::array<size_t, SEQPAR_ATTN_MAX_GATES> gates{};  ///< 0: no such array, as for `saved` and `lse`
+  std::array<bool, SEQPAR_ATTN_MAX_GATES> betas{};    ///< gates with values between 1/4 and 1 instead of log-decays
   size_t saved = 0, lse = 0;
   int type = seqparFloat32, gateType = seqparFloat32;
   double gateNormalizer = kGateNormalizer;
@@ -38,6 +39,8 @@ struct LayerSizes {
 /// Log-decays: logarithms of values between 1/4 and 1, in 8 bits, divided by `normalizer`. Each call restarts the
 /// sequence.
 std::vector<float> drawnGates(size_t count, double normalizer, unsigned seed);
+/// Values between 1/4 and 1, in 8 bits.
+std::vector<float> drawnBetas(size_t count, unsigned seed);
 
 /// One rank's arrays, shared by the plans of all algorithms; the inputs are exact in all types (gates: if the
 /// normalizer is a power of 2).

@@ -40,6 +40,13 @@ TEST_CASE("decays are divided by the normalizer, exactly if it is a power of 2")
   }
 }
 
+TEST_CASE("betas are between 1/4 and 1") {
+  const auto betas = drawnBetas(1000, GENERATE(1u, 7u));
+  CHECK(*std::min_element(betas.begin(), betas.end()) >= 0.25f);
+  CHECK(*std::max_element(betas.begin(), betas.end()) <= 1);
+  CHECK(*std::max_element(betas.begin(), betas.end()) > 0.9f);
+}
+
 TEST_CASE("the reference's ranges are each other's inverse") {
   for (const bool causal : {false, true}) {
     for (const size_t window : {0, 3}) {
