@@ -66,7 +66,8 @@ std::vector<int> attentionAlgorithms(const std::string& list, bool softmax) {
     bool other = false;
     for (const int id : algorithmsFor(!softmax)) other = other || name == seqparAttnAlgorithmName(id);
     if (!found && !other)
-      throw std::invalid_argument("--algo " + name + " is no algorithm; expected all, auto or names");
+      throw std::invalid_argument("--algo " + name +
+                                  " is no algorithm here; expected all, or auto alone, or names with commas");
   }
   return ids;
 }
