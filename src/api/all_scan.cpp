@@ -124,7 +124,10 @@ void checkBuffers(const char* call, const ScanProblem& problem, const ScanArrays
   if (problem.op == seqparScanSum && transition.data != nullptr) {
     fail(seqparInvalidArgument, call, ": transition is ", transition.data, ", expected NULL for SUM");
   }
-  if (problem.op != seqparScanSum) requirePointer(call, transition.name, transition.data);
+  if (problem.op != seqparScanSum && transition.data == nullptr) {
+    fail(seqparInvalidArgument, call, ": transition is NULL, expected an array for params->op ", problem.op,
+         " (seqparScanSum takes none)");
+  }
   if (prefix.data == nullptr && total.data == nullptr) {
     fail(seqparInvalidArgument, call, ": prefix and total are both NULL, expected at least one output");
   }

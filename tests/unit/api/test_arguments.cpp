@@ -66,7 +66,7 @@ TEST_CASE("pointers of an All-Scan") {
   }
   SECTION("transition") {
     scan.transition = nullptr;
-    scan.refused({"transition is NULL"});
+    scan.refused({"transition is NULL", "params->op"});
   }
   SECTION("transition of a sum") {
     scan.params.op = seqparScanSum;
