@@ -14,7 +14,7 @@ from ._layout import Layout
 from ._linear import gated_delta_rule
 from ._refusals import tell
 
-_CLASSES = frozenset({"Qwen3NextGatedDeltaNet", "Qwen3_5GatedDeltaNet", "Qwen3_5MoeGatedDeltaNet"})
+_CLASSES = frozenset({"Qwen3NextGatedDeltaNet", "Qwen3_5GatedDeltaNet"})
 
 
 def supported(module):
