@@ -1,85 +1,51 @@
-"""Gated DeltaNet layers of transformers' models (Qwen3-Next, Qwen3.5) with a sharded sequence: the convolution and the
-recurrence cross ranks on contiguous shards, to which the hidden states move from the layout of the attention layers."""
-
-import functools
+"""Delta rule layers of transformers' models on contiguous shards: Gated DeltaNet (Qwen3-Next, Qwen3.5, OLMo Hybrid) and
+Kimi Delta Attention."""
 
 import torch
 from torch.nn import functional as F
 
-from .. import _abi
-from . import _plans
-from ._collectives import redistribute
 from ._conv import short_conv
-from ._layout import Layout
-from ._linear import gated_delta_rule
-from ._refusals import tell
-
-_CLASSES = frozenset({"Qwen3NextGatedDeltaNet", "Qwen3_5GatedDeltaNet"})
+from ._linear import gated_delta_rule, kda
 
 
-def supported(module):
-    return type(module).__name__ in _CLASSES
+def _convolved(layer, mixed, sizes, comm, **shared):
+    """Queries, keys and values [batch][tokens][heads][dim] after the convolution; sizes: (heads, dim) of each."""
+    mixed = short_conv(mixed, layer.conv1d.weight, comm, bias=layer.conv1d.bias, activation=layer.activation, **shared)
+    return (part.unflatten(-1, size) for part, size in zip(mixed.split([n * d for n, d in sizes], -1), sizes))
 
 
-def follow(module, config, registrations):
-    """From now on the layer computes on all ranks' tokens while `config` has a registered attn_implementation."""
-    kind = type(module)
-    if not getattr(kind.forward, "seqpar_follows", False):
-        kind.forward = _following(kind.forward, registrations)
-    module.seqpar_config = config
-
-
-def _following(original, registrations):
-    @functools.wraps(original)
-    def forward(self, hidden_states, *arguments, **named):
-        name = getattr(getattr(self, "seqpar_config", None), "_attn_implementation", None)
-        registration = registrations.get(name)
-        if registration is None or registration.comm.size == 1:
-            return original(self, hidden_states, *arguments, **named)
-        chosen = name.rpartition(":")[2]
-        try:
-            registration.called.add(self)
-            return _forward(self, registration, chosen if chosen in _abi.ATTN_ALGORITHMS else registration.algorithm,
-                            hidden_states, *arguments, **named)
-        except Exception as error:
-            if not torch.compiler.is_compiling():
-                tell(registration.comm, error)
-            raise
-
-    forward.seqpar_follows = True
-    return forward
+def _concatenated(layer, x):
+    return torch.cat([project(x) for project in (layer.q_proj, layer.k_proj, layer.v_proj)], -1)
 
 
 def _projections(layer, x):
-    """(queries, keys and values for the convolution, z, b, a)."""
-    if not hasattr(layer, "in_proj_qkvz"):
-        return layer.in_proj_qkv(x), layer.in_proj_z(x).unflatten(-1, (-1, layer.head_v_dim)), layer.in_proj_b(x), layer.in_proj_a(x)
+    """(queries, keys and values for the convolution, gate of the output, b, a)."""
+    if hasattr(layer, "q_proj"):
+        return _concatenated(layer, x), layer.g_proj(x), layer.b_proj(x), layer.a_proj(x)
+    if hasattr(layer, "in_proj_qkv"):
+        return layer.in_proj_qkv(x), layer.in_proj_z(x), layer.in_proj_b(x), layer.in_proj_a(x)
     q, k, v, z, b, a = layer.fix_query_key_value_ordering(layer.in_proj_qkvz(x), layer.in_proj_ba(x))
     return torch.cat([part.flatten(2) for part in (q, k, v)], -1), z, b, a
 
 
-def _forward(layer, registration, algorithm, hidden_states, cache=None, attention_mask=None, position_ids=None,
-             cu_seq_lens_q=None, cu_seq_lens_k=None, **_):
-    kind = type(layer).__name__
-    if cache is not None:
-        raise ValueError(f"seqpar attention: {kind} got a cache, expected none: call the model with use_cache=False")
-    if attention_mask is not None:
-        raise ValueError(f"seqpar attention: {kind} got an attention mask with padding, expected none: pack sequences, with "
-                         "position_ids that restart at each")
-    comm = registration.comm
-    hidden_states, bounds = registration.packing(hidden_states, 1, algorithm, position_ids, cu_seq_lens_q, cu_seq_lens_k)
-    layout = registration.layout or Layout(_plans.kind_of(algorithm), hidden_states.shape[1] * comm.size, comm.size)
-    straight = Layout("contiguous", layout.tokens, comm.size)
-    moves = layout.kind != "contiguous"
-    if moves:
-        hidden_states = redistribute(hidden_states, layout, straight, comm)
-    shared = dict(cu_seqlens=bounds, layout=straight)
-    mixed, z, b, a = _projections(layer, hidden_states)
-    mixed = short_conv(mixed, layer.conv1d.weight, comm, bias=layer.conv1d.bias, activation=layer.activation, **shared)
-    sizes = (layer.num_k_heads, layer.head_k_dim), (layer.num_k_heads, layer.head_k_dim), (layer.num_v_heads, layer.head_v_dim)
-    q, k, v = (part.unflatten(-1, size) for part, size in zip(mixed.split([n * d for n, d in sizes], -1), sizes))
+def _gated_delta_net(layer, x, comm, **shared):
+    mixed, z, b, a = _projections(layer, x)
+    keys = (layer.num_k_heads, layer.head_k_dim)
+    q, k, v = _convolved(layer, mixed, (keys, keys, (layer.num_v_heads, layer.head_v_dim)), comm, **shared)
+    beta = b.sigmoid() * (2 if getattr(layer, "allow_neg_eigval", False) else 1)
     log_decay = -layer.A_log.float().exp() * F.softplus(a.float() + layer.dt_bias)
-    out = gated_delta_rule(q, k, v, log_decay, b.sigmoid(), comm, normalize=True, **shared)
-    out = layer.norm(out.reshape(-1, layer.head_v_dim), z.reshape(-1, layer.head_v_dim)).reshape(*out.shape[:2], -1)
-    out = layer.out_proj(out)
-    return redistribute(out, straight, layout, comm) if moves else out
+    out = gated_delta_rule(q, k, v, log_decay, beta, comm, normalize=True, **shared)
+    norm, project = (layer.o_norm, layer.o_proj) if hasattr(layer, "o_proj") else (layer.norm, layer.out_proj)
+    return project(norm(out.reshape(-1, layer.head_v_dim), z.reshape(-1, layer.head_v_dim)).reshape(*out.shape[:2], -1))
+
+
+def _kimi_delta_attention(layer, x, comm, **shared):
+    q, k, v = _convolved(layer, _concatenated(layer, x), ((layer.num_heads, layer.head_dim),) * 3, comm, **shared)
+    out = kda(q, k, v, layer.forget_gate(x), layer.b_proj(x).sigmoid(), comm, normalize=True, **shared)
+    gate = layer.g_b_proj(layer.g_a_proj(x)).unflatten(-1, (-1, layer.head_dim))
+    return layer.o_proj(layer.o_norm(out, gate).flatten(2))
+
+
+LAYERS = {**dict.fromkeys(("Qwen3NextGatedDeltaNet", "Qwen3_5GatedDeltaNet", "Qwen3_5MoeGatedDeltaNet", "OlmoHybridGatedDeltaNet"),
+                          _gated_delta_net),
+          "KimiLinearDeltaAttention": _kimi_delta_attention}

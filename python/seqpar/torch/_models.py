@@ -8,12 +8,14 @@ import weakref
 
 import torch
 
-from . import _delta_net
+from . import _recurrent
 from ._refusals import tell
 
 registrations = {}  # attn_implementation -> Registration
 _ATTENDS = ("full_attention", "sliding_attention")
-_STATE = re.compile(r"Mamba|SSM|DeltaNet|DeltaAttention|DeltaRule|Linear(Self)?Attention|Lightning|Rglru|RGLRU|Rwkv|RWKV|Retention|"
+_RECURS = ("linear_attention", "hybrid")  # of models with recurrent layers that are supported
+_PER_TOKEN = ("mlp", "moe")  # layers with neither
+_STATE = re.compile(r"Mamba|SSM|DeltaNet|DeltaAttention|DeltaRule|(?<!Kimi)Linear(Self)?Attention|Lightning|Rglru|RGLRU|Rwkv|RWKV|Retention|"
                     r"ShortConv|Recurrent|LSTM|Indexer|Hyena|TimeMix")
 _AROUND = re.compile(r"(Model|For[A-Z]\w+|Layer|Block|Norm|NormGated|M[Ll][Pp]|Embedding|FeedForward)$")  # of such a module, or in its model
 _MASKS = re.compile(r"(causal_mask_function|bidirectional_mask_function|and_masks\.<locals>\.and_mask|"
@@ -59,14 +61,14 @@ def require_supported(model):
     found, sharded = [], []
     for name, module in _own_modules(model):
         computation = _over_time(module)
-        if _delta_net.supported(module):
+        if _recurrent.supported(module):
             sharded.append(name)
         elif computation is not None and not any(name.startswith(f"{outer}.") for outer in (*(x for x, *_ in found), *sharded)):
             found.append((name, type(module).__name__, computation))
     kinds = {}
     for config in {id(x): x for x in (module.config for _, module in _own_modules(model) if hasattr(module, "config"))}.values():
         for i, kind in enumerate(getattr(config, "layer_types", None) or ()):
-            if kind not in _ATTENDS and not (kind == "linear_attention" and sharded):
+            if kind not in (*_ATTENDS, *_PER_TOKEN) and not (kind in _RECURS and sharded):
                 kinds.setdefault(kind, []).append(i)
     told = [f"layers {', '.join(map(str, layers[:8]))}{' ...' if len(layers) > 8 else ''} are {kind!r}" for kind, layers in kinds.items()]
     told += [f"{name} ({kind}) has {computation}" for name, kind, computation in found[:4]]
@@ -95,6 +97,10 @@ def _place(kind):
     return names.index("position_ids") if "position_ids" in names else None
 
 
+def _layer_types(model):
+    return set(getattr(model.config, "layer_types", None) or ())
+
+
 def _before(model, arguments, named):
     """Runs before each forward pass of a model."""
     registration = registrations.get(_implementation(model))
@@ -104,14 +110,19 @@ def _before(model, arguments, named):
     positions = named.get("position_ids")
     if positions is None and place is not None and place < len(arguments):
         positions = arguments[place]
+    recurs = _layer_types(model) == {"linear_attention"}  # such a model has no positions: its layers need them
+    inside = model.__dict__.pop("_seqpar_inside", False)
     if positions is not None:
         registration.given = weakref.ref(positions)
+        for _, module in _own_modules(model) if recurs else ():
+            if module is not model and hasattr(module, "post_init"):  # mamba2's does not pass them on
+                module._seqpar_inside = True
     if registration.comm.size == 1:
         return
     told = None
-    if not any(_place(type(module)) is not None for _, module in _own_modules(model) if hasattr(module, "post_init")):
+    if not recurs and not any(_place(type(module)) is not None for _, module in _own_modules(model) if hasattr(module, "post_init")):
         told = "has no position_ids, so that it counts each rank's tokens from 0: expected a model that takes them"
-    elif positions is None and place is not None:
+    elif positions is None and (not inside if recurs else place is not None):
         told = "was called without position_ids, expected the positions that shard_batch() returns: position_ids=positions[None]"
     if told is not None:
         registration.given = None
@@ -129,7 +140,8 @@ def _after(model, arguments, output):
     missing = None if any(module in called for _, module in _own_modules(model)) else type(model).__name__
     for name, module in _own_modules(model):
         if isinstance(module, torch.nn.ModuleList):
-            attends = [any(inner in called for inner in layer.modules()) for layer in module]
+            attends = [any(inner in called for inner in layer.modules()) or getattr(layer, "block_type", None) in _PER_TOKEN
+                       for layer in module]
             if any(attends) and not all(attends):
                 index = attends.index(False)
                 missing = f"{name}.{index} ({type(module[index]).__name__})"
@@ -147,8 +159,8 @@ def watch(model):
         if hasattr(module, "post_init") and _implementation(module) in registrations:
             require_supported(module)
             for _, layer in _own_modules(module):
-                if _delta_net.supported(layer):
-                    _delta_net.follow(layer, module.config, registrations)
+                if _recurrent.supported(layer):
+                    _recurrent.follow(layer, module.config, registrations)
             if not getattr(module, "_seqpar_watched", False):
                 module._seqpar_watched = True
                 module.register_forward_pre_hook(_before, with_kwargs=True)

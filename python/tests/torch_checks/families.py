@@ -1,6 +1,8 @@
 """Model families of transformers on shards against the whole on one rank: logits and gradients, packed and not;
 families that would compute on shards alone are refused."""
 
+import os
+
 import torch
 import torch.distributed as dist
 
@@ -13,6 +15,8 @@ _SLIDING = dict(sliding_window=5, layer_types=["sliding_attention", "full_attent
 _EXPERTS = dict(num_local_experts=4, num_experts_per_tok=2)
 _DELTA = dict(layer_types=["linear_attention", "full_attention"], linear_num_key_heads=2, linear_num_value_heads=4,
               linear_key_head_dim=8, linear_value_head_dim=8, linear_conv_kernel_dim=4)
+_QWEN_EXPERTS = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=16)
+_MAMBA = dict(mamba_n_heads=8, mamba_d_head=8, mamba_d_state=8, mamba_n_groups=2, mamba_chunk_size=8)
 FAMILIES = {
     "Llama": {}, "Qwen2": {}, "Qwen3": {}, "Olmo2": {},
     "Mistral": dict(sliding_window=5),
@@ -22,16 +26,28 @@ FAMILIES = {
     "DeepseekV3": dict(num_key_value_heads=4, q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=4, qk_nope_head_dim=8, v_head_dim=8,
                        n_routed_experts=4, num_experts_per_tok=2, n_group=1, topk_group=1, moe_intermediate_size=16, head_dim=4,
                        first_k_dense_replace=1, n_shared_experts=1),
-    "Qwen3Next": dict(**_DELTA, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=16),
-    "Qwen3_5Text": _DELTA}
+    "Qwen3Next": dict(**_DELTA, **_QWEN_EXPERTS),
+    "Qwen3_5Text": _DELTA,
+    "Qwen3_5MoeText": dict(**_DELTA, **_QWEN_EXPERTS),
+    "OlmoHybrid": _DELTA,
+    "KimiLinear": dict(num_key_value_heads=4, q_lora_rank=None, kv_lora_rank=16, qk_rope_head_dim=4, qk_nope_head_dim=8, v_head_dim=8,
+                       layer_types=["linear_attention", "full_attention"], linear_num_heads=4, linear_head_dim=8, num_experts=4,
+                       num_experts_per_tok=2, n_group=1, topk_group=1, moe_intermediate_size=16, mlp_layer_types=["dense", "sparse"]),
+    "Mamba2": dict(num_heads=8, head_dim=8, state_size=8, n_groups=2, expand=2, chunk_size=8),
+    "Bamba": dict(**_MAMBA, attn_layer_indices=[1]),
+    "NemotronH": dict(layers_block_type=["linear_attention", "mlp", "full_attention", "moe"], mamba_num_heads=8, mamba_head_dim=8,
+                      ssm_state_size=8, n_groups=2, chunk_size=8, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=16,
+                      moe_shared_expert_intermediate_size=16, n_group=1, topk_group=1),
+    "GraniteMoeHybrid": dict(**_MAMBA, **_EXPERTS, layer_types=["linear_attention", "full_attention"], shared_intermediate_size=16,
+                             position_embedding_type="rope"),
+    "FalconH1": dict(**_MAMBA, mamba_d_ssm=64, mamba_rms_norm=True, ssm_in_multiplier=0.5, ssm_multipliers=[0.5, 1.5, 0.7, 1.2, 0.9]),
+    "Zamba2": dict(layers_block_type=["linear_attention", "hybrid"], mamba_d_state=8, mamba_ngroups=2, n_mamba_heads=8, mamba_headdim=8,
+                   num_mem_blocks=1, use_mem_rope=True, chunk_size=8)}
 # The class of the config, its further fields, and a part of the refusal.
 REFUSED = {
     "Lfm2": (dict(layer_types=["conv", "full_attention"], block_multiple_of=8), "Lfm2ShortConv"),
     "MiniMax": (dict(layer_types=["linear_attention", "full_attention"], **_EXPERTS), "MiniMaxLightningAttention"),
-    "Mamba2": (dict(num_heads=4, head_dim=16, state_size=8, n_groups=1, expand=2), "Mamba2Mixer"),
-    "Bamba": (dict(attn_layer_indices=[1], mamba_n_heads=4, mamba_d_head=16, mamba_d_state=8), "convolution"),
     "Jamba": (dict(attn_layer_period=2, attn_layer_offset=1, num_experts=4, mamba_d_state=4), "Mamba"),
-    "FalconH1": (dict(mamba_n_heads=4, mamba_d_head=16, mamba_d_state=8, mamba_d_ssm=64), "convolution"),
     "Roberta": ({}, "positions that start after padding_idx"),
     "RecurrentGemma": (dict(block_types=["recurrent", "attention"], lru_width=32), "Recurrent"),
     "Llama4Text": (dict(attention_chunk_size=4, num_local_experts=2, intermediate_size_mlp=32,
@@ -76,7 +92,10 @@ def families_of_transformers(comm, seed):
     random = torch.Generator("cpu").manual_seed(seed)
     tokens, found = 29, 0
     cut = sorted(torch.randperm(tokens - 1, generator=random)[:3].add(1).tolist())
+    chosen = os.environ.get("SEQPAR_TEST_FAMILIES")
     for i, (name, more) in enumerate(FAMILIES.items()):
+        if chosen and name not in chosen.split(","):
+            continue
         config = _config(transformers, name, more)
         if config is None:
             continue
