@@ -20,6 +20,7 @@ import torch_checks.drop_ins
 import torch_checks.families
 import torch_checks.building_blocks
 import torch_checks.caches
+import torch_checks.mamba
 import torch_checks.masks
 import torch_checks.refusals
 import torch_checks.reserves

@@ -143,6 +143,20 @@ def simple_gla(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, comm: Comm, *
                output_final_state: Literal[True], cu_seqlens: _Bounds = None, layout: Layout | None = None,
                algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True) -> tuple[Tensor, Tensor]: ...
 @overload
+def mamba2(x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, chunk_size: int | None = None, D: Tensor | None = None,
+           z: Tensor | None = None, dt_bias: Tensor | None = None, initial_states: Tensor | None = None,
+           seq_idx: Tensor | None = None, cu_seqlens: _Bounds = None, dt_softplus: bool = False,
+           dt_limit: tuple[float, float] = ..., return_final_states: Literal[False] = False,
+           return_varlen_states: Literal[False] = False, *, comm: Comm, layout: Layout | None = None, algorithm: _Linear = "auto",
+           wire: _Type = None, reserve: bool = True) -> Tensor: ...
+@overload
+def mamba2(x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, chunk_size: int | None = None, D: Tensor | None = None,
+           z: Tensor | None = None, dt_bias: Tensor | None = None, initial_states: Tensor | None = None,
+           seq_idx: Tensor | None = None, cu_seqlens: _Bounds = None, dt_softplus: bool = False,
+           dt_limit: tuple[float, float] = ..., return_final_states: Literal[True] = ...,
+           return_varlen_states: Literal[False] = False, *, comm: Comm, layout: Layout | None = None, algorithm: _Linear = "auto",
+           wire: _Type = None, reserve: bool = True) -> tuple[Tensor, Tensor]: ...
+@overload
 def retention(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, comm: Comm, *,
               scale: float | None = None, initial_state: Tensor | None = None,
               output_final_state: Literal[False] = False, cu_seqlens: _Bounds = None, layout: Layout | None = None,

@@ -131,9 +131,9 @@ def register(comm, *, layout=None, cu_seqlens=None, algorithm="auto", kernel=Non
     """Registers `name` as an attn_implementation of all models, for the sequences of `comm`; also `name`:ring,
     `name`:ulysses and so on, with that algorithm instead of `algorithm`. Returns the Registration.
 
-    Models that get this attn_implementation afterwards are inspected when they are built. Gated DeltaNet layers
-    (qwen3_next, qwen3_5) compute on all ranks' tokens; other layers that carry a state or convolve along the sequence,
-    and masks of chunks, raise ValueError with their names. Their calls' position_ids are compared with the layout.
+    Models that get this attn_implementation afterwards are inspected when they are built. Layers of Mamba-2, Gated
+    DeltaNet and Kimi Delta Attention compute on all ranks' tokens; other layers that carry a state or convolve along the
+    sequence, and masks of chunks, raise ValueError with their names. Their calls' position_ids are compared with the layout.
 
     kernel  attention()'s: a function, or "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3": that
             kernel runs on whole sequences of some heads (algorithm "ulysses"), or on runs of queries ("allgather_kv")

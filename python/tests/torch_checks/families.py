@@ -1,8 +1,6 @@
 """Model families of transformers on shards against the whole on one rank: logits and gradients, packed and not;
 families that would compute on shards alone are refused."""
 
-import os
-
 import torch
 import torch.distributed as dist
 
@@ -92,10 +90,7 @@ def families_of_transformers(comm, seed):
     random = torch.Generator("cpu").manual_seed(seed)
     tokens, found = 29, 0
     cut = sorted(torch.randperm(tokens - 1, generator=random)[:3].add(1).tolist())
-    chosen = os.environ.get("SEQPAR_TEST_FAMILIES")
     for i, (name, more) in enumerate(FAMILIES.items()):
-        if chosen and name not in chosen.split(","):
-            continue
         config = _config(transformers, name, more)
         if config is None:
             continue

@@ -7,7 +7,7 @@ import pathlib
 import stub_file
 from seqpar import _abi, _families
 import seqpar.torch as sp
-from seqpar.torch import _attention, _linear, fla, ring_flash_attn, te
+from seqpar.torch import _attention, _linear, fla, mamba, ring_flash_attn, te
 from torch_checks import check
 
 
@@ -18,7 +18,7 @@ def stubs_are_the_functions(comm, seed):
                **{name: _families.options_of(family, _linear._OPTIONS) for name, family in _families.FUNCTIONS.items()}}
     stub_file.compare(stub, sp, options, ignored={"_run"})
     stub_file.compare_names(_abi)
-    for module in (fla, ring_flash_attn, te):
+    for module in (fla, mamba, ring_flash_attn, te):
         stub_file.compare(stub_file.read(pathlib.Path(module.__file__).with_suffix(".pyi")), stub_file.public(module), {})
 
 
