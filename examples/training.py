@@ -168,9 +168,10 @@ def finish(losses, o):
         plot(losses, o.plot)
 
 
-def train(o, ranks, model, layout, logits_of, averaged=False, last=True):
+def train(o, ranks, model, layout, logits_of, averaged=False, last=True, sharded=None, labels=None):
     """Trains `model`; logits_of(ids, positions) returns the logits of this rank's tokens in `layout`. The loss is the mean
-    over the tokens of all ranks. averaged: the model averages gradients over all ranks (FSDP2), else they are summed here.
+    over the tokens of all ranks. sharded(batch) returns this rank's ids, labels and positions, and `labels` is the number
+    of labels in a sequence; default: the next token is each token's label. averaged: the model averages gradients over all ranks (FSDP2), else they are summed here.
     last: no other training follows. Returns the median of tokens per second and rank."""
     data = bytes_of(o.data)
     optimizer = torch.optim.AdamW(model.parameters(), lr=o.lr, fused=ranks.device.type == "cuda" and not averaged)
@@ -180,13 +181,14 @@ def train(o, ranks, model, layout, logits_of, averaged=False, last=True):
               flush=True)
     autocast = torch.autocast(ranks.device.type, torch.bfloat16) if o.dtype == "bfloat16" else contextlib.nullcontext()
     # Number of labels of all ranks: each sequence's last token has none.
-    labels_of_step = (o.tokens - 1) * o.batch * ranks.groups
+    labels_of_step = (o.tokens - 1 if labels is None else labels) * o.batch * ranks.groups
+    sharded = sharded or (lambda batch: sp.shard_batch(batch, layout, ranks.comm))
     losses, seconds, started = [], [], time.perf_counter()
     for step in range(o.steps):
-        ids, labels, positions = sp.shard_batch(batch_of(data, step, ranks.group, o), layout, ranks.comm)
+        ids, targets, positions = sharded(batch_of(data, step, ranks.group, o))
         with autocast:
             logits = logits_of(ids.to(ranks.device), positions.to(ranks.device))
-        loss = F.cross_entropy(logits.float().flatten(0, 1), labels.to(ranks.device).flatten(), reduction="sum") / labels_of_step
+        loss = F.cross_entropy(logits.float().flatten(0, 1), targets.to(ranks.device).flatten(), reduction="sum") / labels_of_step
         optimizer.zero_grad()
         (loss * ranks.count if averaged else loss).backward()
         total = loss.detach().clone()

@@ -6,6 +6,7 @@ import dataclasses
 import torch
 
 from .. import _abi, _shapes
+from . import _bands
 from ._comm import call
 from ._layout import Layout, bounds_of
 
@@ -71,6 +72,26 @@ class Mask:
     def window(cls, tokens, left, right=0):
         """Each token sees at most `left` tokens before its own and `right` tokens after it."""
         return cls(((0, tokens, 0, tokens, -left, right),), tokens)
+
+    @classmethod
+    def from_dense(cls, seen):
+        """The mask of a tensor of booleans [tokens][tokens]: whether a query sees a key. See from_block_mask()."""
+        if seen.ndim != 2 or seen.shape[0] != seen.shape[1] or seen.dtype != torch.bool:
+            raise ValueError(f"Mask.from_dense: {seen.dtype} {list(seen.shape)}, expected torch.bool [tokens][tokens]")
+        return cls(tuple(_bands.slices((0, rows) for rows in seen.cpu().split(128))), seen.shape[0])
+
+    @classmethod
+    def from_block_mask(cls, block_mask):
+        """The mask of FlexAttention's BlockMask, for any mask_mod: rows whose keys start and end at the same keys, or one
+        key later in each row, become one slice. A mask of scattered keys becomes a slice for each run of keys in a row,
+        which is correct and slow. One mask for all batch entries and heads."""
+        batch, heads = block_mask.kv_num_blocks.shape[:2]
+        queries, keys = block_mask.seq_lengths
+        if batch * heads != 1:
+            raise ValueError(f"Mask.from_block_mask: B = {batch} and H = {heads}, expected 1: create_block_mask with None for both")
+        if queries != keys:
+            raise ValueError(f"Mask.from_block_mask: {queries} queries and {keys} keys, expected equally many")
+        return cls(tuple(_bands.slices(_bands.rows_of_blocks(block_mask))), queries)
 
     def dense(self, device=None):
         """bool [tokens][tokens]: whether a query sees a key, for tests."""

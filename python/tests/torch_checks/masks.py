@@ -27,6 +27,32 @@ def masks_equal_dense_attention(comm, seed):
 
 
 @check
+def other_forms_of_masks_become_slices(comm, seed):
+    from torch.nn.attention import flex_attention as flex
+    document = torch.tensor([0] * 70 + [1] * 3 + [2] * 150 + [3] * 77)
+    mods = {"documents": (lambda b, h, q, k: (document[q] == document[k]) & (q >= k), 4),
+            "window": (lambda b, h, q, k: (q >= k) & (q - k < 40), 2),
+            "prefix": (lambda b, h, q, k: (k < 90) | (q >= k), 2),
+            "every third key": (lambda b, h, q, k: (q >= k) & (k % 3 == 0), None),
+            "nothing": (lambda b, h, q, k: (q < 0) & (k < 0), 1)}
+    for name, (mod, count) in mods.items():
+        block_mask = flex.create_block_mask(mod, None, None, 300, 300, device="cpu", BLOCK_SIZE=64)
+        mask, dense = sp.Mask.from_block_mask(block_mask), flex.create_mask(mod, 1, 1, 300, 300, device="cpu")[0, 0]
+        assert mask.dense().equal(dense) and sp.Mask.from_dense(dense).dense().equal(dense), name
+        assert count is None or len(mask.slices) == count, f"{name}: {len(mask.slices)} slices, expected {count}"
+    for x in MASKS:
+        again = sp.Mask.from_dense(x.dense())
+        assert again.dense().equal(x.dense()) and len(again.slices) <= len(x.slices) + 2
+    random = torch.rand(31, 31, generator=torch.Generator().manual_seed(seed)) < 0.6
+    assert sp.Mask.from_dense(random).dense().equal(random)
+    sp.solve_layout(sp.Mask.from_dense(random), comm.size)
+    raises(ValueError, "expected torch.bool", sp.Mask.from_dense, torch.ones(3, 3))
+    raises(ValueError, "B = 2 and H = 1", sp.Mask.from_block_mask, flex.create_block_mask(mods["prefix"][0], 2, None, 8, 8, device="cpu"))
+    raises(ValueError, "8 queries and 9 keys", sp.Mask.from_block_mask,
+           flex.create_block_mask(mods["prefix"][0], None, None, 8, 9, device="cpu"))
+
+
+@check
 def solved_layouts_move_and_number_tokens(comm, seed):
     mask = MASKS[2]
     layout, plain = sp.solve_layout(mask, comm.size), sp.Layout("contiguous", mask.tokens, comm.size)
