@@ -50,7 +50,8 @@ typedef struct {
   const char* name;  /**< for example "gla"; static memory, as all strings here */
   const char* paper; /**< title or system, with its arXiv number */
   int transition;    /**< a seqparScanOp_t: the kind of the state's transition A in S_t = A_t S_(t-1) + B_t */
-  int gates;         /**< number of gates: the first entries of `gates`, `gateTypes` and `dGates` */
+  int gates;         /**< number of gates: the first entries of `gates`, `gateTypes` and `dGates`. The input
+                         gate of seqparAttnDesc_t is not counted */
   const char* gateNames[SEQPAR_ATTN_MAX_GATES]; /**< [gates]: for example "log_decay" */
   int gateShapes[SEQPAR_ATTN_MAX_GATES];        /**< [gates]: seqparAttnGateShape_t */
 } seqparAttnFamilyInfo_t;

@@ -222,13 +222,17 @@ typedef struct {
                       before use, and dq and dk are gradients of the given ones. With beta in [0, 2] the products of
                       transitions are then bounded, so AUTO may choose scans that form them; 0 (default): used as
                       given, and states grow without limit if beta times a key's sum of squares exceeds 2 */
+  int inputGate; /**< Gla, Scalar, Fixed and Sum: 1: an input gate b [batch][tokens][heads] multiplies the update of the
+                      state: S_t = A_t S_(t-1) + b_t k_t v_t^T (dt of Mamba-2, arXiv 2405.21060). It follows the
+                      family's gates: its index in gates[], gateTypes[] and dGates[] is seqparAttnFamilyQuery()'s
+                      number of gates. Any finite value; on hosts only. 0 (default): absent, all b_t are 1 */
 } seqparAttnDesc_t;
 
 #define SEQPAR_ATTN_DESC_INITIALIZER                                                                                   \
   {                                                                                                                    \
     sizeof(seqparAttnDesc_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, seqparAttnSoftmax, seqparAttnAuto, 1, 0, NULL, \
         NULL, 0, NULL, 0, NULL, 1, 0, 0, 0, seqparFloat32, {0, 0, 0, 0}, seqparFloat32, 0.0f, seqparAttnFull,          \
-        SEQPAR_ATTN_NO_WINDOW, SEQPAR_ATTN_NO_WINDOW, 0.0f, 0, 0, 0, 1, 0, NULL, 0, 0, NULL, 0                         \
+        SEQPAR_ATTN_NO_WINDOW, SEQPAR_ATTN_NO_WINDOW, 0.0f, 0, 0, 0, 1, 0, NULL, 0, 0, NULL, 0, 0                      \
   }
 
 /**
@@ -241,8 +245,8 @@ typedef struct {
  * linear attention, slices outside the tokens or with packed sequences, two slices with a common query and key: the
  * text names both), InvalidUsage (a feature that the algorithm does not support: the
  * text lists the algorithms that do; a head dimension or architecture without kernels; a library that cannot be opened;
- * descriptions that differ between ranks that compare them; Delta, GatedDelta and Kda on GPUs), SystemError (no
- * memory), RemoteError.
+ * descriptions that differ between ranks that compare them; Delta, GatedDelta, Kda and `inputGate` on GPUs),
+ * SystemError (no memory), RemoteError.
  */
 SEQPAR_API seqparResult_t seqparAttnPlanCreate(seqparAttnPlan_t* plan, const seqparAttnDesc_t* desc, seqparComm_t comm);
 
@@ -303,7 +307,8 @@ typedef struct {
                                exponentials, sinks included; -inf for a row without visible keys and sink. NULL with
                                training = 0 */
   const float* sinks;     /**< softmax with `sinks`: [heads] */
-  seqparAttnTensor_t gates[SEQPAR_ATTN_MAX_GATES]; /**< linear: the gates of the family, seqparAttnFamilyQuery()'s.
+  seqparAttnTensor_t gates[SEQPAR_ATTN_MAX_GATES]; /**< linear: the gates of the family, seqparAttnFamilyQuery()'s,
+                                                        then the input gate, if the desc has `inputGate`.
                                                         log_decay: natural logarithms of the decays, at most 0; -inf
                                                         discards the state. beta: the strength of a token's update, in
                                                         [0, 1], or [0, 2] for negative eigenvalues of A */

@@ -674,6 +674,7 @@ class seqparAttnDesc_t(Structure):
         ("slices", c_int64),
         ("slice", c_void_p),
         ("normalize", c_int),
+        ("inputGate", c_int),
     ]
 
 
@@ -763,7 +764,7 @@ INITIALIZERS = {
     "seqparShortConvBackwardArgs_t": (None, None, None, None, None, None, None),
     "seqparAttnFamilyInfo_t": (None, None, 0, 0, (None, None, None, None), (0, 0, 0, 0)),
     "seqparAttnKernel_t": (0, 0, None),
-    "seqparAttnDesc_t": (0, 0, 1, 0, None, None, 0, None, 0, None, 1, 0, 0, 0, 0, (0, 0, 0, 0), 0, 0.0, 0, -1, -1, 0.0, 0, 0, 0, 1, 0, None, 0, 0, None, 0),
+    "seqparAttnDesc_t": (0, 0, 1, 0, None, None, 0, None, 0, None, 1, 0, 0, 0, 0, (0, 0, 0, 0), 0, 0.0, 0, -1, -1, 0.0, 0, 0, 0, 1, 0, None, 0, 0, None, 0, 0),
     "seqparAttnForwardArgs_t": ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), None, None, ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0)), None, None, None, None),
     "seqparAttnBackwardArgs_t": ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), None, None, ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0)), None, None, (None, 0, 0, 0), None, (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0)), None, None, None),
     "seqparAttnSolve_t": (64,),

@@ -44,8 +44,9 @@ constexpr std::array<const char*, SEQPAR_ATTN_MAX_GATES> kGateGradients{"args->d
 void checkGates(ArgumentCheck& check, const Problem& p, const seqparAttnTensor_t* given, Use use) {
   const auto& d = p.desc;
   const auto& family = *linear::findFamily(d.family);
-  const auto tensors = linear::gateTensors(family, given, d.gateTypes, {d.batch, p.tokens(), d.heads, d.headDim});
-  for (size_t i = 0; i < family.gateCount; ++i) {
+  const auto rows = family.rowsWith(d.inputGate != 0);
+  const auto tensors = linear::gateTensors(rows, given, d.gateTypes, {d.batch, p.tokens(), d.heads, d.headDim});
+  for (size_t i = 0; i < rows.size(); ++i) {
     if (use == Use::Output && given[i].data == nullptr) continue;
     check.tensor((use == Use::Output ? kGateGradients : kGates)[i], given[i], tensors[i], use);
   }

@@ -19,6 +19,7 @@ std::string refuses(const Problem& problem) {
   if (findFamily(d.family)->transition == seqparScanMatrix) {
     return concat("has no kernel on GPUs for the family ", findFamily(d.family)->name, ": it runs on hosts only");
   }
+  if (d.inputGate != 0) return "has no kernel on GPUs for an input gate (desc->inputGate): it runs on hosts only";
   Shard shard;
   const auto size = [](int64_t value) { return static_cast<size_t>(value); };
   shard.family = findFamily(d.family);

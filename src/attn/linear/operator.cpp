@@ -55,7 +55,8 @@ void LinearOperator::carve(Arena& arena) {
 
 Gates LinearOperator::gates(const seqparAttnTensor_t* given) const {
   const auto& d = problem_.desc;
-  return gateTensors(*shard_.family, given, d.gateTypes, {d.batch, problem_.tokens(), d.heads, d.headDim});
+  return gateTensors(shard_.family->rowsWith(d.inputGate != 0), given, d.gateTypes,
+                     {d.batch, problem_.tokens(), d.heads, d.headDim});
 }
 
 Inputs LinearOperator::inputs(const seqparAttnTensor_t& q, const seqparAttnTensor_t& k, const seqparAttnTensor_t& v,

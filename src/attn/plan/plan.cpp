@@ -55,6 +55,7 @@ std::vector<seqparCompared_t> description(const Problem& p, const AlgorithmRow& 
                                     number("desc->deterministic", d.deterministic),
                                     number("desc->reserve", d.reserve),
                                     number("desc->normalize", d.normalize),
+                                    number("desc->inputGate", d.inputGate),
                                     array("desc->cuSeqlens", p.cuSeqlens),
                                     array("the numbers of desc->slice", p.sliceNumbers)};
   addSharding({"the layout's kind", "the layout's stripe", "the layout's slices", "the layout's cuSeqlens",

@@ -71,6 +71,7 @@ void readNumbers(const char* call, seqparAttnDesc_t& d) {
   requireRange(call, "deterministic", d.deterministic, 0, 1);
   requireRange(call, "reserve", d.reserve, 0, 1);
   requireRange(call, "normalize", d.normalize, 0, 1);
+  requireRange(call, "inputGate", d.inputGate, 0, 1);
 }
 
 /// `normalize` is the delta families' only.
@@ -82,6 +83,14 @@ void requireNormalized(const char* call, const seqparAttnDesc_t& d) {
   fail(seqparInvalidUsage, call, ": desc->normalize is 1 with family ", d.family, ", expected 0, or a family of ",
        static_cast<int>(seqparAttnDelta), " (delta), ", static_cast<int>(seqparAttnGatedDelta), " (gated_delta) and ",
        static_cast<int>(seqparAttnKda), " (kda)");
+}
+
+/// `inputGate` is not for softmax attention and the delta families, whose beta is one.
+void requireInputGate(const char* call, const seqparAttnDesc_t& d) {
+  if (d.inputGate == 0 || (d.family != seqparAttnSoftmax && d.family < seqparAttnDelta)) return;
+  fail(seqparInvalidUsage, call, ": desc->inputGate is 1 with family ", d.family, ", expected 0, or a family of ",
+       static_cast<int>(seqparAttnGla), " (gla), ", static_cast<int>(seqparAttnScalar), " (scalar), ",
+       static_cast<int>(seqparAttnFixed), " (fixed) and ", static_cast<int>(seqparAttnSum), " (sum)");
 }
 
 void readMask(const char* call, seqparAttnDesc_t& d) {
@@ -152,6 +161,7 @@ Problem readProblem(const char* call, const seqparAttnDesc_t* given, seqparComm_
   readNumbers(call, d);
   readMask(call, d);
   requireNormalized(call, d);
+  requireInputGate(call, d);
   requireAtLeast(call, "inner", d.inner, 0);
   if (d.inner != 0 && ranks % d.inner != 0) {
     refuse(call, "inner", d.inner, concat("a divisor of the communicator's ", ranks, " ranks, or 0"));

@@ -41,6 +41,9 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
   const size_t betaAt = c.hasGate() ? 1 : 0;  // the gate's index
   if (c.hasGate()) desc.gateTypes[0] = c.gateType;
   if (c.delta()) desc.gateTypes[betaAt] = c.betaType;
+  const bool hasInput = options.inputGate != nullptr;
+  desc.inputGate = hasInput ? 1 : 0;
+  if (hasInput) desc.gateTypes[betaAt] = options.inputGateType;
   desc.normalize = c.normalize ? 1 : 0;
   desc.scale = c.scale;
   desc.wireType = options.wireType;
@@ -63,6 +66,9 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
   };
   const auto betas = [&] { return CallerTensor(c.betaType, c.batch, count, c.heads, 1, gap, first); };
   auto gate = gates(), dGate = gates(), beta = betas(), dBeta = betas();
+  const auto inputs = [&] { return CallerTensor(options.inputGateType, c.batch, count, c.heads, 1, gap, first); };
+  auto input = inputs(), dInput = inputs();
+  if (hasInput) input.set(tokensOf(c, *options.inputGate, c.heads, begin, end));
   q.set(tokensOf(c, c.q, c.keyHeads * c.dk, begin, end));
   k.set(tokensOf(c, c.k, c.keyHeads * c.dk, begin, end));
   v.set(tokensOf(c, c.v, c.heads * c.dv, begin, end));
@@ -74,7 +80,7 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
   result.dInitial.assign((c.cuSeqlens.empty() ? c.batch : c.cuSeqlens.size() - 1) * c.heads * c.dk * c.dv, NAN);
 
   const auto* const placement = options.placement;
-  for (auto* tensor : {&q, &k, &v, &gate, &beta, &out, &dOut, &dq, &dk, &dv, &dGate, &dBeta})
+  for (auto* tensor : {&q, &k, &v, &gate, &beta, &out, &dOut, &dq, &dk, &dv, &dGate, &dBeta, &input, &dInput})
     tensor->place(placement, rank);
   const auto placed = [&](const std::vector<float>& numbers) {
     return Placed(const_cast<float*>(numbers.data()), numbers.size() * sizeof(float), placement, rank);
@@ -90,6 +96,7 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
   forward.out = out.view();
   if (c.hasGate()) forward.gates[0] = gate.view();
   if (c.delta()) forward.gates[betaAt] = beta.view();
+  if (hasInput) forward.gates[betaAt] = input.view();
   forward.initial = c.hasInitial ? numbers(initial) : nullptr;
   forward.saved = options.training ? numbers(saved) : nullptr;
   // Not every rank requests its final state.
@@ -109,6 +116,7 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
   backward.dv = dv.view();
   if (c.hasGate()) backward.dGates[0] = dGate.view();
   if (c.delta()) backward.dGates[betaAt] = dBeta.view();
+  if (hasInput) backward.dGates[betaAt] = dInput.view();
   if (options.initialGradient) backward.dInitial = numbers(dInitial);
 
   size_t reserveBytes = 0;
@@ -140,7 +148,7 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
     placement->barrier();
     text = placement->run(rank, calls);
     placement->barrier();
-    for (const auto* tensor : {&out, &dq, &dk, &dv, &dGate, &dBeta}) tensor->fetch();
+    for (const auto* tensor : {&out, &dq, &dk, &dv, &dGate, &dBeta, &dInput}) tensor->fetch();
     for (const auto* array : {&saved, &final, &dInitial}) array->fetch();
   } else {
     seqparStream_t stream = nullptr;
@@ -157,6 +165,7 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
   result.dv = dv.get();
   result.dGate = c.hasGate() ? dGate.get() : std::vector<float>{};
   result.dBeta = c.delta() ? dBeta.get() : std::vector<float>{};
+  result.dInput = hasInput ? dInput.get() : std::vector<float>{};
   return text;
 }
 

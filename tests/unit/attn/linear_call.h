@@ -81,7 +81,7 @@ class CallerTensor {
 };
 
 struct LinearResult {
-  std::vector<float> out, saved, final, dq, dk, dv, dGate, dBeta, dInitial;
+  std::vector<float> out, saved, final, dq, dk, dv, dGate, dBeta, dInput, dInitial;
 };
 
 struct LinearOptions {
@@ -89,6 +89,8 @@ struct LinearOptions {
   bool onStream = false, training = true, headsFirst = false;
   bool initialGradient = true;  ///< requested
   bool reserve = false;         ///< forward leaves its states; a forward pass with other inputs runs before backward
+  const std::vector<float>* inputGate = nullptr;  ///< [batch][tokens][heads] of the whole, of inputGateType
+  int inputGateType = seqparFloat32;
   size_t padding = 0;
   int repeats = 1;
   int wireType = seqparFloat32;

@@ -18,6 +18,9 @@ struct GateRow {
   seqparAttnGateShape_t shape = seqparAttnGatePerHead;
 };
 
+/// The optional input gate of the families whose transition is no matrix: a factor of each token's update.
+constexpr GateRow kInputGate{"input", seqparAttnGatePerToken};
+
 /// A row of registry.cpp.
 struct Family {
   seqparAttnFamily_t id = seqparAttnSum;
@@ -25,9 +28,11 @@ struct Family {
   const char* paper = nullptr;
   seqparScanOp_t transition = seqparScanSum;  ///< the kind of A
   size_t gateCount = 0;
-  std::array<GateRow, SEQPAR_ATTN_MAX_GATES> gateRows{};
+  std::array<GateRow, SEQPAR_ATTN_MAX_GATES> gateRows{};  ///< the input gate is not counted
 
   std::span<const GateRow> gates() const { return {gateRows.data(), gateCount}; }
+  /// The gates of a call.
+  std::span<const GateRow> rowsWith(bool inputGate) const { return {gateRows.data(), gateCount + (inputGate ? 1 : 0)}; }
   /// The index of a gate; gateCount if the family has none of this name.
   size_t find(std::string_view gate) const {
     size_t i = 0;
@@ -49,7 +54,7 @@ inline int64_t decayWidth(const Family& family, int64_t headDim) {
   return gate < family.gateCount && family.gateRows[gate].shape == seqparAttnGatePerChannel ? headDim : 1;
 }
 
-/// A call's gates or their gradients by the family's rows; tensors from Family::gateCount on are empty.
+/// A call's gates or their gradients by the family's rows; the tensors after them are empty.
 using Gates = std::array<Tensor, SEQPAR_ATTN_MAX_GATES>;
 
 /// The shape that gates of a rank share.
@@ -60,6 +65,7 @@ struct GateSizes {
 /// A gate, or its gradient, as a tensor with 1 or headDim as its last dimension; strides that are all 0 mean dense.
 Tensor gateTensor(const GateRow& row, const seqparAttnTensor_t& given, int type, const GateSizes& sizes);
 /// All gates of a call: `given` and `types` have SEQPAR_ATTN_MAX_GATES elements.
-Gates gateTensors(const Family& family, const seqparAttnTensor_t* given, const int* types, const GateSizes& sizes);
+Gates gateTensors(std::span<const GateRow> rows, const seqparAttnTensor_t* given, const int* types,
+                  const GateSizes& sizes);
 
 }  // namespace seqpar::attn::linear

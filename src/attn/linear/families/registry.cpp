@@ -10,20 +10,20 @@ constexpr std::array kFamilies{
            "GLA (arXiv 2312.06635)",
            seqparScanDiag,
            1,
-           {GateRow{kLogDecay, seqparAttnGatePerChannel}}},
+           {GateRow{kLogDecay, seqparAttnGatePerChannel}, kInputGate}},
     Family{seqparAttnScalar,
            "scalar",
            "Mamba-2 (arXiv 2405.21060)",
            seqparScanScalar,
            1,
-           {GateRow{kLogDecay, seqparAttnGatePerToken}}},
+           {GateRow{kLogDecay, seqparAttnGatePerToken}, kInputGate}},
     Family{seqparAttnFixed,
            "fixed",
            "RetNet (arXiv 2307.08621)",
            seqparScanScalar,
            1,
-           {GateRow{kLogDecay, seqparAttnGatePerHead}}},
-    Family{seqparAttnSum, "sum", "linear attention (arXiv 2006.16236)", seqparScanSum, 0, {}},
+           {GateRow{kLogDecay, seqparAttnGatePerHead}, kInputGate}},
+    Family{seqparAttnSum, "sum", "linear attention (arXiv 2006.16236)", seqparScanSum, 0, {kInputGate}},
     Family{seqparAttnDelta,
            "delta",
            "DeltaNet (arXiv 2406.06484)",
@@ -71,9 +71,10 @@ Tensor gateTensor(const GateRow& row, const seqparAttnTensor_t& given, int type,
   return tensor;
 }
 
-Gates gateTensors(const Family& family, const seqparAttnTensor_t* given, const int* types, const GateSizes& sizes) {
+Gates gateTensors(std::span<const GateRow> rows, const seqparAttnTensor_t* given, const int* types,
+                  const GateSizes& sizes) {
   Gates gates;
-  for (size_t i = 0; i < family.gateCount; ++i) gates[i] = gateTensor(family.gateRows[i], given[i], types[i], sizes);
+  for (size_t i = 0; i < rows.size(); ++i) gates[i] = gateTensor(rows[i], given[i], types[i], sizes);
   return gates;
 }
 

@@ -82,7 +82,7 @@ void DecayPasses::chunkGradients(const Inputs& in, const Gradients& to, size_t c
   chunk.loadKeys(in.k, keyHead);
   for (size_t g = 0; g < group; ++g) {
     const size_t h = keyHead * group + g;
-    chunk.loadValues(in.v, h);
+    chunk.loadValues(in.v, inputGateOf(in), h);
     chunk.loadDecays(decayOf(in), h);
     chunk.loadOutGradients(to.dOut, h);
     chunk.score();
@@ -94,8 +94,7 @@ void DecayPasses::chunkGradients(const Inputs& in, const Gradients& to, size_t c
       after = chunk.stateGradient();
     }
     chunk.gradients(state, after);
-    storeTile(chunk.valueGradients(), to.dv, batch, first, rows, h);
-    if (to.dGates[0].data != nullptr) {
+    if (shard_.family->gateCount > 0 && to.dGates[0].data != nullptr) {
       const float* const gate = chunk.gateGradients(state, after);
       if (!shard_.family->perHead(0)) {
         storeTile(gate, to.dGates[0], batch, first, rows, h);
@@ -105,6 +104,12 @@ void DecayPasses::chunkGradients(const Inputs& in, const Gradients& to, size_t c
         fixedGates_[c * shard_.heads + h] = sum;
       }
     }
+    if (inputGateOf(in).data != nullptr) {
+      const float* const gate = chunk.inputGradients(in.v, h);
+      const Tensor& dInput = to.dGates[shard_.family->gateCount];
+      if (dInput.data != nullptr) storeTile(gate, dInput, batch, first, rows, h);
+    }
+    storeTile(chunk.valueGradients(), to.dv, batch, first, rows, h);
     if (carried != nullptr) chunk.updateStateGradient(carried + g * size, carried + g * size);
     if (g == 0) {
       std::copy_n(chunk.queryGradients(), keys, chunk.querySum());

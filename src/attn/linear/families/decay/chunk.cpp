@@ -17,6 +17,7 @@ Chunk::Chunk(size_t keySize, size_t valueSize, size_t width, bool gradients, Flo
   decays_ = memory.take(kChunk * width_);
   state_ = memory.take(keySize_ * valueSize_);
   out_ = memory.take(values);
+  input_ = memory.take(kChunk);
   if (!gradients) return;
   dOut_ = memory.take(values);
   dScores_ = memory.take(kChunk * kChunk);
@@ -25,6 +26,7 @@ Chunk::Chunk(size_t keySize, size_t valueSize, size_t width, bool gradients, Flo
   dv_ = memory.take(values);
   sums_ = memory.take(2 * keySize_);
   dGate_ = memory.take(kChunk * width_);
+  dInput_ = memory.take(kChunk);
   stateGradient_ = memory.take(keySize_ * valueSize_);
   querySum_ = memory.take(keys);
   keySum_ = memory.take(keys);
@@ -51,8 +53,11 @@ void Chunk::loadKeys(const Tensor& k, size_t head) {
   loadTile(k, batch_, first_, rows_, head, k_);
 }
 
-void Chunk::loadValues(const Tensor& v, size_t head) {
+void Chunk::loadValues(const Tensor& v, const Tensor& inputGate, size_t head) {
   loadTile(v, batch_, first_, rows_, head, v_);
+  if (inputGate.data == nullptr) return;
+  loadTile(inputGate, batch_, first_, rows_, head, input_);
+  for (size_t t = 0; t < rows_; ++t) scale(input_[t], valueSize_, v_ + t * valueSize_);
 }
 
 void Chunk::loadOutGradients(const Tensor& dOut, size_t head) {
@@ -143,6 +148,16 @@ const float* Chunk::gateGradients(const float* state, const float* stateGradient
     dGate_[t] = run;
   }
   return dGate_;
+}
+
+const float* Chunk::inputGradients(const Tensor& v, size_t head) {
+  loadTile(v, batch_, first_, rows_, head, out_);
+  for (size_t t = 0; t < rows_; ++t) {
+    float* const row = dv_ + t * valueSize_;
+    dInput_[t] = dot(out_ + t * valueSize_, row, valueSize_);
+    scale(input_[t], valueSize_, row);
+  }
+  return dInput_;
 }
 
 }  // namespace seqpar::attn::linear

@@ -37,7 +37,8 @@ class Chunk {
 
   void loadQueries(const Tensor& q, size_t head, float scale);
   void loadKeys(const Tensor& k, size_t head);
-  void loadValues(const Tensor& v, size_t head);
+  /// The values times the input gate, which may be absent.
+  void loadValues(const Tensor& v, const Tensor& inputGate, size_t head);
   void loadDecays(const Decay& decay, size_t head);
   void loadOutGradients(const Tensor& dOut, size_t head);
 
@@ -63,6 +64,10 @@ class Chunk {
   /// Gradients of the log-decays, [rows][width], after gradients() with equal arguments.
   const float* gateGradients(const float* state, const float* stateGradient);
 
+  /// For values that loadValues() multiplied by an input gate, after gateGradients(): the gradients of that gate,
+  /// [rows]. valueGradients() become those of the given values. Overwrites out().
+  const float* inputGradients(const Tensor& v, size_t head);
+
   const float* total() const { return scores_.total(); }
   float* state() const { return state_; }                  ///< [dk][dv], for callers
   float* stateGradient() const { return stateGradient_; }  ///< [dk][dv], for callers; with gradients
@@ -75,8 +80,10 @@ class Chunk {
   size_t batch_ = 0, first_ = 0, rows_ = 0;
   Scores scores_;
   float *q_ = nullptr, *k_ = nullptr, *v_ = nullptr, *decays_ = nullptr, *state_ = nullptr, *out_ = nullptr;
+  float* input_ = nullptr;  ///< [kChunk]: the input gate
   // With gradients:
   float *dOut_ = nullptr, *dScores_ = nullptr, *dq_ = nullptr, *dk_ = nullptr, *dv_ = nullptr;
+  float* dInput_ = nullptr;
   float *sums_ = nullptr, *dGate_ = nullptr, *stateGradient_ = nullptr, *querySum_ = nullptr, *keySum_ = nullptr;
 };
 

@@ -18,7 +18,7 @@ void DecayPasses::walkStates(const Inputs& in) {
       const bool last = n + 1 == segment.chunks;
       Chunk& chunk = place(thread, c);
       chunk.loadKeys(in.k, h / shard_.group());
-      chunk.loadValues(in.v, h);
+      chunk.loadValues(in.v, inputGateOf(in), h);
       chunk.loadDecays(decayOf(in), h);
       chunk.decayKeys();
       chunk.updateState(n == 0 ? nullptr : slot(forward_, c, h), last ? end(forward_, s, h) : slot(forward_, c + 1, h));
@@ -70,7 +70,7 @@ void DecayPasses::states(const Inputs& in, MapUse) {
 void DecayPasses::attendWithin(const Inputs& in, Chunk& chunk, size_t head, float* out) const {
   chunk.loadQueries(in.q, head / shard_.group(), shard_.scale);
   chunk.loadKeys(in.k, head / shard_.group());
-  chunk.loadValues(in.v, head);
+  chunk.loadValues(in.v, inputGateOf(in), head);
   chunk.loadDecays(decayOf(in), head);
   chunk.score();
   chunk.attendWithin(out);

@@ -71,7 +71,12 @@ Chunk& DecayPasses::place(int thread, size_t chunk) {
 }
 
 Decay DecayPasses::decayOf(const Inputs& in) const {
+  if (shard_.family->gateCount == 0) return {};
   return {in.gates[0], shard_.family->perHead(0), shard_.width()};
+}
+
+const Tensor& DecayPasses::inputGateOf(const Inputs& in) const {
+  return in.gates[shard_.family->gateCount];
 }
 
 void DecayPasses::rankDecays(const Walk& walk) {

@@ -58,6 +58,7 @@ class DecayPasses final : public Passes {
   }
   Chunk& place(int thread, size_t chunk);
   Decay decayOf(const Inputs& in) const;
+  const Tensor& inputGateOf(const Inputs& in) const;  ///< without data: absent
 
   void walkStates(const Inputs& in);
   void walkGradients(const Inputs& in, const Gradients& gradients);
