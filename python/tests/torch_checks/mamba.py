@@ -124,7 +124,7 @@ class _Norm(torch.nn.Module):
 
 
 class Mamba2(torch.nn.Module):
-    """The attributes of mamba_ssm's layer, whose own kernels need a GPU."""
+    """The attributes of mamba_ssm's layer: its own kernels need a GPU."""
 
     def __init__(self, rmsnorm, mlp, process_group=None):
         super().__init__()
