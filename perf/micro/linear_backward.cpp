@@ -1,5 +1,6 @@
 // micro_linear_backward: the backward kernels of linear attention on one GPU, pass by pass, for segments of several
 // lengths.
+#include "kernels/attn/linear/sequence.h"
 #include "linear_case.h"
 
 namespace seqpar::perf {
@@ -25,7 +26,7 @@ void measureSegments(LinearCase& mine, int64_t tokens, void* stream) {
   gradients.dOut = states.dOut;
   gradients.before = forward.maps;
   gradients.after = states.maps;
-  gradients.perSegment = gradients.overlapsPass1 = forward.perSegment;
+  gradients.perSegment = forward.perSegment;
   gradients.dq = mine.output();
   gradients.dk = mine.output();
   gradients.dv = mine.output();
@@ -40,7 +41,8 @@ void measureSegments(LinearCase& mine, int64_t tokens, void* stream) {
           LinearCase::must(attn::launchSegmentStateGradients(states, {stream, 0}), "launchSegmentStateGradients");
         }},
        {"gradients", mine.numbers() * 14 + 2 * mine.gateBytes(), [=] {
-          LinearCase::must(attn::launchGradients(gradients, {stream, 0}), "launchGradients");
+          auto sequence = attn::LaunchSequence::after(attn::recordOf(forward));
+          LinearCase::must(attn::launchGradients(gradients, {stream, 0, &sequence}), "launchGradients");
         }}});
 }
 

@@ -1,4 +1,5 @@
 // micro_linear_forward: the forward kernels of linear attention on one GPU, pass by pass.
+#include "kernels/attn/linear/sequence.h"
 #include "linear_case.h"
 
 namespace seqpar::perf {
@@ -28,7 +29,10 @@ void measure(LinearCase& mine, void* stream) {
   const auto runStates = [=] {
     LinearCase::must(attn::launchSegmentStates(states, {stream, 0}), "launchSegmentStates");
   };
-  const auto runOutputs = [=] { LinearCase::must(attn::launchOutputs(outputs, {stream, 0}), "launchOutputs"); };
+  const auto runOutputs = [=] {
+    auto sequence = attn::LaunchSequence::after(attn::recordOf(states));
+    LinearCase::must(attn::launchOutputs(outputs, {stream, 0, &sequence}), "launchOutputs");
+  };
   const size_t keys = mine.numbers() * 4 + mine.gateBytes(), all = mine.numbers() * 8 + mine.gateBytes();
   mine.measure(segments, {{"states", keys, runStates},
                           {"of a rank", keys,

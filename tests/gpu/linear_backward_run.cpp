@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "kernels/attn/linear/sequence.h"
+
 namespace seqpar::test {
 
 using namespace attn;
@@ -104,7 +106,7 @@ SegmentStateGradients Run::maps() const {
   pass.maps = {after.floats(), afterLog.floats()};
   pass.stateGradient = mapWanted ? stateGradient.floats() : nullptr;
   pass.logDecay = mapWanted ? logDecay.floats() : nullptr;
-  pass.perSegment = pass.afterStates = c.shape.perSegment;
+  pass.perSegment = c.shape.perSegment;
   return pass;
 }
 
@@ -116,7 +118,7 @@ Gradients Run::gradients() const {
   pass.dOut = c.dOutput(dOut.get());
   pass.before = {before.floats(), beforeLog.floats()};
   pass.after = {after.floats(), afterLog.floats()};
-  pass.perSegment = pass.overlapsPass1 = c.shape.perSegment;
+  pass.perSegment = c.shape.perSegment;
   pass.initial = c.initial.empty() ? nullptr : initial.floats();
   pass.finalGradient = c.dFinal.empty() ? nullptr : dFinal.floats();
   const auto like = [](const Input& input, const Memory& memory) {
@@ -133,7 +135,9 @@ Gradients Run::gradients() const {
   return pass;
 }
 
-void Run::launch(const Launch& where) const {
+void Run::launch(const Launch& on) const {
+  LaunchSequence sequence;
+  const Launch where{on.stream, on.ctas, &sequence};
   if (c.shape.perSegment) {  // as a call has it, one launch right behind the other
     SegmentStates pass{problem, segments, {0, problem.heads}, {before.floats(), beforeLog.floats()}};
     pass.perSegment = true;

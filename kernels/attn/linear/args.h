@@ -129,11 +129,9 @@ struct SegmentStates {
   /// `maps` contain each segment's own result for a zero state, for Outputs and Gradients with `perSegment`; otherwise
   /// prefixes as described above.
   bool perSegment = false;
-  bool packed = false;          ///< `maps` are per segment, in the register layout of the sm_90 kernels;
-                                ///< requires Outputs::packed
-  bool allSegments = false;     ///< the last segment's map is computed even without state and logDecay
-  bool afterGradients = false;  ///< directly follows a SegmentStateGradients that writes other maps, or the launch that
-                                ///< consumes those
+  bool packed = false;       ///< `maps` are per segment, in the register layout of the sm_90 kernels;
+                             ///< requires Outputs::packed
+  bool allSegments = false;  ///< the last segment's map is computed even without state and logDecay
 };
 
 /// The most segments that `perSegment` supports: each CTA reads the states of earlier segments, back to where decays
@@ -157,11 +155,10 @@ struct Outputs {
   Output out;                      ///< [batch][token][head][dv] of problem.type
   float* finalState = nullptr;     ///< out: [batch][heads][dk][dv], after the rank's last token; NULL: not written
   bool perSegment = false;         ///< `maps` are from SegmentStates with `perSegment`
-  /// Directly follows the first rank's StateScan (state_scan.h): `maps` are complete when it starts.
-  bool mapsComplete = false;
-  bool storesMaps = false;  ///< `maps` are afterwards as pass 1 writes them for Gradients
-  bool packed = false;      ///< `maps` are from SegmentStates with `packed`; launchForward() sets it
-  bool isLead = false;      ///< one segment, launched directly after pass 1 of later tokens; may overlap with it
+  bool mapsComplete = false;  ///< `maps` and `initial` are complete when the kernel starts; launchOutputs() sets it
+  bool storesMaps = false;    ///< `maps` are afterwards as pass 1 writes them for Gradients
+  bool packed = false;        ///< `maps` are from SegmentStates with `packed`; launchForward() sets it
+  bool isLead = false;        ///< the tokens before the first segment, as one segment; launchForward() sets it
 };
 
 /// Pass 1, backward: the reverse direction. Afterwards `maps` contain for segment i: as state, the result of segments
@@ -179,7 +176,6 @@ struct SegmentStateGradients {
   float* logDecay = nullptr;       ///< out: as in pass 1 of the forward; NULL: not written
   bool perSegment = false;         ///< as in SegmentStates; for Gradients with `perSegment`
   bool allSegments = false;        ///< the first segment's map is computed even without stateGradient and logDecay
-  bool afterStates = false;        ///< directly follows a SegmentStates that writes other maps; may overlap with it
 };
 
 /// Pass 3, backward, after its pass 1 and the reverse scan. dq and dk have one tensor per head of v; the caller's plan
@@ -192,8 +188,6 @@ struct Gradients {
   StateMaps before;                      ///< from pass 1 of the forward: read as in Outputs
   StateMaps after;                       ///< from pass 1 of the backward
   bool perSegment = false;               ///< both are from passes with `perSegment`
-  bool overlapsPass1 = false;            ///< directly follows a pass 1; may overlap with it; requires `perSegment`
-  bool beforeComplete = false;           ///< `before` is from an earlier call, and is only read
   const float* initial = nullptr;        ///< as in Outputs
   const float* finalGradient = nullptr;  ///< [batch][heads][dk][dv], of the state after the last token; NULL: 0
   Output dq, dk, dv;                     ///< of problem.type; dq and dk [..][qkHeads][dk]
@@ -205,15 +199,19 @@ struct Gradients {
 };
 size_t gradientsWorkspaceSize(const LinearProblem& problem, const Segments& segments);
 
-/// The number of SMs of the current device that launchGradients() leaves free with `overlapsPass1`; 0: it does not
-/// overlap. Only in builds with CUDA.
+/// The number of SMs of the current device that launchGradients() leaves free when it overlaps with pass 1; 0: it
+/// does not overlap. Only in builds with CUDA.
 int idleSmsOfGradients(const LinearProblem& problem, const Segments& segments);
 
+class LaunchSequence;
+
 /// A cudaStream_t, and the maximum number of concurrent CTAs (0: unlimited), so that kernels of the scan between ranks
-/// can run too.
+/// can run too. `sequence` (sequence.h): the earlier launches of the call on the stream, to which launches are added;
+/// NULL: none, and the launch starts after all earlier work.
 struct Launch {
   void* stream = nullptr;
   int ctas = 0;
+  LaunchSequence* sequence = nullptr;
 };
 
 /// The number of concurrent CTAs of the forward's kernels on the current device; 0: an error, or no device. Only in

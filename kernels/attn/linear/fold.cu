@@ -4,6 +4,7 @@
 
 #include "kernels/attn/linear/decay.h"
 #include "kernels/attn/linear/launch.cuh"
+#include "kernels/attn/linear/sequence.h"
 
 namespace seqpar::attn {
 namespace {
@@ -77,7 +78,7 @@ int launchFold(const Fold& fold, const Launch& launch) {
   if (problem.batch == 0 || fold.heads.count == 0) return cudaSuccess;
   const auto columns = static_cast<unsigned>((problem.dk * problem.dv / 4 + kFoldThreads - 1) / kFoldThreads);
   const dim3 grid(columns, static_cast<unsigned>(fold.heads.count), static_cast<unsigned>(problem.batch));
-  return launchKernel(foldKernel, grid, kFoldThreads, 0, launch.stream, true, fold);
+  return launchKernel(foldKernel, grid, kFoldThreads, 0, launch.stream, startsEarly(recordOf(fold), launch), fold);
 }
 
 }  // namespace seqpar::attn

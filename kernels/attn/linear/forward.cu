@@ -7,6 +7,7 @@
 #include "kernels/attn/linear/hopper.h"
 #include "kernels/attn/linear/instances.h"
 #include "kernels/attn/linear/numbers.cuh"
+#include "kernels/attn/linear/sequence.h"
 
 namespace seqpar::attn {
 namespace {
@@ -48,10 +49,10 @@ bool fits(const LinearProblem&) {
 int ctasAtOnce(const LinearProblem&) {
   return 0;
 }
-bool segmentStates(const SegmentStates&, int, bool, const Launch&, int&) {
+bool segmentStates(const SegmentStates&, int, const Launch&, int&) {
   return false;
 }
-bool segmentStateGradients(const SegmentStateGradients&, int, bool, const Launch&, int&) {
+bool segmentStateGradients(const SegmentStateGradients&, int, const Launch&, int&) {
   return false;
 }
 bool packs(const Outputs&) {
@@ -79,9 +80,10 @@ int launchMaps(const SegmentStates& pass, const Launch& launch) {
   const int segments = segmentsOf(pass);
   if (segments == 0) return cudaSuccess;
   int error = cudaSuccess;
-  const bool overlaps = pass.afterGradients && pass.segments.count > 1;
-  if (pass.problem.type == seqparFloat32) return runSegmentStatesFp32(pass, segments, launch);
-  if (hopper::fits(pass.problem) && hopper::segmentStates(pass, segments, overlaps, launch, error)) return error;
+  const bool full = pass.problem.type == seqparFloat32;
+  if (!full && hopper::fits(pass.problem) && hopper::segmentStates(pass, segments, launch, error)) return error;
+  startsEarly(ordinaryRecord(pass.maps), launch);
+  if (full) return runSegmentStatesFp32(pass, segments, launch);
   return dispatch(pass.problem, [&](auto t, auto dk, auto perChannel) {
     return runSegmentStates<decltype(t), dk(), perChannel()>(pass, segments, launch);
   });
@@ -119,7 +121,10 @@ int launchSegmentStates(const SegmentStates& pass, const Launch& launch) {
                     launch);
 }
 
-int launchForward(const Outputs& pass, const Launch& launch) {
+int launchForward(const Outputs& pass, const Launch& on) {
+  LaunchSequence alone;
+  Launch launch = on;
+  if (launch.sequence == nullptr) launch.sequence = &alone;
   Outputs others = pass;
   others.packed = pass.perSegment && !pass.storesMaps && hopper::packs(pass);
   SegmentStates states = {pass.problem, pass.segments, pass.heads, pass.maps};
@@ -153,6 +158,7 @@ int launchOutputs(const Outputs& pass, const Launch& launch) {
   if (!full && hopper::fits(pass.problem) && hopper::outputs(pass, launch, error)) return error;
   if (pass.perSegment) error = launchFold({pass.problem, pass.segments, pass.heads, pass.maps}, launch);
   if (error != cudaSuccess) return error;
+  startsEarly(waitingRecord(pass), launch);
   if (full) return runOutputsFp32(pass, launch);
   error = dispatch(pass.problem, [&](auto t, auto dk, auto perChannel) {
     return runOutputs<decltype(t), dk(), perChannel()>(pass, launch);

@@ -16,9 +16,8 @@ bool packs(const Outputs& pass);
 
 /// Launches like those of kernels/attn/linear/instances.h, for problems that fits() accepts. Return false if the TMA
 /// does not support these tensors, and launch nothing; otherwise `error` is a cudaError_t.
-bool segmentStates(const SegmentStates& pass, int segments, bool overlaps, const Launch& launch, int& error);
-bool segmentStateGradients(const SegmentStateGradients& pass, int segments, bool overlaps, const Launch& launch,
-                           int& error);
+bool segmentStates(const SegmentStates& pass, int segments, const Launch& launch, int& error);
+bool segmentStateGradients(const SegmentStateGradients& pass, int segments, const Launch& launch, int& error);
 bool outputs(const Outputs& pass, const Launch& launch, int& error);
 
 }  // namespace seqpar::attn::hopper

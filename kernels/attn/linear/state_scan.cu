@@ -2,6 +2,7 @@
 
 #include "kernels/attn/linear/decay.h"
 #include "kernels/attn/linear/launch.cuh"
+#include "kernels/attn/linear/sequence.h"
 #include "seqpar/seqpar_device.cuh"
 
 namespace seqpar::attn {
@@ -207,8 +208,8 @@ cudaError_t start(const StateScan& scan, const Launch& launch) {
   if (R != Role::First) ctas = ctas > 0 ? std::min(ctas, kMostWaiting) : kMostWaiting;
   constexpr int kParts = togetherIn(R) * groupsIn(R);
   const int64_t blocks = (scan.scan.heads + kParts - 1) / kParts;
-  return launchKernel(stateScanKernel<R>, gridOf(blocks, ctas), kScanThreads * groupsIn(R), 0, launch.stream, true,
-                      scan);
+  return launchKernel(stateScanKernel<R>, gridOf(blocks, ctas), kScanThreads * groupsIn(R), 0, launch.stream,
+                      startsEarly(recordOf(scan), launch), scan);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "kernels/attn/linear/backward/sums.cuh"
 #include "kernels/attn/linear/fold.h"
 #include "kernels/attn/linear/hopper.h"
+#include "kernels/attn/linear/sequence.h"
 
 namespace seqpar::attn {
 namespace backward {
@@ -177,10 +178,9 @@ int launchSegmentStateGradients(const SegmentStateGradients& pass, const Launch&
   const bool sm90 = hasSm90(pass.problem);
   const int ctas = ctasFor(itemsOf(task), full || sm90 ? 2 : ctasOf(dimensionOf(pass.problem)), launch);
   int error = cudaSuccess;
-  const bool overlaps = pass.afterStates && pass.segments.count > 1;
-  if (hopper::fits(pass.problem) && hopper::segmentStateGradients(pass, segments, overlaps, launch, error)) {
+  if (hopper::fits(pass.problem) && hopper::segmentStateGradients(pass, segments, launch, error)) {
     if (error != cudaSuccess) return error;
-  } else if (sm90) {
+  } else if (startsEarly(ordinaryRecord(pass.maps), launch); sm90) {
     error = withSm90(pass.problem, [&]<class I>() { return I::segmentMaps(task, ctas, stream); });
   } else if (full) {
     error = launchTask(&exactMaps, task, ctas, kExactThreads, sizeof(ExactMemory), stream);
@@ -206,7 +206,6 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
   auto* base = static_cast<char*>(pass.workspace);
   task.before = pass.before;
   task.after = pass.after;
-  task.beforeComplete = pass.beforeComplete;
   task.initial = pass.initial;
   task.finalGradient = pass.finalGradient;
   task.dInitial = pass.dInitial;
@@ -235,14 +234,15 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
     if (sm90) {
       task.strong = reinterpret_cast<uint32_t*>(base + workspace.strong);
       task.decays = base + workspace.decays;
-      const bool overlaps =
-          pass.overlapsPass1 && pass.perSegment && pass.segments.count > 1;  // only if pass 1 precedes it
+      task.beforeComplete = launch.sequence != nullptr && launch.sequence->isComplete(pass.before.states);
+      const bool overlaps = startsEarly(recordOf(pass, task.beforeComplete), launch);
       error = withSm90(problem, [&]<class I>() { return I::gradients(task, ctas, overlaps, stream); });
     }
     if (error == cudaSuccess && (!sm90 || channel)) {
       error = withInstance(problem, [&]<class I>() { return I::gradients(task, ctas, stream); });
     }
   }
+  if (launch.sequence != nullptr) launch.sequence->end();  // further launches are not recorded
   return error != cudaSuccess ? error : addUpAll(pass, task, workspace, launch);
 }
 

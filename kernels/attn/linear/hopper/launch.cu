@@ -2,6 +2,7 @@
 
 #include "kernels/attn/linear/hopper/kernel_arguments.cuh"
 #include "kernels/attn/linear/launch.cuh"
+#include "kernels/attn/linear/sequence.h"
 
 namespace seqpar::attn::hopper {
 namespace {
@@ -13,13 +14,14 @@ int attribute(cudaDeviceAttr which) {
 }
 
 template <Pass P>
-bool launchStates(const SegmentStates& pass, int segments, const Input& keys, const Input& values, bool overlaps,
-                  const Launch& launch, int& error) {
+bool launchStates(const SegmentStates& pass, int segments, const Input& keys, const Input& values, const Launch& launch,
+                  int& error) {
   const LinearProblem& problem = pass.problem;
   StatesKernel kernel;
   error = cudaSuccess;
   if (!setArguments(kernel, pass, segments, keys, values)) return false;
   if (kernel.items == 0) return true;
+  const bool overlaps = startsEarly(recordOf(pass), launch);
   error = dispatch(problem, [&](auto kind) {
     return launchKernel(statesKernel<Bfloat16, kind(), P>, gridOf(kernel.items, launch.ctas), kThreads,
                         StatesShared<kind()>::kBytes, launch.stream, overlaps, kernel);
@@ -40,14 +42,13 @@ int ctasAtOnce(const LinearProblem&) {
   return attribute(cudaDevAttrMultiProcessorCount);
 }
 
-bool segmentStates(const SegmentStates& pass, int segments, bool overlaps, const Launch& launch, int& error) {
-  return launchStates<Pass::Forward>(pass, segments, pass.problem.k, pass.problem.v, overlaps, launch, error);
+bool segmentStates(const SegmentStates& pass, int segments, const Launch& launch, int& error) {
+  return launchStates<Pass::Forward>(pass, segments, pass.problem.k, pass.problem.v, launch, error);
 }
 
-bool segmentStateGradients(const SegmentStateGradients& pass, int segments, bool overlaps, const Launch& launch,
-                           int& error) {
+bool segmentStateGradients(const SegmentStateGradients& pass, int segments, const Launch& launch, int& error) {
   const SegmentStates states = {pass.problem, pass.segments, pass.heads, pass.maps};
-  return launchStates<Pass::Backward>(states, segments, pass.problem.q, pass.dOut, overlaps, launch, error);
+  return launchStates<Pass::Backward>(states, segments, pass.problem.q, pass.dOut, launch, error);
 }
 
 bool packs(const Outputs& pass) {
@@ -63,8 +64,10 @@ bool outputs(const Outputs& pass, const Launch& launch, int& error) {
   error = cudaSuccess;
   if (!setArguments(kernel, pass)) return false;
   if (kernel.items == 0) return true;
-  // Without a preceding pass 1, the previous kernel may be the one that computes the inputs.
-  const bool overlaps = pass.segments.count > 1 || pass.isLead;
+  const LaunchSequence* const earlier = launch.sequence;
+  kernel.pass.mapsComplete =
+      earlier != nullptr && earlier->isComplete(pass.maps.states) && earlier->isComplete(pass.initial);
+  const bool overlaps = startsEarly(recordOf(kernel.pass), launch);
   error = dispatch(problem, [&](auto kind) {
     return launchKernel(outputsKernel<Bfloat16, kind()>, gridOf(kernel.items, launch.ctas), kThreads,
                         OutputsShared::kBytes, launch.stream, overlaps, kernel);

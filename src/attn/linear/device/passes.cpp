@@ -69,43 +69,41 @@ Number* DevicePasses::atBegin(const Part& part, Number* states) const {
   return states == nullptr || !part.piece.begins ? nullptr : states + part.piece.sequence * shard_.states();
 }
 
-void DevicePasses::makeStates(const Part& part, const Inputs& in, bool forRank, bool afterGradients) {
+void DevicePasses::makeStates(const Part& part, const Inputs& in, bool forRank) {
   SegmentStates pass{problem(part, in), part.segments, allHeads(), mapsBefore(part)};
   pass.perSegment = part.perSegment;
-  pass.afterGradients = afterGradients;
   pass.allSegments = forRank && readsMaps(part);
   if (forRank && !pass.allSegments) {
     pass.state = rankState_;
     pass.logDecay = rankDecay_;
     pass.base = atBegin(part, in.initial);
   }
-  checkLaunch(launchSegmentStates(pass, {exec_.main(), 0}), "segment states");
+  checkLaunch(launchSegmentStates(pass, onMain()), "segment states");
 }
 
 void DevicePasses::makeOutputs(const Part& part, const Inputs& in, const Tensor& out, const float* incoming,
-                               float* final, bool mapsComplete) {
-  const attn::Outputs pass{
-      problem(part, in), part.segments, allHeads(), mapsBefore(part), incoming, outputOf(out, part.piece.first), final,
-      part.perSegment,   mapsComplete,  keeps(part)};
-  checkLaunch(launchOutputs(pass, {exec_.main(), 0}), "outputs");
+                               float* final) {
+  attn::Outputs pass{
+      problem(part, in), part.segments, allHeads(), mapsBefore(part), incoming, outputOf(out, part.piece.first), final};
+  pass.perSegment = part.perSegment;
+  pass.storesMaps = keeps(part);
+  checkLaunch(launchOutputs(pass, onMain()), "outputs");
 }
 
-void DevicePasses::makeStateGradients(const Part& part, const Inputs& in, const Gradients& gradients, bool forRank,
-                                      bool afterStates) {
+void DevicePasses::makeStateGradients(const Part& part, const Inputs& in, const Gradients& gradients, bool forRank) {
   SegmentStateGradients pass{problem(part, in), part.segments, allHeads(), inputOf(gradients.dOut, part.piece.first),
                              mapsOf(part, after_)};
   pass.perSegment = part.perSegment;
-  pass.afterStates = afterStates;
   pass.allSegments = forRank && readsMaps(part);
   if (forRank && !pass.allSegments) {
     pass.stateGradient = rankState_;
     pass.logDecay = rankDecay_;
   }
-  checkLaunch(launchSegmentStateGradients(pass, {exec_.main(), 0}), "segment state gradients");
+  checkLaunch(launchSegmentStateGradients(pass, onMain()), "segment state gradients");
 }
 
 void DevicePasses::makeGradients(const Part& part, const Inputs& in, const Gradients& to, const float* saved,
-                                 const float* incoming, float* dBefore, bool early) {
+                                 const float* incoming, float* dBefore) {
   const size_t first = part.piece.first;
   attn::Gradients pass;
   pass.problem = problem(part, in);
@@ -113,10 +111,8 @@ void DevicePasses::makeGradients(const Part& part, const Inputs& in, const Gradi
   pass.heads = allHeads();
   pass.dOut = inputOf(to.dOut, first);
   pass.before = mapsBefore(part);
-  pass.beforeComplete = keeps(part);
   pass.after = mapsOf(part, after_);
   pass.perSegment = part.perSegment;
-  pass.overlapsPass1 = early;
   pass.initial = saved;
   pass.finalGradient = incoming;
   pass.dq = outputOf(to.dq, first);
@@ -126,10 +122,11 @@ void DevicePasses::makeGradients(const Part& part, const Inputs& in, const Gradi
   pass.dGateType = pass.problem.gateType;
   pass.dInitial = dBefore;
   pass.workspace = workspace_;
-  checkLaunch(launchGradients(pass, {exec_.main(), 0}), "gradients");
+  checkLaunch(launchGradients(pass, onMain()), "gradients");
 }
 
 void DevicePasses::makeIdentity() {
+  sequence_.end();
   const auto clear = [&](float* numbers, size_t ofHead) {
     exec_.zero(denseTensor(numbers, seqparFloat32, 1, static_cast<int64_t>(shard_.allHeads()), 1,
                            static_cast<int64_t>(ofHead)));
@@ -139,6 +136,7 @@ void DevicePasses::makeIdentity() {
 }
 
 void DevicePasses::states(const Inputs& in, MapUse use) {
+  sequence_.end();
   const bool mapWanted = use != MapUse::Nothing;
   if (empty()) {
     if (mapWanted) makeIdentity();
@@ -149,6 +147,7 @@ void DevicePasses::states(const Inputs& in, MapUse use) {
   if (mapWanted) makeStates(parts_.back(), in, true);
 }
 
+// Called after states(); the scan in between has no kernel that another may overtake.
 void DevicePasses::outputs(const Inputs& in, const Tensor& out, const float* incoming) {
   if (empty()) return;
   if (byParts(in)) return outputsByParts(in, out, incoming, nullptr);
@@ -161,14 +160,16 @@ void DevicePasses::forwardAlone(const Inputs& in, const Tensor& out, const float
     return;
   }
   if (byParts(in)) return outputsByParts(in, out, incoming, final);
+  sequence_.end();
   const Part& part = shard_.reserves ? whole_ : forward_;
   attn::Outputs pass{problem(part, in), part.segments, allHeads(), mapsBefore(part), incoming, outputOf(out), final};
   pass.perSegment = part.perSegment;
   pass.storesMaps = keeps(part);
-  checkLaunch(launchForward(pass, {exec_.main(), 0}), "outputs");
+  checkLaunch(launchForward(pass, onMain()), "outputs");
 }
 
 void DevicePasses::outputsByParts(const Inputs& in, const Tensor& out, const float* incoming, float* final) {
+  sequence_.end();
   for (const auto& part : parts_) {
     makeStates(part, in, false);
     makeOutputs(part, in, out, part.piece.begins ? atBegin(part, in.initial) : incoming,
@@ -177,28 +178,31 @@ void DevicePasses::outputsByParts(const Inputs& in, const Tensor& out, const flo
 }
 
 void DevicePasses::stateGradients(const Inputs& in, const Gradients& gradients, MapUse use) {
+  sequence_.end();
   const bool mapWanted = use != MapUse::Nothing;
   if (empty()) {
     if (mapWanted) makeIdentity();
     return;
   }
-  if (!byParts(in, gradients)) return makeStateGradients(whole_, in, gradients, mapWanted, false);
-  if (mapWanted) makeStateGradients(parts_.front(), in, gradients, true, false);
+  if (!byParts(in, gradients)) return makeStateGradients(whole_, in, gradients, mapWanted);
+  if (mapWanted) makeStateGradients(parts_.front(), in, gradients, true);
 }
 
 void DevicePasses::recompute(const Inputs& in, const float*) {
+  sequence_.end();
   if (!byParts(in)) statesAgain(in);
 }
 
-void DevicePasses::statesAgain(const Inputs& in, bool afterGradients) {
-  if (!keeps(whole_) && !empty()) makeStates(whole_, in, false, afterGradients);
+void DevicePasses::statesAgain(const Inputs& in) {
+  if (!keeps(whole_) && !empty()) makeStates(whole_, in, false);
 }
 
 void DevicePasses::gradients(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming) {
   if (empty()) return clearGradients(gradients);
   clearInitialGradients(gradients);
+  sequence_.end();
   if (byParts(in, gradients)) return gradientsByParts(in, gradients, saved, incoming);
-  makeGradients(whole_, in, gradients, saved, incoming, nullptr, false);
+  makeGradients(whole_, in, gradients, saved, incoming, nullptr);
 }
 
 void DevicePasses::backwardAlone(const Inputs& in, const Gradients& gradients, const float* saved,
@@ -210,13 +214,15 @@ void DevicePasses::backwardAlone(const Inputs& in, const Gradients& gradients, c
   }
   clearInitialGradients(gradients);
   if (byParts(in, gradients)) return gradientsByParts(in, gradients, saved, incoming);
+  sequence_.end();
   statesAgain(in);
-  makeStateGradients(whole_, in, gradients, false, !keeps(whole_));
-  makeGradients(whole_, in, gradients, saved, incoming, dBefore, true);
+  makeStateGradients(whole_, in, gradients, false);
+  makeGradients(whole_, in, gradients, saved, incoming, dBefore);
 }
 
 void DevicePasses::clearInitialGradients(const Gradients& to) {
   if (to.dInitial == nullptr) return;
+  sequence_.end();
   const auto of = [](size_t size) { return static_cast<int64_t>(size); };
   exec_.zero(
       denseTensor(to.dInitial, seqparFloat32, 1, of(shard_.sequences), of(shard_.heads), of(shard_.stateSize())));
@@ -235,10 +241,11 @@ void DevicePasses::gradientsByParts(const Inputs& in, const Gradients& to, const
     exec_.zero(to.dGates[0]);
   }
   for (const auto& part : parts_) {
+    sequence_.end();
     makeStates(part, in, false);
-    makeStateGradients(part, in, to, false, true);
+    makeStateGradients(part, in, to, false);
     makeGradients(part, in, mine, part.piece.begins ? atBegin(part, in.initial) : saved,
-                  part.piece.reachesEnd ? incoming : nullptr, atBegin(part, to.dInitial), true);
+                  part.piece.reachesEnd ? incoming : nullptr, atBegin(part, to.dInitial));
     if (ofHeads) exec_.add(to.dGates[0], mine.dGates[0]);
   }
 }

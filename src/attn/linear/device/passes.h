@@ -5,6 +5,7 @@
 
 #include "attn/linear/device/parts.h"
 #include "attn/linear/device/scan_windows.h"
+#include "kernels/attn/linear/sequence.h"
 
 namespace seqpar::attn::linear {
 
@@ -59,7 +60,8 @@ class DevicePasses final : public Passes {
   /// SMs for a scan that overlaps with the gradients' sweep over the states that the forward has left; 0: the scan runs
   /// before the sweep.
   int besideGradients() const { return windows_->ctas() == 0 ? idle_ : 0; }
-  /// `maps`: the part's. `beside`: besideGradients(), if the scan overlaps in this way.
+  /// `maps`: the part's. `beside`: besideGradients(), if the scan overlaps in this way. The main stream's launches are
+  /// a sequence.
   void launchScan(const OwnScan& scan, seqparDirection_t direction, const Part& part, const StateMaps& maps,
                   void* stream, int beside = 0);
   /// Whether this rank provides the scan's incoming state.
@@ -70,20 +72,16 @@ class DevicePasses final : public Passes {
   template <class Number>
   Number* atBegin(const Part& part, Number* states) const;
 
-  /// `afterGradients`: as in SegmentStates.
-  void makeStates(const Part& part, const Inputs& in, bool forRank, bool afterGradients = false);
-  /// `mapsComplete`: as in attn::Outputs.
-  void makeOutputs(const Part& part, const Inputs& in, const Tensor& out, const float* incoming, float* final,
-                   bool mapsComplete = false);
-  /// `afterStates`: launched right after makeStates().
-  void makeStateGradients(const Part& part, const Inputs& in, const Gradients& gradients, bool forRank,
-                          bool afterStates);
+  Launch onMain() { return {exec_.main(), 0, &sequence_}; }
+  void makeStates(const Part& part, const Inputs& in, bool forRank);
+  void makeOutputs(const Part& part, const Inputs& in, const Tensor& out, const float* incoming, float* final);
+  void makeStateGradients(const Part& part, const Inputs& in, const Gradients& gradients, bool forRank);
   void makeGradients(const Part& part, const Inputs& in, const Gradients& to, const float* saved, const float* incoming,
-                     float* dBefore, bool early);
+                     float* dBefore);
   /// Both passes of each part.
   void outputsByParts(const Inputs& in, const Tensor& out, const float* incoming, float* final);
   /// Recomputes the forward's states of the whole, unless they were kept.
-  void statesAgain(const Inputs& in, bool afterGradients = false);
+  void statesAgain(const Inputs& in);
   /// Gradients for sequences that start on other ranks stay 0.
   void clearInitialGradients(const Gradients& to);
   void gradientsByParts(const Inputs& in, const Gradients& to, const float* saved, const float* incoming);
@@ -99,6 +97,7 @@ class DevicePasses final : public Passes {
   float *rankState_ = nullptr, *rankDecay_ = nullptr;
   float* headGates_ = nullptr;  // gradients of one part
   void* workspace_ = nullptr;
+  LaunchSequence sequence_;             // of the call on the main stream, since the last work of others on it
   std::optional<ScanWindows> windows_;  // set by a successful openScan()
   std::vector<Span> spans_;             // of packed sequences
   Span* deviceSpans_ = nullptr;

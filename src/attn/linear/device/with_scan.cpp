@@ -21,11 +21,10 @@ void DevicePasses::forwardWithScan(const Inputs& in, const Tensor& out, const Ow
   const Part& sender = parts ? parts_.back() : whole_;
   states(in, scan.map);
   launchScan(scan, seqparForward, sender, mapsBefore(sender), exec_.main());
-  const bool first = isFirst(seqparForward);
-  const float* const incoming = first ? scan.initial : scan.incoming;
+  const float* const incoming = isFirst(seqparForward) ? scan.initial : scan.incoming;
   if (empty()) return;
   if (parts) return outputsByParts(in, out, incoming, nullptr);
-  makeOutputs(whole_, in, out, incoming, nullptr, first);
+  makeOutputs(whole_, in, out, incoming, nullptr);
 }
 
 void DevicePasses::backwardWithScan(const Inputs& in, const Gradients& gradients, const float* saved,
@@ -43,11 +42,12 @@ void DevicePasses::backwardWithScan(const Inputs& in, const Gradients& gradients
   if (beside) {
     Beside side(exec_);
     launch(exec_.side());
-    statesAgain(in, true);
+    statesAgain(in);
     side.join();
+    sequence_.end();
   } else {
     if (mapWanted) launch(exec_.main());
-    if (again) statesAgain(in, true);
+    if (again) statesAgain(in);
     if (!mapWanted) launch(exec_.main(), parts ? 0 : besideGradients());
   }
   if (empty()) return clearGradients(gradients);
@@ -55,7 +55,7 @@ void DevicePasses::backwardWithScan(const Inputs& in, const Gradients& gradients
   const bool packed = shard_.sequences > 0;  // then the scan's flags say whether `initial` is used
   const float* const incoming = isFirst(seqparReverse) && !packed ? scan.initial : scan.incoming;
   if (parts) return gradientsByParts(in, gradients, saved, incoming);
-  makeGradients(whole_, in, gradients, saved, incoming, nullptr, !beside);
+  makeGradients(whole_, in, gradients, saved, incoming, nullptr);
 }
 
 void DevicePasses::launchScan(const OwnScan& args, seqparDirection_t direction, const Part& part, const StateMaps& maps,
@@ -75,7 +75,9 @@ void DevicePasses::launchScan(const OwnScan& args, seqparDirection_t direction, 
   scan.incoming = args.incoming;
   scan.outgoing = args.outgoing;
   scan.overlapsNext = beside > 0;
-  checkLaunch(launchStateScan(scan, {stream, scan.overlapsNext ? beside : windows_->ctas()}), "the scan of states");
+  const int ctas = scan.overlapsNext ? beside : windows_->ctas();
+  LaunchSequence* const sequence = stream == exec_.main() ? &sequence_ : nullptr;
+  checkLaunch(launchStateScan(scan, {stream, ctas, sequence}), "the scan of states");
 }
 
 }  // namespace seqpar::attn::linear
