@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "attn/layer.h"
+#include "attn/models.h"
 #include "common/values.h"
 
 namespace seqpar::perf {
@@ -23,6 +24,7 @@ Names familyNames() {
 const Names kFamilies = familyNames();
 const Names kAlgorithms{
     {"local", seqparAttnLocal}, {"zeco", seqparAttnZeco}, {"lasp1", seqparAttnLasp1}, {"lasp2", seqparAttnLasp2}};
+const Names kModels = modelNames();
 const Names kGateTypes{{"float", seqparFloat32}, {"bfloat16", seqparBfloat16}};
 struct Choices {
   std::vector<int> families{seqparAttnGla};
@@ -34,7 +36,21 @@ struct Choices {
   int gateType = seqparFloat32, wireType = seqparFloat32;
   double gateNormalizer = kGateNormalizer;
   bool reserve = false;
+  int model = -1;      ///< index into modelShapes()
+  bool drawn = false;  ///< decays were asked for by --gate-normalizer
+  Decays decays = Decays::Drawn;
 };
+
+/// Takes family, heads, dimensions and decays from the model.
+void useModel(Choices& c) {
+  const auto& shape = modelShapes()[static_cast<size_t>(c.model)];
+  c.families = {shape.family};
+  c.heads = shape.heads;
+  c.keyHeads = shape.keyHeads;
+  c.keyDim = shape.keyDim;
+  c.valueDim = shape.valueDim;
+  if (!c.drawn) c.decays = shape.decays;
+}
 
 seqparAttnFamilyInfo_t infoOf(int family) {
   seqparAttnFamilyInfo_t info = SEQPAR_ATTN_FAMILY_INFO_INITIALIZER;
@@ -58,6 +74,11 @@ LayerSizes sizesOf(const Choices& c, int family, size_t tokens) {
   sizes.type = c.type;
   sizes.gateType = c.gateType;
   sizes.gateNormalizer = c.gateNormalizer;
+  if (c.decays != Decays::Drawn) {
+    sizes.decays = [kind = c.decays, heads = c.heads](size_t count, unsigned seed) {
+      return initialDecays(kind, count / heads, heads, seed);
+    };
+  }
   return sizes;
 }
 
@@ -164,16 +185,24 @@ int main(int argc, char** argv) {
     parser.addCount(0, "head-dim", "length of a query (128)", 1 << 20, choices.keyDim);
     parser.addCount(0, "value-dim", "length of a value (as a query)", 1 << 20, choices.valueDim);
     parser.addNames('d', "datatype", "float, half, bfloat16 or all (float)", typeNames(), choices.types);
+    parser.addName(0, "model",
+                   "family, heads, dimensions and decays at initialization of a published model's layer: see the\n"
+                   "README; --gate-normalizer selects drawn decays instead",
+                   kModels, choices.model);
     parser.addName(0, "gates", "type of the decays: float or bfloat16 (float)", kGateTypes, choices.gateType);
     parser.add(0, "gate-normalizer", "X",
                "divides the log-decays, which are logarithms of values between 1/4 and 1: 16 as in GLA's models,\n"
                "1 for strong decays (16)",
-               [&](const std::string& text) { choices.gateNormalizer = parseNumber(text, 1e-3, 1e6); });
+               [&](const std::string& text) {
+                 choices.gateNormalizer = parseNumber(text, 1e-3, 1e6);
+                 choices.drawn = true;
+               });
     parser.add(0, "reserve", "", "plans that keep the forward's segment states for backward, on GPUs",
                [&](const std::string&) { choices.reserve = true; });
     parser.addName(0, "wire", "float, half or bfloat16 (float)", typeNames(), choices.wireType);
   };
   program.checkOptions = [&](Settings&) {
+    if (choices.model >= 0) useModel(choices);
     choices.keyHeads =
         static_cast<size_t>(keyHeadsOf(static_cast<long>(choices.heads), static_cast<long>(choices.keyHeads)));
     if (choices.valueDim == 0) choices.valueDim = choices.keyDim;

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "attn/draw.h"
 #include "common/values.h"
 
 namespace seqpar::perf {
@@ -16,19 +17,6 @@ std::unique_ptr<Buffer> make(size_t count, int type, Group& group) {
 
 /// Distinct values; longer buffers repeat them. A prime, so that no two rows are equal.
 constexpr size_t kPattern = (1 << 20) - 3;
-
-/// Pseudo-random values in [0, 1), determined by the seed.
-class Draw {
- public:
-  explicit Draw(unsigned seed) : state_(seed) {}
-  float next() {
-    state_ = state_ * 1664525u + 1013904223u;
-    return static_cast<float>(state_ >> 16) * 0x1p-16f;
-  }
-
- private:
-  unsigned state_;
-};
 
 /// Rounded to 8 bits, which all types can represent.
 float toEightBits(float number) {
@@ -101,7 +89,9 @@ Layer::Layer(const LayerSizes& sizes, Group& group) : sizes_(sizes) {
     if (gates_[i] == nullptr) continue;
     const size_t count = numbersOf(*gates_[i], sizes.gateType);
     fill(*gates_[i], sizes.gateType,
-         sizes.betas[i] ? drawnBetas(count, seed) : drawnGates(count, sizes.gateNormalizer, seed));
+         sizes.betas[i] ? drawnBetas(count, seed)
+         : sizes.decays ? sizes.decays(count, seed)
+                        : drawnGates(count, sizes.gateNormalizer, seed));
   }
 }
 

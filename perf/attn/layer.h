@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,6 +35,8 @@ struct LayerSizes {
   size_t saved = 0, lse = 0;
   int type = seqparFloat32, gateType = seqparFloat32;
   double gateNormalizer = kGateNormalizer;
+  /// Log-decays from their count and a seed; null: drawnGates().
+  std::function<std::vector<float>(size_t, unsigned)> decays{};
 };
 
 /// Log-decays: logarithms of values between 1/4 and 1, in 8 bits, divided by `normalizer`. Each call restarts the

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
+#include <cmath>
 
+#include "attn/models.h"
 #include "attn/reference.h"
 #include "common/values.h"
 
@@ -45,6 +47,24 @@ TEST_CASE("betas are between 1/4 and 1") {
   CHECK(*std::min_element(betas.begin(), betas.end()) >= 0.25f);
   CHECK(*std::max_element(betas.begin(), betas.end()) <= 1);
   CHECK(*std::max_element(betas.begin(), betas.end()) > 0.9f);
+}
+
+TEST_CASE("decays of models are those of their initialization") {
+  const unsigned seed = GENERATE(1u, 7u);
+  const auto mamba = initialDecays(Decays::Mamba2, 500, 128, seed);
+  CHECK(*std::max_element(mamba.begin(), mamba.end()) < -0.0004f);  // dt at least 0.001 / 2, A at most -1
+  CHECK(*std::min_element(mamba.begin(), mamba.end()) > -2.41f);    // dt at most 0.15, A at least -16
+  auto chunks = mamba;
+  for (auto& decay : chunks) decay *= 64;
+  std::nth_element(chunks.begin(), chunks.begin() + 32000, chunks.end());
+  CHECK(chunks[32000] == Approx(-4.5).margin(2));  // the median over 64 tokens
+  CHECK(initialDecays(Decays::RetNet, 1, 8, seed)[0] == Approx(std::log(1 - 1.0 / 32)));
+  CHECK(initialDecays(Decays::Lightning, 1, 64, seed)[63] == Approx(-1.0 / 256));
+  for (const auto& shape : modelShapes()) {
+    CAPTURE(shape.name);
+    CHECK(shape.heads % shape.keyHeads == 0);
+    CHECK(std::max(shape.keyDim, shape.valueDim) <= 512);
+  }
 }
 
 TEST_CASE("the reference's ranges are each other's inverse") {
