@@ -204,15 +204,16 @@ def _run(family, q, k, v, gates, comm, *, initial_state=None, output_final_state
 
 
 def describe(family, q, k, v, gates, comm, initial_state=None, scale=None, cu_seqlens=None, layout=None, algorithm="auto",
-             wire=None, reserve=True, **unknown):
-    """(the operators' description, whether the reserving ones support it), for arguments that fit each other."""
+             wire=None, reserve=True, input_gate=False, **unknown):
+    """(the operators' description, whether the reserving ones support it), for arguments that fit each other. input_gate:
+    the last of the gates is a factor per token and head on k v^T."""
     name = NAMES[family]
     require_tensors(name, q, k, v, **named(family, gates), initial_state=initial_state)
     options = options_of(family, _OPTIONS)
     normalize = bool(unknown.pop("normalize", False)) if "normalize" in options else False
     _shapes.require_options(name, unknown, options)
     _shapes.require_fit(name, q.shape, k.shape, v.shape, linear=True)
-    require_gates(name, family, gates, q.shape, v.shape)
+    require_gates(name, family, gates[:-1] if input_gate else gates, q.shape, v.shape)
     for gate_name, gate in named(family, gates).items():
         if gate.dtype not in (torch.float32, torch.bfloat16):
             raise TypeError(f"{name}: {gate_name} is {gate.dtype}, expected torch.float32 or torch.bfloat16")
@@ -232,7 +233,7 @@ def describe(family, q, k, v, gates, comm, initial_state=None, scale=None, cu_se
                        scale=_shapes.scale_of(name, scale),
                        cu_seqlens=None if bounds is None else ",".join(map(str, bounds)),
                        wire=None if wire is None else str(wire).removeprefix("torch."), reserve=1 if reserving else None,
-                       normalize=1 if normalize else None)
+                       normalize=1 if normalize else None, input_gate=1 if input_gate else None)
     return spec, reserving
 
 

@@ -63,6 +63,7 @@ def _describe(desc, fields, comm, local, kv_local):
     desc.sinks, desc.inner = int(fields.get("sinks", 0)), int(fields.get("inner", 0))
     desc.training, desc.deterministic = int(fields["training"]), int(fields.get("deterministic", 0))
     desc.reserve, desc.normalize = int(fields.get("reserve", 0)), int(fields.get("normalize", 0))
+    desc.inputGate = int(fields.get("input_gate", 0))
     desc.wireType = _abi.choose("wire", fields.get("wire", "float32"), _abi.TYPES)
 
 
