@@ -21,8 +21,8 @@ class Training(unittest.TestCase):
             return [float(row["loss"]) for row in csv.DictReader(file)]
 
     def test_sequence_parallelism_does_not_change_the_losses(self):
-        for example in ("train_gla.py", "train_gpt.py", "hybrid.py", "train_hybrid_gdn.py", "train_shared_prefix.py", "swa_halo.py",
-                        "finetune_hf.py"):
+        for example in ("train_gla.py", "train_gpt.py", "hybrid.py", "train_hybrid_gdn.py", "train_hybrid_mamba.py",
+                        "train_shared_prefix.py", "swa_halo.py", "finetune_hf.py"):
             with self.subTest(example), tempfile.TemporaryDirectory() as name:
                 one = self.losses(example, pathlib.Path(name), 1)
                 two = self.losses(example, pathlib.Path(name), 2, "--sp", "2")
