@@ -191,6 +191,31 @@ def operators(comm):
     same(final(k_like_q, k, v)[-1], jnp.einsum("bthd,bthe->bhde", k, v), 100)
 
 
+def mamba(comm):
+    n, heads, groups, dim, state = 5 * comm.size, 4, 2, 16, 16
+    x, z = whole(30, 1, n, heads, dim), whole(31, 1, n, heads, dim)
+    dt, decay, bias, skip = whole(32, 1, n, heads), -jnp.exp(whole(33, heads)), whole(34, heads), whole(35, heads)
+    b, c = whole(36, 1, n, groups, state), whole(37, 1, n, groups, state)
+
+    def exact(x, dt, decay, b, c, skip, z, bias, bounds=(0,)):
+        steps = jnp.clip(jax.nn.softplus(dt + bias), 0.01, 2.0)
+        b, c = (jnp.repeat(y, heads // groups, 2) for y in (b, c))
+        rows, kept = [], None
+        for t in range(n):
+            kept = jnp.zeros((1, heads, dim, state)) if t in bounds else kept
+            update = (steps[:, t, :, None] * x[:, t])[..., None] * b[:, t, :, None]
+            kept = kept * jnp.exp(steps[:, t] * decay)[..., None, None] + update
+            rows.append((kept * c[:, t, :, None]).sum(-1))
+        return (jnp.stack(rows, 1) + x * skip[:, None]) * jax.nn.silu(z)
+
+    for bounds in (None, (0, 3, 4, n)):
+        compare(comm, lambda x, dt, a, b, c, d, z, bias: sp.mamba2(x, dt, a, b, c, 64, D=d, z=z, dt_bias=bias, dt_softplus=True,
+                                                                  dt_limit=(0.01, 2.0), cu_seqlens=bounds, comm=comm),
+                lambda *given: exact(*given, bounds=bounds or (0,)), (x, dt, decay, b, c, skip, z, bias),
+                (SEQ, SEQ, P(), SEQ, SEQ, P(), SEQ, P()), terms=400)
+    raises(ValueError, "B has 3 groups", lambda: sp.mamba2(x, dt, decay, jnp.zeros((1, n, 3, state)), c, comm=comm))
+
+
 def linear_attention_reserves_memory(comm):
     """Its forward pass leaves data on GPUs. On hosts the size is fake, and the library does not use it."""
     n = comm.size
@@ -354,7 +379,7 @@ def stubs(comm):
 def main():
     with sp.Comm(MESH, "sp") as comm:
         for check in (collectives, merging_partial_attention, scans, operators, linear_attention_reserves_memory,
-                      order_and_composition, errors, stubs):
+                      order_and_composition, mamba, errors, stubs):
             if len(sys.argv) > 2 and check.__name__ not in sys.argv[2:]:
                 continue
             check(comm)

@@ -61,6 +61,16 @@ def simple_gla(q: Array, k: Array, v: Array, log_decay: Array, comm: Comm, *, sc
                initial_state: Array | None = None, output_final_state: Literal[True], cu_seqlens: _Bounds = None,
                algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True) -> tuple[Array, Array]: ...
 @overload
+def mamba2(x: Array, dt: Array, A: Array, B: Array, C: Array, chunk_size: int | None = None, D: Array | None = None,
+           z: Array | None = None, dt_bias: Array | None = None, initial_states: Array | None = None, cu_seqlens: _Bounds = None,
+           dt_softplus: bool = False, dt_limit: tuple[float, float] = ..., return_final_states: Literal[False] = False, *,
+           comm: Comm, algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True) -> Array: ...
+@overload
+def mamba2(x: Array, dt: Array, A: Array, B: Array, C: Array, chunk_size: int | None = None, D: Array | None = None,
+           z: Array | None = None, dt_bias: Array | None = None, initial_states: Array | None = None, cu_seqlens: _Bounds = None,
+           dt_softplus: bool = False, dt_limit: tuple[float, float] = ..., return_final_states: Literal[True] = ..., *,
+           comm: Comm, algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True) -> tuple[Array, Array]: ...
+@overload
 def retention(q: Array, k: Array, v: Array, log_decay: Array, comm: Comm, *, scale: float | None = None,
               initial_state: Array | None = None, output_final_state: Literal[False] = False, cu_seqlens: _Bounds = None,
               algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True) -> Array: ...

@@ -1,0 +1,49 @@
+"""Mamba-2's SSD over sharded sequences, with the arguments of mamba_ssm's mamba_chunk_scan_combined."""
+
+import jax
+import jax.numpy as jnp
+
+from ._attention import simple_gla
+
+
+def _require_shapes(x, dt, A, B, C, D, z, dt_bias):
+    for name, array, of in (("x", x, "heads][head dim"), ("B", B, "groups][state"), ("C", C, "groups][state")):
+        if array.ndim != 4:
+            raise ValueError(f"mamba2: {name} has the shape {array.shape}, expected [batch][tokens][{of}]")
+    (batch, tokens, heads, dim), (groups, state) = x.shape, B.shape[2:]
+    if heads % groups:
+        raise ValueError(f"mamba2: B has {groups} groups, expected a divisor of {heads}, the heads of x")
+    shared = (batch, tokens, groups, state)
+    for name, array, shapes in (("dt", dt, [(batch, tokens, heads)]), ("A", A, [(heads,)]), ("B", B, [shared]), ("C", C, [shared]),
+                                ("D", D, [(heads,), (heads, dim)]), ("z", z, [x.shape]), ("dt_bias", dt_bias, [(heads,)])):
+        if array is not None and array.shape not in shapes:
+            raise ValueError(f"mamba2: {name} has the shape {array.shape}, expected {' or '.join(map(str, shapes))} with x of the shape "
+                             f"{x.shape}")
+
+
+def mamba2(x, dt, A, B, C, chunk_size=None, D=None, z=None, dt_bias=None, initial_states=None, cu_seqlens=None,
+           dt_softplus=False, dt_limit=(0.0, float("inf")), return_final_states=False, *, comm, algorithm="auto", wire=None,
+           reserve=True):
+    """Mamba-2's SSD (arXiv 2405.21060) over a sequence in contiguous shards on the ranks, with the arguments of mamba_ssm's
+    mamba_chunk_scan_combined, except seq_idx. Differentiable.
+
+        x, dt, A, B, C, D, z, dt_bias, dt_softplus, dt_limit   as in seqpar.torch.mamba2()
+        chunk_size             without effect
+        cu_seqlens             bounds of packed sequences in the whole, batch 1: tuple of ints
+        initial_states         float32 [batch][heads][head dim][state]; only rank 0's is used
+        return_final_states    returns (y, states after this rank's last token)
+        algorithm, wire, reserve   as in gla()
+    """
+    _require_shapes(x, dt, A, B, C, D, z, dt_bias)
+    steps = dt.astype(jnp.float32) if dt_bias is None else dt.astype(jnp.float32) + dt_bias.astype(jnp.float32)
+    steps = jnp.clip(jax.nn.softplus(steps) if dt_softplus else steps, *dt_limit)
+    values = (x * steps[..., None]).astype(x.dtype)
+    found = simple_gla(C, B, values, steps * A.astype(jnp.float32), comm, scale=1.0, output_final_state=return_final_states,
+                       initial_state=None if initial_states is None else jnp.swapaxes(initial_states, 2, 3), cu_seqlens=cu_seqlens,
+                       algorithm=algorithm, wire=wire, reserve=reserve)
+    out, states = found if return_final_states else (found, None)
+    if D is not None:
+        out = out + x * (D if D.ndim == 2 else D[:, None]).astype(x.dtype)
+    if z is not None:
+        out = out * jax.nn.silu(z)
+    return (out, jnp.swapaxes(states, 2, 3)) if return_final_states else out
