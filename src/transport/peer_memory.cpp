@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <limits>
 #include <random>
+#include <thread>
 
+#include "base/deadline.h"
 #include "base/error.h"
 #include "base/target.h"
 #include "base/ticks.h"
@@ -82,6 +85,15 @@ bool readsFastHere() {
   return reading < kMostRatio * copying;
 }
 
+/// Throws the communicator's failure if it arrives soon. A peer whose memory is gone has ended or has lost the
+/// communicator, mostly because of a third rank, which the control plane is about to name.
+void awaitCause(const Health& health) {
+  constexpr std::chrono::milliseconds kLimit{1000};
+  constexpr std::chrono::milliseconds kPause{1};
+  for (const Deadline deadline(kLimit); health.ok() && !deadline.passed();) std::this_thread::sleep_for(kPause);
+  health.check();
+}
+
 }  // namespace
 
 PeerMemory::PeerMemory(Allgather& control, const std::vector<bool>& candidates)
@@ -119,6 +131,7 @@ void PeerMemory::read(int peer, std::span<const RemoteBytes> from, std::span<con
                       const Health& health) const {
   const Card& card = cards_[static_cast<size_t>(peer)];
   const auto refuse = [&](ssize_t got, int error) {
+    awaitCause(health);
     fail(seqparRemoteError, "reading from rank ", peer, " (process ", card.process,
          "): ", got < 0 ? std::strerror(error) : "no data");
   };
@@ -130,7 +143,10 @@ void PeerMemory::read(int peer, std::span<const RemoteBytes> from, std::span<con
     health.check();
     const auto got = readProcess(card.process, remote, mine);
     if (got <= static_cast<ssize_t>(sizeof(token))) refuse(got, errno);
-    if (token != card.token) fail(seqparRemoteError, "process ", card.process, " is no longer rank ", peer);
+    if (token != card.token) {
+      awaitCause(health);
+      fail(seqparRemoteError, "process ", card.process, " is no longer rank ", peer);
+    }
     return static_cast<size_t>(got) - sizeof(token);
   };
   // Also for ranks that are threads of this process: unreadable memory is an error, not a crash.

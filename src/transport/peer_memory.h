@@ -25,7 +25,8 @@ class PeerMemory {
   /// True if no rank measured that reading takes much longer than a copy.
   bool fast() const { return fast_; }
 
-  /// As Mailbox::read(). Throws RemoteError if that process is gone; ends soon after `health` has failed.
+  /// As Mailbox::read(). Throws RemoteError if that process is gone, with the text of `health` if it
+  /// fails soon: the peer may have left because of a third rank. Ends soon after `health` has failed.
   void read(int peer, std::span<const RemoteBytes> from, std::span<const std::span<std::byte>> into,
             const Health& health) const;
 
