@@ -242,6 +242,7 @@ std::string Communicator::lastError() const {
 }
 
 void Communicator::enqueueOnDevice(const char* name, DeviceStream stream, const std::function<void()>& launch) {
+  device_->checkCapture(name, stream);
   control_->communicate();
   requireUse(name);
   calls_.operation(name, true);

@@ -94,6 +94,10 @@ class DeviceGroup {
   /// UnhandledCudaError if a launch failed.
   virtual void enqueue(const char* name, DeviceStream stream, const std::function<void()>& launch) = 0;
 
+  /// Throws InvalidUsage if `stream` is being captured and shared(): replayed graphs of such ranks may wait for each
+  /// other without end.
+  virtual void checkCapture(const char* name, DeviceStream stream) const = 0;
+
   /// Waits on the host for enqueued work. Returns or throws within the timeout, or soon after a failure.
   virtual void drain() = 0;
 

@@ -115,6 +115,12 @@ class GroupCuda : public DeviceGroup {
     }
   }
 
+  void checkCapture(const char* name, DeviceStream stream) const override {
+    if (!shared_ || !capturing(static_cast<cudaStream_t>(stream))) return;
+    fail(seqparInvalidUsage, name, ": the stream is being captured, and ", sharers_,
+         "; expected a GPU for each rank, or no capture");
+  }
+
   void enqueue(const char*, DeviceStream given, const std::function<void()>& launch) override {
     const auto stream = static_cast<cudaStream_t>(given);
     const CurrentDevice current(options_.device);
@@ -161,12 +167,22 @@ class GroupCuda : public DeviceGroup {
     bool exists = false;
   };
 
+  struct Place {
+    std::uint64_t process = processToken();
+    int device = 0;
+    int blocks = 0;
+    bool operator==(const Place&) const = default;
+  };
+
+  /// The first two ranks at `place`, for errors.
+  void nameSharers(const std::vector<Place>& all, const Place& place) {
+    const auto first = std::find(all.begin(), all.end(), place);
+    const auto second = std::find(first + 1, all.end(), place);
+    sharers_ = concat("ranks ", first - all.begin(), " and ", second - all.begin(), " share device ", place.device,
+                      " in one process");
+  }
+
   void countSharing() {
-    struct Place {
-      std::uint64_t process = processToken();
-      int device = 0;
-      int blocks = 0;
-    };
     Place mine;
     mine.device = options_.device;
     int each = 0;
@@ -184,6 +200,7 @@ class GroupCuda : public DeviceGroup {
     sharedBlocks_ = mine.blocks;
     for (const Place& place : all) {
       const auto sharing = static_cast<int>(at(place));
+      if (sharing > 1 && !shared_) nameSharers(all, place);
       shared_ = shared_ || sharing > 1;
       sharedBlocks_ = std::min(sharedBlocks_, place.blocks / sharing);
     }
@@ -360,6 +377,7 @@ class GroupCuda : public DeviceGroup {
   int smCount_ = 0;
   int sharing_ = 1;
   bool shared_ = false;
+  std::string sharers_;  ///< which ranks, if shared_
   int sharedBlocks_ = 0;
   cudaStream_t setup_ = nullptr;
   MappedMemory words_;

@@ -30,6 +30,32 @@ std::string onGpus(int gpus, int ranks, const std::function<void(seqparComm_t, i
   return errors;
 }
 
+TEST_CASE("capture: ranks that share a GPU refuse it") {
+  int gpus = 0;
+  expectCuda(cudaGetDeviceCount(&gpus), "cudaGetDeviceCount");
+  const int ranks = gpus + 1;
+  const auto errors = ranksOnDevices()(ranks, [&](seqparComm_t comm, int rank) {
+    const Vector<float> mine(1, 1.0F);
+    Vector<float> remote(1, -1.0F);
+    cudaStream_t stream = nullptr;
+    expectCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    expectCuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    const auto result = seqparSendRecv(mine.data(), sizeof(float), (rank + 1) % ranks, remote.data(), sizeof(float),
+                                       (rank + ranks - 1) % ranks, comm, stream);
+    const std::string text = seqparGetLastError(comm);
+    cudaGraph_t graph = nullptr;
+    expectCuda(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+    expectCuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    expectCuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
+    expect(result == seqparInvalidUsage, "result ", result, ": ", text);
+    const std::string expected = "ranks 0 and " + std::to_string(gpus) + " share device 0 in one process";
+    expect(text.find(expected) != std::string::npos, "the text is: ", text);
+    expectAlive(comm, rank, ranks);
+  });
+  INFO(errors);
+  CHECK(errors.empty());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {

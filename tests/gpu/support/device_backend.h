@@ -124,7 +124,7 @@ class DeviceBackend : public Backend {
     expectCuda(launchCopy(into, from, bytes, static_cast<cudaStream_t>(stream)), "copying");
   }
 
-  bool hasGraphs() const override { return true; }
+  bool hasGraphs() const override { return !sharing_; }
   void* capture(void* stream, const std::function<void()>& body) override {
     const auto on = static_cast<cudaStream_t>(stream);
     barrier();

@@ -36,6 +36,7 @@ class NcclOnlyGroup final : public DeviceGroup {
   const std::string& transport() const override { return words_; }
   const std::string& reason() const override { return words_; }
   void enqueue(const char*, DeviceStream, const std::function<void()>& launch) override { launch(); }
+  void checkCapture(const char*, DeviceStream) const override {}
   void drain() override {}
   void release() noexcept override {}
   DeviceAllocation allocate(std::size_t) override { return {}; }

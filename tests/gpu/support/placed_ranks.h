@@ -98,6 +98,10 @@ inline int runPlaced(int count, char** words, PlacedRun& run) {
     std::printf("usage: %s RANKS [graph] [Catch's options]\n", words[0]);
     return 2;
   }
+  if (run.graphs && run.ranks > run.gpus) {
+    std::printf("skipped: graphs need a GPU for each of the %d ranks, found %d\n", run.ranks, run.gpus);
+    return 77;
+  }
   std::printf("%d ranks on %d GPUs%s\n", run.ranks, run.gpus, run.graphs ? ", graphs" : "");
   words[used - 1] = words[0];
   return Catch::Session().run(count - used + 1, words + used - 1);
