@@ -1,0 +1,192 @@
+#include "random_calls.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "seqpar/attn.h"
+#include "seqpar/attn_plan.h"
+#include "seqpar/exchange.h"
+#include "seqpar/mesh.h"
+#include "seqpar/ring.h"
+
+namespace seqpar::test {
+namespace {
+
+constexpr size_t kLengths[] = {1, 63, 1000, 4096, 30000, 150000};
+
+bool all(const std::vector<float>& values, float expected) {
+  return std::all_of(values.begin(), values.end(), [&](float one) { return one == expected; });
+}
+
+seqparShards_t shardsOf(size_t elements) {
+  seqparShards_t shards = SEQPAR_SHARDS_INITIALIZER;
+  shards.outer = shards.tokens = 1;
+  shards.inner = static_cast<int64_t>(elements);
+  return shards;
+}
+
+}  // namespace
+
+RandomCalls::RandomCalls(seqparComm_t comm, uint64_t seed) : comm_(comm), random_(seed) {
+  seqparCommUserRank(comm, &rank_);
+  seqparCommCount(comm, &ranks_);
+}
+
+seqparResult_t RandomCalls::next() {
+  struct Row {
+    const char* name;
+    seqparResult_t (RandomCalls::*run)();
+  };
+  static constexpr std::array kRows{Row{"scan", &RandomCalls::scan},
+                                    Row{"send and receive", &RandomCalls::sendReceive},
+                                    Row{"all-gather", &RandomCalls::allGather},
+                                    Row{"reduce-scatter", &RandomCalls::reduceScatter},
+                                    Row{"ring", &RandomCalls::ring},
+                                    Row{"mesh", &RandomCalls::mesh},
+                                    Row{"attention", &RandomCalls::attention}};
+  const Row& row = kRows[static_cast<size_t>(below(static_cast<int>(kRows.size())))];
+  latest_ = row.name;
+  const auto result = (this->*row.run)();
+  if (result == seqparSuccess) ++succeeded_;
+  return result;
+}
+
+seqparResult_t RandomCalls::scan() {
+  const size_t elements = kLengths[below(std::size(kLengths))];
+  seqparAllScanParams_t params = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER;
+  params.op = seqparScanSum;
+  params.heads = params.dk = 1;
+  params.dv = static_cast<int64_t>(elements);
+  params.algorithm = below(SEQPAR_SCAN_ALGORITHMS + 1);
+  params.direction = below(2) == 0 ? seqparForward : seqparReverse;
+  const int before = params.direction == seqparForward ? rank_ : ranks_ - 1 - rank_;
+  const std::vector<float> state(elements, 1.0f);
+  std::vector<float> prefix(elements, -1.0f), total(elements, -1.0f);
+  const auto result =
+      seqparAllScan(state.data(), nullptr, nullptr, prefix.data(), total.data(), &params, comm_, nullptr);
+  if (result != seqparSuccess) return result;
+  expect(all(prefix, static_cast<float>(before)) && all(total, static_cast<float>(before + 1)));
+  return result;
+}
+
+seqparResult_t RandomCalls::sendReceive() {
+  const size_t bytes = 4 * kLengths[below(std::size(kLengths))];
+  const int distance = 1 + below(ranks_);
+  const int to = (rank_ + distance) % ranks_, from = (rank_ + ranks_ - distance % ranks_) % ranks_;
+  const std::vector<char> out(bytes, static_cast<char>(rank_ + 1));
+  std::vector<char> in(bytes, 0);
+  const auto result = seqparSendRecv(out.data(), bytes, to, in.data(), bytes, from, comm_, nullptr);
+  if (result != seqparSuccess) return result;
+  expect(std::count(in.begin(), in.end(), static_cast<char>(from + 1)) == static_cast<long>(bytes));
+  return result;
+}
+
+seqparResult_t RandomCalls::allGather() {
+  const size_t elements = kLengths[below(std::size(kLengths))];
+  const auto shards = shardsOf(elements);
+  const std::vector<float> mine(elements, static_cast<float>(rank_));
+  std::vector<float> whole(elements * static_cast<size_t>(ranks_), -1.0f);
+  const auto result = seqparAllGather(mine.data(), whole.data(), &shards, comm_, nullptr);
+  if (result != seqparSuccess) return result;
+  bool right = true;
+  for (size_t i = 0; i < whole.size(); ++i) right = right && whole[i] == static_cast<float>(i / elements);
+  expect(right);
+  return result;
+}
+
+seqparResult_t RandomCalls::reduceScatter() {
+  const size_t elements = kLengths[below(std::size(kLengths))];
+  const auto shards = shardsOf(elements);
+  std::vector<float> whole(elements * static_cast<size_t>(ranks_)), mine(elements, -1.0f);
+  for (size_t i = 0; i < whole.size(); ++i) whole[i] = static_cast<float>(i / elements + 1);
+  const auto result = seqparReduceScatter(whole.data(), mine.data(), &shards, comm_, nullptr);
+  if (result != seqparSuccess) return result;
+  expect(all(mine, static_cast<float>((rank_ + 1) * ranks_)));
+  return result;
+}
+
+seqparResult_t RandomCalls::ring() {
+  const size_t bytes = 4 * kLengths[below(std::size(kLengths))];
+  seqparRingParams_t params = SEQPAR_RING_PARAMS_INITIALIZER;
+  params.direction = below(2) == 0 ? seqparForward : seqparReverse;
+  params.steps = ranks_;
+  params.tensors = 1;
+  params.bytes = &bytes;
+  params.keepHome = below(2);
+  const int sign = params.direction == seqparForward ? ranks_ - 1 : 1;
+  seqparRing_t ring = nullptr;
+  auto result = seqparRingCreate(&ring, &params, comm_);
+  if (result != seqparSuccess) return result;
+  void* tensor = nullptr;
+  seqparRingCurrent(ring, 0, &tensor, nullptr);
+  std::fill_n(static_cast<char*>(tensor), bytes, static_cast<char>(rank_ + 1));
+  for (int step = 1; step <= ranks_ && result == seqparSuccess; ++step) {
+    result = seqparRingPost(ring, nullptr);
+    if (result == seqparSuccess) result = seqparRingWait(ring, nullptr);
+    if (result != seqparSuccess) break;
+    seqparRingCurrent(ring, 0, &tensor, nullptr);
+    const auto* data = static_cast<const char*>(tensor);
+    expect(std::count(data, data + bytes, static_cast<char>((rank_ + sign * step) % ranks_ + 1)) ==
+           static_cast<long>(bytes));
+  }
+  seqparRingDestroy(ring);
+  return result;
+}
+
+seqparResult_t RandomCalls::mesh() {
+  int a = 1 + below(ranks_);
+  while (ranks_ % a != 0) a = a % ranks_ + 1;
+  const int axis = below(2) == 0 ? seqparMeshAxisQ : seqparMeshAxisKv;
+  const size_t elements = kLengths[below(std::size(kLengths))];
+  seqparMesh_t mesh = nullptr;
+  auto result = seqparMeshCreate(&mesh, a, ranks_ / a, nullptr, comm_);
+  if (result != seqparSuccess) return result;
+  const auto members = static_cast<size_t>(axis == seqparMeshAxisQ ? a : ranks_ / a);
+  std::vector<int> group(members);
+  seqparMeshGroup(mesh, axis, group.data(), nullptr);
+  const std::vector<size_t> bytes(members, elements * sizeof(float));
+  const std::vector<float> mine(elements, static_cast<float>(rank_));
+  std::vector<float> blocks(elements * members, -1.0f);
+  result = seqparMeshAllGather(axis, mine.data(), blocks.data(), bytes.data(), mesh, nullptr);
+  if (result == seqparSuccess) {
+    bool right = true;
+    for (size_t i = 0; i < blocks.size(); ++i) right = right && blocks[i] == static_cast<float>(group[i / elements]);
+    expect(right);
+  }
+  seqparMeshDestroy(mesh);
+  return result;
+}
+
+/// All scores are equal: outputs are the mean of values of 2.
+seqparResult_t RandomCalls::attention() {
+  static constexpr int kAlgorithms[] = {seqparAttnRing, seqparAttnRingPassQ, seqparAttnAllGatherKv, seqparAttnMesh,
+                                        seqparAttnAuto};
+  constexpr int64_t kTokens = 32, kHeads = 2, kDim = 16;
+  seqparAttnDesc_t desc = SEQPAR_ATTN_DESC_INITIALIZER;
+  desc.algorithm = kAlgorithms[below(std::size(kAlgorithms))];
+  desc.tokens = kTokens * ranks_;
+  desc.heads = kHeads;
+  desc.headDim = kDim;
+  seqparAttnPlan_t plan = nullptr;
+  auto result = seqparAttnPlanCreate(&plan, &desc, comm_);
+  if (result == seqparSuccess) result = seqparAttnPlanPrepare(plan, nullptr, 0);
+  constexpr size_t kElements = kTokens * kHeads * kDim;
+  std::vector<float> q(kElements, 0.0f), v(kElements, 2.0f), out(kElements, NAN), lse(kTokens * kHeads);
+  if (result == seqparSuccess) {
+    seqparAttnForwardArgs_t forward = SEQPAR_ATTN_FORWARD_INITIALIZER;
+    forward.q.data = forward.k.data = q.data();
+    forward.v.data = v.data();
+    forward.out.data = out.data();
+    forward.lse = lse.data();
+    result = seqparAttnForward(plan, &forward, nullptr);
+  }
+  if (result == seqparSuccess) {
+    expect(std::all_of(out.begin(), out.end(), [](float x) { return std::abs(x - 2) < 1e-3f; }));
+  }
+  seqparAttnPlanDestroy(plan);
+  return result;
+}
+
+}  // namespace seqpar::test

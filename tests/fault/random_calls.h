@@ -1,0 +1,44 @@
+// Random calls with known results: collectives, rings, meshes and plans of attention.
+#pragma once
+
+#include <cstdint>
+#include <random>
+
+#include "seqpar/seqpar.h"
+
+namespace seqpar::test {
+
+/// The calls of one rank. All ranks draw the same calls from the same seed.
+class RandomCalls {
+ public:
+  RandomCalls(seqparComm_t comm, uint64_t seed);
+
+  /// The next call. Its result; Success also if the output was wrong, which wrong() counts.
+  seqparResult_t next();
+
+  long succeeded() const { return succeeded_; }
+  int wrong() const { return wrong_; }
+  /// The name of the latest call.
+  const char* latest() const { return latest_; }
+
+ private:
+  seqparResult_t scan();
+  seqparResult_t sendReceive();
+  seqparResult_t allGather();
+  seqparResult_t reduceScatter();
+  seqparResult_t ring();
+  seqparResult_t mesh();
+  seqparResult_t attention();
+
+  int below(int end) { return static_cast<int>(random_() % static_cast<uint64_t>(end)); }
+  void expect(bool right) { wrong_ += right ? 0 : 1; }
+
+  seqparComm_t comm_;
+  std::mt19937_64 random_;
+  int rank_ = 0, ranks_ = 1;
+  long succeeded_ = 0;
+  int wrong_ = 0;
+  const char* latest_ = "";
+};
+
+}  // namespace seqpar::test
