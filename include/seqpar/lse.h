@@ -51,8 +51,8 @@ typedef struct {
  * Rows that no rank has become 0 with lse -inf. NaN in a row affects this row only. Both outputs may be in place
  * (outAll = out and lseAll = lse); no other overlap is allowed. Inputs must stay unchanged, and outputs unread, until
  * the work is done on `stream`. Short messages are sent to all ranks in one exchange; longer ones are merged by the
- * ranks in equal parts, which are then gathered. On GPUs, rows beyond *rowCount are also sent, and *rowCount is not
- * checked.
+ * ranks in equal parts, which are then gathered. On GPUs *rowCount is not compared, and values outside 0 to `rows` are
+ * clamped. Over NCCL, and if the bytes of a head (headDim x size of a number) exceed 8 KiB, later rows are also sent.
  *
  * Errors: InvalidArgument (NULL, a wrong magic, type, sizes out of range or overflowing, memory of the wrong kind,
  * overlap; hosts: *rowCount out of range), InvalidUsage (hosts: *rowCount differs between ranks), RemoteError.

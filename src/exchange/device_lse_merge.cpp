@@ -1,10 +1,53 @@
 #include "exchange/device_lse_merge.h"
 
+#include <algorithm>
+
+#include "base/convert.h"
+#include "device/cuda.h"
 #include "exchange/device_exchange.h"
 #include "exchange/device_reduction.h"
+#include "kernels/exchange/lse_merge_launch.h"
 
 namespace seqpar {
 namespace {
+
+/// The most CTAs, 32 K threads: a quarter of what an H100 or H200 runs at once with 64 registers each.
+constexpr std::size_t kMostChannels = 128;
+
+/// One exchange of everything sends (ranks - 1) x bytes, two send 2 (ranks - 1) / ranks x bytes but take a hop more:
+/// 1 us, in which NVLink transfers this many bytes. Two ranks never gain.
+constexpr std::size_t kHopBytes = std::size_t{300} << 10;
+
+bool twoHops(std::size_t bytes, std::size_t ranks) {
+  return ranks > 2 && bytes * (ranks - 1) * (ranks - 2) > kHopBytes * ranks;
+}
+
+MergeTask taskOf(const DeviceGroup& group, const LseMerge& given) {
+  const auto ranks = static_cast<std::size_t>(group.size());
+  MergeTask task;
+  task.out = given.out;
+  task.lse = given.lse;
+  task.outMerged = given.outMerged;
+  task.lseMerged = given.lseMerged;
+  task.rowCount = given.rowCount;
+  task.type = given.type;
+  task.rows = static_cast<std::uint32_t>(given.rows);
+  task.heads = static_cast<std::uint32_t>(given.heads);
+  task.elements = static_cast<std::uint32_t>(given.rowBytes / sizeOf(given.type));
+  const std::size_t results = given.rows * given.heads;
+  task.kind = given.byHeads                              ? MergeKind::Heads
+              : twoHops(results * given.rowBytes, ranks) ? MergeKind::Parts
+                                                         : MergeKind::All;
+  task.complete();
+  const std::size_t most = task.results(task.rows, group.size(), 0);
+  const std::size_t wanted = (most * task.packets + kMergeThreads - 1) / kMergeThreads;
+  const auto limit = std::min(kMostChannels, static_cast<std::size_t>(group.peers().channels));
+  // All CTAs of ranks that share a GPU must be resident at once.
+  const std::size_t resident = group.shared() ? static_cast<std::size_t>(group.smCount()) / ranks : limit;
+  task.channels = static_cast<int>(
+      std::clamp<std::size_t>(std::min(wanted, most), 1, std::max<std::size_t>(1, std::min(limit, resident))));
+  return task;
+}
 
 /// Gathers the merged parts of all ranks, in place. `bytes`: of an element of the scatter's tokens.
 void gather(DeviceGroup& group, const LseReduction& scattered, std::size_t bytes, const void* part, void* whole,
@@ -18,6 +61,10 @@ void gather(DeviceGroup& group, const LseReduction& scattered, std::size_t bytes
 
 void mergeLseOnDevice(DeviceGroup& group, const LseMerge& given, DeviceStream stream) {
   if (given.rows == 0) return;
+  if (group.direct() && MergeTask::fits(given.rows, given.heads, given.rowBytes)) {
+    checkCuda(launchLseMerge(group.peers(), taskOf(group, given), static_cast<cudaStream_t>(stream)), "lseMergeKernel");
+    return;
+  }
   const LseReduction scattered = scatterOf(given, group.size(), group.rank());
   reduceLseOnDevice(group, scattered, stream);
   if (given.byHeads || group.size() == 1) return;

@@ -1,4 +1,5 @@
-// Merging partial attention of the same queries over all GPUs, with the kernels of exchanges and of sums.
+// Merging partial attention of the same queries over all GPUs: in one kernel if all ranks are peers, otherwise with the
+// kernels of exchanges and of sums.
 #pragma once
 
 #include "device/group.h"
@@ -6,8 +7,8 @@
 
 namespace seqpar {
 
-/// Enqueues one rank's part on `stream`. Merges all rows of the buffers: rowCount is not read, so the launches do not
-/// depend on it.
+/// Enqueues one rank's part on `stream`. The kernel between peers reads rowCount; the other way, also used for heads of
+/// more than 8 KiB, merges all rows of the buffers, so its launches do not depend on rowCount.
 void mergeLseOnDevice(DeviceGroup& group, const LseMerge& given, DeviceStream stream);
 
 }  // namespace seqpar
