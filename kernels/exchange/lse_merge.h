@@ -119,7 +119,7 @@ class LseMergeProgram {
     return task_.kind == MergeKind::Heads ? result : source(owner, result);
   }
 
-  /// A step transfers results [begin, begin + task_.step) of this channel's for every receiver.
+  /// Transfers results [begin, begin + task_.step) of this channel for every receiver.
   SEQPAR_DEVICE bool step(SteppedFifos<Memory, Group>& steps, std::uint32_t begin, bool last) {
     const bool parts = task_.kind == MergeKind::Parts;
     const int self = view_.self;

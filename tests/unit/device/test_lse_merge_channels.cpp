@@ -54,13 +54,13 @@ std::unique_ptr<Call> draw(std::mt19937_64& random, int ranks, int channels, boo
   const bool counted = random() % 2 == 0;
   if (!counted) call->rowCount = static_cast<std::int32_t>(shape.rows);
   const std::size_t results = std::size_t{shape.rows} * shape.heads;
-  const std::size_t nobody = random() % results, nan = random() % (3 * results);
+  const std::size_t lacking = random() % results, nan = random() % (3 * results);
   std::normal_distribution<float> normal;
   for (int rank = 0; rank < ranks; ++rank) {
     auto& lse = call->lse.emplace_back(results);
     std::vector<float> out(results * shape.elements);
     for (std::size_t r = 0; r < results; ++r) {
-      lse[r] = r == nobody || random() % 3 == 0 ? kNothing : 20 * normal(random);
+      lse[r] = r == lacking || random() % 3 == 0 ? kNothing : 20 * normal(random);
       if (r == nan && rank == 0) lse[r] = kNaN;
       for (std::size_t i = 0; i < shape.elements; ++i) {
         out[r * shape.elements + i] = lse[r] == kNothing ? kNaN : normal(random);
@@ -206,7 +206,7 @@ TEST_CASE("Merges larger than the rings") {
   }
 }
 
-TEST_CASE("A merge whose peer is absent gives up at the timeout and publishes no result") {
+TEST_CASE("A merge whose peer is absent ends at the timeout without a result") {
   ThreadPeers peers(2, 1, std::chrono::milliseconds(50));
   std::mt19937_64 random(1);
   auto call = draw(random, 2, 1, false);
