@@ -106,6 +106,12 @@ SEQPAR_DEVICE void mmaM16N8K16(float (&c)[4], const uint32_t (&a)[4], uint32_t b
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
   }
 }
+/// cvt.rna.tf32: the nearest TF32 number. NaN stays NaN.
+SEQPAR_DEVICE uint32_t roundToTf32(float value) {
+  uint32_t bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
+  return bits;
+}
 /// mma.m16n8k8: c += a b for 16 x 8 and 8 terms, in TF32, which reads the upper 19 bits. a: rows g, g+8 of term p, then
 /// of term p+4; b: column g of terms p and p+4.
 SEQPAR_DEVICE void mmaM16N8K8Tf32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
@@ -120,6 +126,10 @@ SEQPAR_DEVICE void mmaM16N8K8Tf32(float (&c)[4], const uint32_t (&a)[4], uint32_
 
 namespace seqpar::ptx {
 
+inline uint32_t roundToTf32(float value) {
+  const uint32_t bits = asBits(value);
+  return (bits & 0x7fffffffU) > 0x7f800000U ? bits : (bits + 0x1000U) & 0xffffe000U;
+}
 template <class T>
 void mmaM16N8K16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   mmaM16N8K16Of(kIsBf16<T>, c, a, b0, b1);

@@ -16,7 +16,8 @@ using seqpar::test::DecayStrength;
 
 PlacedRun placed;
 
-constexpr int kFamilies[] = {seqparAttnGla, seqparAttnScalar, seqparAttnFixed, seqparAttnSum};
+constexpr int kFamilies[] = {seqparAttnGla,   seqparAttnScalar,     seqparAttnFixed, seqparAttnSum,
+                             seqparAttnDelta, seqparAttnGatedDelta, seqparAttnKda};
 
 LinearCase makeCase(int family, const std::vector<int64_t>& lengths, int type, std::mt19937& random) {
   LinearCase c;

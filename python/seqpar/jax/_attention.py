@@ -249,7 +249,7 @@ def linear_attention(q, k, v, comm, **options):
 
 def delta_rule(q, k, v, beta, comm, **options):
     """The delta rule (DeltaNet, arXiv 2406.06484). Options as in gla(), and `normalize`, as in
-    seqpar.torch.delta_rule(); beta [batch][tokens][heads]. On hosts only."""
+    seqpar.torch.delta_rule(); beta [batch][tokens][heads]."""
     return _linear("delta", q, k, v, (beta,), comm, **options)
 
 

@@ -294,7 +294,7 @@ def linear_attention(q, k, v, comm, **options):
 def delta_rule(q, k, v, beta, comm, **options):
     """The delta rule (DeltaNet, arXiv 2406.06484), S_t = (I - b_t k_t k_t^T) S_(t-1) + b_t k_t v_t^T, o_t = scale
     q_t^T S_t, over a sequence in contiguous shards on the ranks. Differentiable; the backward pass is also collective.
-    On hosts only. Arguments and options as in gla(), and
+    Arguments and options as in gla(), and
 
         beta          [batch][local tokens][heads], in [0, 1], or [0, 2] for negative eigenvalues; float32 or bfloat16
         normalize     divides every q and k by sqrt(its sum of squares + 1e-6) first; gradients are those of the given

@@ -5,7 +5,7 @@
     x, _ = fla_sp.causal_conv1d(x, weight, bias, activation="silu", cp_context=context)
     o, _ = fla_sp.chunk_gla(q, k, v, g, cp_context=context)
 
-chunk_delta_rule, chunk_gated_delta_rule and chunk_kda run on hosts. On GPUs, for the delta rules of FLA's kernels,
+chunk_delta_rule, chunk_gated_delta_rule and chunk_kda run on hosts and GPUs. For the delta rules of FLA's kernels,
 patch() replaces the gather by an All-Scan. Tensors are this rank's shards, the batch is 1, and the number of tokens is
 a multiple of the ranks, as in FLA.
 """

@@ -7,6 +7,7 @@
 #include "attn/linear/device/passes.h"
 #include "attn/linear/families/decay/passes.h"
 #include "attn/linear/families/delta/passes.h"
+#include "attn/linear/families/delta/windows.h"
 #include "attn/linear/operator.h"
 #include "base/error.h"
 
@@ -16,9 +17,6 @@ std::string refuses(const Problem& problem) {
   if (!problem.onDevice()) return {};
 #ifdef SEQPAR_ATTN_CUDA
   const auto& d = problem.desc;
-  if (findFamily(d.family)->transition == seqparScanMatrix) {
-    return concat("has no kernel on GPUs for the family ", findFamily(d.family)->name, ": it runs on hosts only");
-  }
   if (d.inputGate != 0) return "has no kernel on GPUs for an input gate (desc->inputGate): it runs on hosts only";
   Shard shard;
   const auto size = [](int64_t value) { return static_cast<size_t>(value); };
@@ -30,7 +28,8 @@ std::string refuses(const Problem& problem) {
   shard.dv = size(d.valueDim);
   shard.type = problem.type();
   std::copy_n(d.gateTypes, SEQPAR_ATTN_MAX_GATES, shard.gateTypes.begin());
-  const char* const reason = whyNoKernel(shard);
+  const bool isDelta = shard.family->transition == seqparScanMatrix;
+  const char* const reason = isDelta ? whyNoDeltaKernel(shard) : whyNoKernel(shard);
   return reason == nullptr ? std::string() : std::string("has no kernel for it on GPUs: ") + reason;
 #else
   return "has no kernels for GPUs: this library was built without CUDA";
@@ -39,7 +38,10 @@ std::string refuses(const Problem& problem) {
 
 std::unique_ptr<Passes> makePasses(const Shard& shard, Exec& exec) {
 #ifdef SEQPAR_ATTN_CUDA
-  if (exec.device() != SEQPAR_HOST_DEVICE) return makeDevicePasses(shard, exec);
+  if (exec.device() != SEQPAR_HOST_DEVICE) {
+    return shard.family->transition == seqparScanMatrix ? makeDeviceDeltaPasses(shard, exec)
+                                                        : makeDevicePasses(shard, exec);
+  }
 #endif
   return makeHostPasses(shard, exec);
 }

@@ -87,7 +87,8 @@ class Passes {
 
 /// The passes for the memory that `exec` works on. Throws Error.
 std::unique_ptr<Passes> makePasses(const Shard& shard, Exec& exec);
-std::unique_ptr<Passes> makeDevicePasses(const Shard& shard, Exec& exec);  ///< in builds with CUDA
-std::unique_ptr<Passes> makeHostPasses(const Shard& shard, Exec& exec);    ///< by the family's kind of transition
+std::unique_ptr<Passes> makeDevicePasses(const Shard& shard, Exec& exec);       ///< in builds with CUDA
+std::unique_ptr<Passes> makeDeviceDeltaPasses(const Shard& shard, Exec& exec);  ///< the same for the delta rule
+std::unique_ptr<Passes> makeHostPasses(const Shard& shard, Exec& exec);         ///< by the family's kind of transition
 
 }  // namespace seqpar::attn::linear

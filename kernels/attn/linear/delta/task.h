@@ -1,0 +1,164 @@
+// Arguments of the delta rule's kernels (DeltaNet, arXiv 2406.06484; Gated DeltaNet, arXiv 2412.06464; Kimi Delta
+// Attention, arXiv 2510.26692). Compiles everywhere.
+//
+// Chunks of 64 tokens are in the WY form, as in src/attn/linear/families/delta/chunk.h. A window is a run of chunks of
+// every head: Prepare writes a record for each of its (chunk, head) pairs, Advance and Retreat run states and their
+// gradients through its chunks, Differentiate writes gradients of tensors. Records are reused by the next window, so
+// memory does not grow with the tokens.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/attn/linear/args.h"
+
+namespace seqpar::attn::delta {
+
+constexpr int kRows = 64;      ///< tokens of a chunk
+constexpr int kBlock = 16;     ///< rows of a tile of a product, and of a block of the inverse
+constexpr int kSlice = 32;     ///< columns of the state per CTA
+constexpr int kThreads = 256;  ///< of every kernel
+constexpr int kWarps = kThreads / 32;
+
+/// A chunk of a rank's tokens: of one sequence.
+struct Chunk {
+  int64_t first = 0;
+  int32_t rows = 0;
+  int32_t begins = 0;    ///< first chunk of a sequence that starts on this rank
+  int64_t sequence = 0;  ///< index of `initial`
+};
+
+/// All passes: sizes, tensors, memory. Pointers are to device memory.
+struct Task {
+  int64_t batch = 1;
+  int heads = 0, keyHeads = 0, dk = 0, dv = 0;
+  int width = 0;  ///< decays per token and head: 0, 1 or dk
+  int type = 0, gateType = 0, betaType = 0;
+  float scale = 1;
+  bool normalize = false;
+  Input q, k, v, gates, beta, dOut;  ///< gates: logarithms of decays
+  Output out, dq, dk_, dv_, dGates, dBeta;
+
+  const Chunk* chunks = nullptr;
+  int first = 0, count = 0;        ///< the window's chunks, of each batch entry
+  bool training = false;           ///< records have the arrays of gradients
+  float* records = nullptr;        ///< [batch][heads][count] records
+  const float* initial = nullptr;  ///< [sequences][heads][dk][dv]; NULL: zeros
+  float* dInitial = nullptr;       ///< NULL: not requested
+
+  /// In and out: the state before the window, then the one after it; in Retreat the gradients, in reverse. Without
+  /// data: not computed.
+  float* states = nullptr;      ///< [batch][heads][dk][dv]
+  float* transition = nullptr;  ///< [batch][heads][dk][dk]: product of the chunks' matrices; in Retreat transposed
+  float* checkpoint = nullptr;  ///< out: [batch][heads][dk][dv] before the window
+  bool writesOut = false, keepsStates = false;
+};
+
+SEQPAR_BOTH_INLINE int padded(int dimension) {
+  return (dimension + kBlock - 1) / kBlock * kBlock;
+}
+SEQPAR_BOTH_INLINE int slicesOf(int columns) {
+  return (columns + kSlice - 1) / kSlice;
+}
+
+/// The arrays of a record, rows of padded(dk) or padded(dv) numbers. Padding and rows behind the chunk's are 0.
+struct Record {
+  float *k, *q;               ///< normalized and scaled
+  float *kIn, *kOut, *qIn;    ///< decayed from the chunk's start, to its end
+  float *keyScores, *scores;  ///< [kRows][kRows]
+  float* inverse;             ///< (I + strict(beta keyScores))^-1
+  float *total, *decays, *beta, *kInverse, *qInverse;
+  float *near, *kNear, *qNear;  ///< decays of channels: keys to the starts of blocks 1, 2, 3; rows from their block's
+  float *dOut, *residual, *written, *dX, *state, *dState, *dq, *dRow, *dColumn, *sumQ, *sumK;  ///< training
+
+  /// Returns the numbers of a record.
+  SEQPAR_BOTH_INLINE int64_t place(float* memory, const Task& task) {
+    const int dk = padded(task.dk), dv = padded(task.dv), keys = kRows * dk, values = kRows * dv;
+    int64_t used = 0;
+    const auto take = [&](int numbers) {
+      float* const part = memory + used;
+      used += numbers;
+      return part;
+    };
+    k = take(keys);
+    q = take(keys);
+    kIn = take(keys);
+    kOut = take(keys);
+    qIn = take(keys);
+    keyScores = take(kRows * kRows);
+    scores = take(kRows * kRows);
+    inverse = take(kRows * kRows);
+    total = take(dk);
+    beta = take(kRows);
+    kInverse = take(kRows);
+    qInverse = take(kRows);
+    decays = take(task.width > 1 ? keys : kRows);
+    near = kNear = qNear = nullptr;
+    if (task.width > 1) {
+      near = take(6 * kBlock * dk);
+      kNear = take(keys);
+      qNear = take(keys);
+    }
+    dOut = residual = written = dX = state = dState = dq = dRow = dColumn = sumQ = sumK = nullptr;
+    if (!task.training) return used;
+    dOut = take(values);
+    residual = take(values);
+    written = take(values);
+    dX = take(values);
+    state = take(dk * dv);
+    dState = take(dk * dv);
+    dq = take(keys);
+    dRow = take(keys);
+    dColumn = take(keys);
+    sumQ = take(keys);
+    sumK = take(keys);
+    return used;
+  }
+};
+
+SEQPAR_BOTH_INLINE int64_t recordNumbers(const Task& task) {
+  Record record;
+  return record.place(nullptr, task);
+}
+
+/// Index of a record in Task::records.
+SEQPAR_BOTH_INLINE Record recordAt(const Task& task, int64_t batch, int head, int chunk) {
+  Record record;
+  const int64_t numbers = recordNumbers(task);
+  record.place(task.records + ((batch * task.heads + head) * task.count + chunk) * numbers, task);
+  return record;
+}
+
+enum class Step { Prepare, Advance, Retreat, Differentiate };
+
+/// CTAs of a step, and shared memory per CTA.
+SEQPAR_BOTH_INLINE int64_t blocksOf(Step step, const Task& task) {
+  if (step == Step::Prepare) return task.batch * task.heads * task.count;
+  if (step == Step::Differentiate) return task.batch * task.keyHeads * task.count;
+  return task.batch * task.heads *
+         ((task.states != nullptr ? slicesOf(task.dv) : 0) + (task.transition != nullptr ? slicesOf(task.dk) : 0));
+}
+constexpr int kSquare = kRows + 1;        ///< stride of matrices of tokens in shared memory
+constexpr int kSliceStride = kSlice + 8;  ///< of slices: reads of a product's right operand have no bank conflicts
+SEQPAR_BOTH_INLINE int sharedNumbers(Step step, const Task& task) {
+  if (step == Step::Prepare) return (2 * kRows + kBlock) * kSquare;
+  if (step == Step::Differentiate) return kRows * kSquare + 2 * kRows + padded(task.dk);
+  return (padded(task.dk) + 2 * kRows) * kSliceStride;
+}
+
+/// Element `i` of the transposes of matrices of size x size; NULL: of identities.
+SEQPAR_BOTH_INLINE float squareElement(const float* from, int64_t i, int size) {
+  const int64_t matrix = i / size / size;
+  const int row = static_cast<int>(i / size % size), column = static_cast<int>(i % size);
+  if (from == nullptr) return row == column ? 1.0F : 0.0F;
+  return from[(matrix * size + column) * size + row];
+}
+
+/// Enqueues a step. Returns a cudaError_t. Only in builds with CUDA.
+int launch(Step step, const Task& task, void* stream);
+/// to[b][i][j] = from[b][j][i] for `count` matrices of size x size. They do not overlap.
+int launchTranspose(float* to, const float* from, int64_t count, int size, void* stream);
+/// Sets `count` matrices of size x size to the identity.
+int launchIdentity(float* to, int64_t count, int size, void* stream);
+
+}  // namespace seqpar::attn::delta

@@ -1,0 +1,39 @@
+// The delta rule's steps on a GPU.
+#include "attn/linear/device/check.h"
+#include "attn/linear/families/delta/windows.h"
+#include "device/upload.h"
+
+namespace seqpar::attn::linear {
+namespace {
+
+constexpr size_t kRecords = 264;  // two CTAs for each of 132 SMs
+
+class DeviceSteps final : public DeltaSteps {
+ public:
+  void run(delta::Step step, const delta::Task& task, void* stream) override {
+    checkLaunch(delta::launch(step, task, stream), "a kernel of the delta rule");
+  }
+  void transpose(float* to, const float* from, int64_t count, int size, void* stream) override {
+    checkLaunch(delta::launchTranspose(to, from, count, size, stream), "a transpose");
+  }
+  void identity(float* to, int64_t count, int size, void* stream) override {
+    checkLaunch(delta::launchIdentity(to, count, size, stream), "an identity");
+  }
+  void upload(void* to, const void* from, size_t bytes) override { seqpar::upload(to, from, bytes); }
+};
+
+}  // namespace
+
+std::unique_ptr<Passes> makeDeviceDeltaPasses(const Shard& shard, Exec& exec) {
+  if (const char* const reason = whyNoDeltaKernel(shard)) {
+    fail(seqparInvalidUsage, kDeviceWho, ": no kernel for this: ", reason);
+  }
+  int major = 0;
+  checkCuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, exec.device()), "cudaDeviceGetAttribute");
+  if (major < 8) {
+    fail(seqparInvalidUsage, kDeviceWho, ": no kernel for device ", exec.device(), ", expected sm_80 or newer");
+  }
+  return std::make_unique<DeltaWindows>(shard, exec, std::make_unique<DeviceSteps>(), kRecords);
+}
+
+}  // namespace seqpar::attn::linear

@@ -1,0 +1,198 @@
+#include "attn/linear/families/delta/windows.h"
+
+#include <algorithm>
+
+#include "attn/linear/device/parts.h"
+
+namespace seqpar::attn::linear {
+using delta::Step;
+using delta::Task;
+
+const char* whyNoDeltaKernel(const Shard& shard) {
+  return shard.dk > kMostKeyDimension ? "headDim is above 256" : nullptr;
+}
+
+DeltaWindows::DeltaWindows(const Shard& shard, Exec& exec, std::unique_ptr<DeltaSteps> steps, size_t records)
+    : shard_(shard),
+      exec_(exec),
+      steps_(std::move(steps)),
+      logDecay_(shard.family->find(kLogDecay)),
+      beta_(shard.family->find(kBeta)) {
+  if (shard_.batch == 0) return;
+  for (const auto& piece : shard_.pieces) {
+    for (size_t begin = 0; begin < piece.tokens; begin += delta::kRows) {
+      delta::Chunk chunk;
+      chunk.first = static_cast<int64_t>(piece.first + begin);
+      chunk.rows = static_cast<int32_t>(std::min<size_t>(delta::kRows, piece.tokens - begin));
+      chunk.begins = piece.begins && begin == 0 && shard_.sequences != 0 ? 1 : 0;
+      chunk.sequence = static_cast<int64_t>(piece.sequence);
+      chunks_.push_back(chunk);
+    }
+  }
+  window_ =
+      std::clamp<size_t>((records + shard_.allHeads() - 1) / shard_.allHeads(), 1, std::max<size_t>(chunks_.size(), 1));
+}
+
+void DeltaWindows::carve(Arena& arena) {
+  const auto take = [&](size_t count) { return static_cast<float*>(arena.take(count * sizeof(float))); };
+  deviceChunks_ = static_cast<delta::Chunk*>(arena.take(chunks_.size() * sizeof(delta::Chunk)));
+  Task task = taskOf({});
+  task.training = shard_.training;
+  records_ = take(window_ * shard_.allHeads() * static_cast<size_t>(delta::recordNumbers(task)));
+  running_ = take(shard_.states());
+  if (shard_.training) checkpoints_ = take(windows() * shard_.states());
+  if (shard_.alone) return;
+  rankStates_ = take(shard_.states());
+  rankTransition_ = take(shard_.allHeads() * shard_.dk * shard_.dk);
+  if (shard_.training) transposed_ = take(shard_.allHeads() * shard_.dk * shard_.dk);
+}
+
+void DeltaWindows::open() {
+  steps_->upload(deviceChunks_, chunks_.data(), chunks_.size() * sizeof(delta::Chunk));
+}
+
+void DeltaWindows::copy(float* to, const float* from, size_t count) {
+  const auto tensorOf = [&](float* data) {
+    return denseTensor(data, seqparFloat32, 1, 1, 1, static_cast<int64_t>(count));
+  };
+  if (from == nullptr) return exec_.zero(tensorOf(to));
+  exec_.copy(tensorOf(to), tensorOf(const_cast<float*>(from)));  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+}
+
+Task DeltaWindows::taskOf(const Inputs& in) const {
+  Task task;
+  task.batch = static_cast<int64_t>(shard_.batch);
+  task.heads = static_cast<int>(shard_.heads);
+  task.keyHeads = static_cast<int>(shard_.keyHeads);
+  task.dk = static_cast<int>(shard_.dk);
+  task.dv = static_cast<int>(shard_.dv);
+  task.type = shard_.type;
+  task.betaType = shard_.gateTypes[beta_];
+  task.scale = shard_.scale;
+  task.normalize = shard_.normalize;
+  task.q = inputOf(in.q);
+  task.k = inputOf(in.k);
+  task.v = inputOf(in.v);
+  task.beta = inputOf(in.gates[beta_]);
+  if (logDecay_ < shard_.family->gateCount) {
+    task.width = static_cast<int>(shard_.width());
+    task.gateType = shard_.gateTypes[logDecay_];
+    task.gates = inputOf(in.gates[logDecay_]);
+  }
+  task.chunks = deviceChunks_;
+  task.records = records_;
+  task.initial = in.initial;
+  return task;
+}
+
+void DeltaWindows::addGradients(const Gradients& to, Task& task) const {
+  task.training = true;
+  task.dOut = inputOf(to.dOut);
+  task.dq = outputOf(to.dq);
+  task.dk_ = outputOf(to.dk);
+  task.dv_ = outputOf(to.dv);
+  task.dBeta = outputOf(to.dGates[beta_]);
+  if (logDecay_ < shard_.family->gateCount) task.dGates = outputOf(to.dGates[logDecay_]);
+  task.dInitial = to.dInitial;
+}
+
+void DeltaWindows::select(Task& task, size_t window) const {
+  task.first = static_cast<int>(window * window_);
+  task.count = static_cast<int>(std::min(window_, chunks_.size() - window * window_));
+}
+
+void DeltaWindows::startTransition(float* to, MapUse use) {
+  const size_t count = shard_.allHeads() * shard_.dk * shard_.dk;
+  if (use != MapUse::Whole) return copy(rankTransition_, nullptr, count);
+  steps_->identity(to, static_cast<int64_t>(shard_.allHeads()), static_cast<int>(shard_.dk), exec_.main());
+}
+
+void DeltaWindows::states(const Inputs& in, MapUse use) {
+  if (use == MapUse::Nothing) return;
+  copyStates(rankStates_, nullptr);
+  startTransition(rankTransition_, use);
+  Task task = taskOf(in);
+  task.states = rankStates_;
+  if (use == MapUse::Whole) task.transition = rankTransition_;
+  for (size_t w = 0; w < windows(); ++w) {
+    select(task, w);
+    run(Step::Prepare, task);
+    run(Step::Advance, task);
+  }
+}
+
+void DeltaWindows::outputs(const Inputs& in, const Tensor& out, const float* incoming) {
+  forwardAlone(in, out, incoming, nullptr);
+}
+
+void DeltaWindows::forwardAlone(const Inputs& in, const Tensor& out, const float* incoming, float* final) {
+  Task task = taskOf(in);
+  task.states = final != nullptr ? final : running_;
+  task.out = outputOf(out);
+  task.writesOut = true;
+  copyStates(task.states, incoming);
+  for (size_t w = 0; w < windows(); ++w) {
+    select(task, w);
+    run(Step::Prepare, task);
+    run(Step::Advance, task);
+  }
+}
+
+void DeltaWindows::stateGradients(const Inputs& in, const Gradients& to, MapUse use) {
+  if (use == MapUse::Nothing) return;
+  copyStates(rankStates_, nullptr);
+  startTransition(transposed_, use);
+  Task task = taskOf(in);
+  addGradients(to, task);
+  task.dInitial = nullptr;
+  task.states = rankStates_;
+  if (use == MapUse::Whole) task.transition = transposed_;
+  for (size_t w = windows(); w-- > 0;) {
+    select(task, w);
+    run(Step::Prepare, task);
+    run(Step::Retreat, task);
+  }
+  if (use != MapUse::Whole) return;
+  steps_->transpose(rankTransition_, transposed_, static_cast<int64_t>(shard_.allHeads()), static_cast<int>(shard_.dk),
+                    exec_.main());
+}
+
+void DeltaWindows::recompute(const Inputs& in, const float* saved) {
+  Task task = taskOf(in);
+  copyStates(running_, saved);
+  task.states = running_;
+  for (size_t w = 0; w < windows(); ++w) {
+    task.checkpoint = checkpoints_ + w * shard_.states();
+    if (w + 1 == windows()) return copyStates(task.checkpoint, running_);
+    select(task, w);
+    run(Step::Prepare, task);
+    run(Step::Advance, task);
+  }
+}
+
+void DeltaWindows::gradients(const Inputs& in, const Gradients& to, const float*, const float* incoming) {
+  const bool continued = shard_.pieces.empty() || shard_.pieces.back().reachesEnd;
+  copyStates(running_, continued ? incoming : nullptr);
+  if (to.dInitial != nullptr) copy(to.dInitial, nullptr, shard_.sequences * shard_.heads * shard_.stateSize());
+  Task task = taskOf(in);
+  addGradients(to, task);
+  task.keepsStates = true;
+  for (size_t w = windows(); w-- > 0;) {
+    select(task, w);
+    run(Step::Prepare, task);
+    task.states = checkpoints_ + w * shard_.states();
+    run(Step::Advance, task);
+    task.states = running_;
+    run(Step::Retreat, task);
+    run(Step::Differentiate, task);
+  }
+}
+
+void DeltaWindows::backwardAlone(const Inputs& in, const Gradients& to, const float* saved, const float* incoming,
+                                 float* dBefore) {
+  recompute(in, saved);
+  gradients(in, to, saved, incoming);
+  if (dBefore != nullptr) copyStates(dBefore, running_);
+}
+
+}  // namespace seqpar::attn::linear

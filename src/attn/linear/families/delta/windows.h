@@ -1,0 +1,70 @@
+// The passes of the delta rule on a GPU, in windows of chunks whose records share one memory: states are kept only at
+// the windows' borders. Compiles without CUDA.
+#pragma once
+
+#include <vector>
+
+#include "attn/linear/passes/passes.h"
+#include "kernels/attn/linear/delta/task.h"
+
+namespace seqpar::attn::linear {
+
+/// What runs the steps: a GPU, or the emulator in tests. Functions throw Error.
+class DeltaSteps {
+ public:
+  virtual ~DeltaSteps() = default;
+  virtual void run(delta::Step step, const delta::Task& task, void* stream) = 0;
+  virtual void transpose(float* to, const float* from, int64_t count, int size, void* stream) = 0;
+  virtual void identity(float* to, int64_t count, int size, void* stream) = 0;
+  virtual void upload(void* to, const void* from, size_t bytes) = 0;
+};
+
+/// Why no kernel supports a shard; NULL: one does.
+const char* whyNoDeltaKernel(const Shard& shard);
+
+class DeltaWindows final : public Passes {
+ public:
+  /// `records`: of a window, at least, if the shard has as many chunks of all heads.
+  DeltaWindows(const Shard& shard, Exec& exec, std::unique_ptr<DeltaSteps> steps, size_t records);
+
+  void carve(Arena& arena) override;
+  void open() override;
+  std::string name() const override { return "CUDA, chunks of 64 tokens in the WY form, TF32 tensor cores"; }
+
+  StateMap map() const override { return {rankStates_, rankTransition_, seqparScanMatrix, seqparDecayLinear}; }
+
+  void states(const Inputs& in, MapUse use) override;
+  bool worksBesideScan() const override { return false; }
+  void besideScan(const Inputs&) override {}
+  void outputs(const Inputs& in, const Tensor& out, const float* incoming) override;
+  void forwardAlone(const Inputs& in, const Tensor& out, const float* incoming, float* final) override;
+  void stateGradients(const Inputs& in, const Gradients& gradients, MapUse use) override;
+  void recompute(const Inputs& in, const float* saved) override;
+  void gradients(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming) override;
+  void backwardAlone(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming,
+                     float* dBefore) override;
+  void copyStates(float* to, const float* from) override { copy(to, from, shard_.states()); }
+
+ private:
+  void copy(float* to, const float* from, size_t count);
+  delta::Task taskOf(const Inputs& in) const;
+  void addGradients(const Gradients& to, delta::Task& task) const;
+  /// Selects a window's chunks.
+  void select(delta::Task& task, size_t window) const;
+  size_t windows() const { return (chunks_.size() + window_ - 1) / window_; }
+  void run(delta::Step step, const delta::Task& task) { steps_->run(step, task, exec_.main()); }
+  /// Sets the rank's transition before a pass that multiplies by the chunks'.
+  void startTransition(float* to, MapUse use);
+
+  Shard shard_;
+  Exec& exec_;
+  std::unique_ptr<DeltaSteps> steps_;
+  size_t logDecay_, beta_;  ///< indices of gates
+  std::vector<delta::Chunk> chunks_;
+  size_t window_ = 1;  ///< chunks
+  delta::Chunk* deviceChunks_ = nullptr;
+  float *records_ = nullptr, *running_ = nullptr, *checkpoints_ = nullptr;
+  float *rankStates_ = nullptr, *rankTransition_ = nullptr, *transposed_ = nullptr;
+};
+
+}  // namespace seqpar::attn::linear
