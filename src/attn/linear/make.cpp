@@ -4,10 +4,10 @@
 #include <algorithm>
 
 #include "attn/linear/algorithms.h"
+#include "attn/linear/device/delta_windows.h"
 #include "attn/linear/device/passes.h"
 #include "attn/linear/families/decay/passes.h"
 #include "attn/linear/families/delta/passes.h"
-#include "attn/linear/families/delta/windows.h"
 #include "attn/linear/operator.h"
 #include "base/error.h"
 

@@ -1,5 +1,5 @@
 // The GPU's passes of the delta rule, with its kernels on an emulated CTA.
-#include "attn/linear/families/delta/windows.h"
+#include "attn/linear/device/delta_windows.h"
 #include "kernels/attn/linear/delta/chain.h"
 #include "kernels/attn/linear/delta/differentiate.h"
 #include "kernels/attn/linear/delta/prepare.h"

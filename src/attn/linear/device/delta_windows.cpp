@@ -1,4 +1,4 @@
-#include "attn/linear/families/delta/windows.h"
+#include "attn/linear/device/delta_windows.h"
 
 #include <algorithm>
 

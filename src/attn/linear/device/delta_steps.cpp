@@ -1,6 +1,6 @@
 // The delta rule's steps on a GPU.
 #include "attn/linear/device/check.h"
-#include "attn/linear/families/delta/windows.h"
+#include "attn/linear/device/delta_windows.h"
 #include "device/upload.h"
 
 namespace seqpar::attn::linear {
