@@ -11,6 +11,7 @@
 #include <random>
 #include <string>
 
+#include "kernels/attn/linear/sequence.h"
 #include "support/linear_forward_case.h"
 
 namespace {
@@ -101,8 +102,9 @@ Results run(const ForwardCase& test, int ctas, bool byHeads, bool rank, bool per
   second.out.head = spec.tokens * spec.dv;
   second.out.token = spec.dv;
   second.finalState = finalState.get();
-  const Launch launch{nullptr, ctas};
   for (int head = 0; head < spec.heads; head += byHeads ? 1 : spec.heads) {
+    LaunchSequence sequence;
+    const Launch launch{nullptr, ctas, &sequence};
     first.heads = second.heads = {head, byHeads ? 1 : spec.heads};
     if (!rank) {
       check(launchForward(second, launch) == cudaSuccess, "launchForward: " + spec.name());
