@@ -66,6 +66,7 @@ class SimulatedGroup final : public DeviceGroup {
   DeviceArena& arena() override { refuse("scratch memory of a device"); }
   const std::string& transport() const override { return transport_; }
   const std::string& reason() const override { return reason_; }
+  void checkCapture(const char*, DeviceStream) const override {}
   void enqueue(const char*, DeviceStream stream, const std::function<void()>& launch) override {
     auto& recorder = Recorder::current();
     if (ran_) recorder.wait(stream, last_);
