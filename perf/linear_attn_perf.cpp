@@ -35,7 +35,7 @@ struct Choices {
   int type = seqparFloat32;  ///< the current one of `types`
   int gateType = seqparFloat32, wireType = seqparFloat32;
   double gateNormalizer = kGateNormalizer;
-  bool reserve = false;
+  bool reserve = false, inputGate = false;
   int model = -1;      ///< index into modelShapes()
   bool drawn = false;  ///< decays were asked for by --gate-normalizer
   Decays decays = Decays::Drawn;
@@ -70,6 +70,10 @@ LayerSizes sizesOf(const Choices& c, int family, size_t tokens) {
     sizes.gates[static_cast<size_t>(i)] =
         c.heads * (shape == seqparAttnGatePerHead ? 1 : rows) * (shape == seqparAttnGatePerChannel ? c.keyDim : 1);
   }
+  if (c.inputGate) {
+    sizes.betas[static_cast<size_t>(info.gates)] = true;
+    sizes.gates[static_cast<size_t>(info.gates)] = c.heads * rows;
+  }
   sizes.saved = c.batch * c.heads * c.keyDim * c.valueDim;
   sizes.type = c.type;
   sizes.gateType = c.gateType;
@@ -96,6 +100,7 @@ seqparAttnDesc_t descOf(const Choices& c, int family, int algorithm, int64_t tok
   std::fill_n(desc.gateTypes, SEQPAR_ATTN_MAX_GATES, c.gateType);
   desc.wireType = c.wireType;
   desc.reserve = c.reserve ? 1 : 0;
+  desc.inputGate = c.inputGate ? 1 : 0;
   desc.normalize = infoOf(family).transition == seqparScanMatrix ? 1 : 0;  // keys of any length would let states grow
   return desc;
 }
@@ -199,6 +204,8 @@ int main(int argc, char** argv) {
                });
     parser.add(0, "reserve", "", "plans that keep the forward's segment states for backward, on GPUs",
                [&](const std::string&) { choices.reserve = true; });
+    parser.add(0, "input-gate", "", "with an input gate, as Mamba-2 has: gla, scalar, fixed and sum",
+               [&](const std::string&) { choices.inputGate = true; });
     parser.addName(0, "wire", "float, half or bfloat16 (float)", typeNames(), choices.wireType);
   };
   program.checkOptions = [&](Settings&) {

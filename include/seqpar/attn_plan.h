@@ -225,7 +225,8 @@ typedef struct {
   int inputGate; /**< Gla, Scalar, Fixed and Sum: 1: an input gate b [batch][tokens][heads] multiplies the update of the
                       state: S_t = A_t S_(t-1) + b_t k_t v_t^T (dt of Mamba-2, arXiv 2405.21060). It follows the
                       family's gates: its index in gates[], gateTypes[] and dGates[] is seqparAttnFamilyQuery()'s
-                      number of gates. Any finite value; on hosts only. 0 (default): absent, all b_t are 1 */
+                      number of gates. Any finite value. GPUs round b v and its gradient to dataType, and keep b v
+                      in the workspace. 0 (default): absent, all b_t are 1 */
 } seqparAttnDesc_t;
 
 #define SEQPAR_ATTN_DESC_INITIALIZER                                                                                   \
@@ -245,7 +246,7 @@ typedef struct {
  * linear attention, slices outside the tokens or with packed sequences, two slices with a common query and key: the
  * text names both), InvalidUsage (a feature that the algorithm does not support: the
  * text lists the algorithms that do; a head dimension or architecture without kernels; a library that cannot be opened;
- * descriptions that differ between ranks that compare them; Delta, GatedDelta, Kda and `inputGate` on GPUs),
+ * descriptions that differ between ranks that compare them; Delta, GatedDelta and Kda on GPUs),
  * SystemError (no memory), RemoteError.
  */
 SEQPAR_API seqparResult_t seqparAttnPlanCreate(seqparAttnPlan_t* plan, const seqparAttnDesc_t* desc, seqparComm_t comm);

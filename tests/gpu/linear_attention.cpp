@@ -7,7 +7,7 @@
 #include <random>
 
 #include "gpu/support/placed_ranks.h"
-#include "unit/attn/linear_check.h"
+#include "unit/attn/linear_input_gate.h"
 
 namespace {
 
@@ -129,6 +129,37 @@ TEST_CASE("packed sequences on GPUs have separate states") {
 
 TEST_CASE("packed sequences on GPUs start from initial states") {
   checkPacked(true);
+}
+
+TEST_CASE("an input gate on GPUs equals values multiplied by it") {
+  PlacedRanks all(placed);
+  const unsigned seed = std::random_device{}();
+  std::mt19937 random(seed);
+  for (const int family : kFamilies) {
+    for (const int type : {seqparFloat32, seqparFloat16, seqparBfloat16, seqparBfloat16}) {
+      auto lengths = drawLengths(random);
+      if (random() % 3 == 0) lengths.back() += 1200;
+      auto c = makeCase(family, lengths, type, random);
+      c.batch = 1 + random() % 2;
+      if (c.batch == 1 && random() % 2 == 0) {
+        c.cuSeqlens = {0, static_cast<int64_t>(c.tokens / 3), static_cast<int64_t>(c.tokens)};
+      }
+      c.fill(random());
+      LinearOptions options;
+      options.placement = all.placement();
+      options.headsFirst = random() % 2 == 0;
+      options.padding = random() % 2 == 0 ? 8 : 0;
+      options.reserve = random() % 2 == 0;
+      options.inputGateType = random() % 2 == 0 ? seqparBfloat16 : seqparFloat32;
+      constexpr int kAlgorithms[] = {seqparAttnZeco, seqparAttnLasp1, seqparAttnLasp2};
+      options.algorithm = kAlgorithms[random() % 3];
+      const auto gates = gatesOf(c, options.inputGateType, random);
+      options.inputGate = &gates;
+      CAPTURE(c.describe(), lengths, c.cuSeqlens, options.algorithm, options.headsFirst, options.padding,
+              options.reserve, options.inputGateType, seed);
+      checkAgainstProducts(c, lengths, options, gates, all.group());
+    }
+  }
 }
 
 }  // namespace

@@ -40,11 +40,6 @@ def _steps(dt, dt_bias, dt_softplus, dt_limit):
     return dt if dt_softplus and least <= 0 and most == math.inf else dt.clamp(least, most)
 
 
-def _has_input_gate(x):
-    """Whether the library multiplies the values by the steps."""
-    return not x.is_cuda
-
-
 @collective
 def mamba2(x, dt, A, B, C, chunk_size=None, D=None, z=None, dt_bias=None, initial_states=None, seq_idx=None, cu_seqlens=None,
            dt_softplus=False, dt_limit=(0.0, math.inf), return_final_states=False, return_varlen_states=False, *, comm,
@@ -86,15 +81,9 @@ def mamba2(x, dt, A, B, C, chunk_size=None, D=None, z=None, dt_bias=None, initia
             raise ValueError(f"mamba2: seq_idx changes at {found}, expected the bounds in cu_seqlens, {bounds}")
         bounds = found
     steps = _steps(dt, dt_bias, dt_softplus, dt_limit)
-    values, gates = x, (steps * A.float(),)
-    if _has_input_gate(x):
-        gates = (*gates, steps)
-    else:
-        kind = torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype
-        values = (x * steps.unsqueeze(-1)).to(kind)
-    out = _run("scalar", C, B, values, gates, comm, scale=1.0, output_final_state=return_final_states, cu_seqlens=bounds,
-               initial_state=None if initial_states is None else initial_states.float().transpose(2, 3), layout=layout,
-               algorithm=algorithm, wire=wire, reserve=reserve, input_gate=len(gates) == 2)
+    out = _run("scalar", C, B, x, (steps * A.float(), steps), comm, scale=1.0, output_final_state=return_final_states,
+               cu_seqlens=bounds, initial_state=None if initial_states is None else initial_states.float().transpose(2, 3),
+               layout=layout, algorithm=algorithm, wire=wire, reserve=reserve, input_gate=True)
     out, states = out if return_final_states else (out, None)
     if D is not None:
         out = torch.addcmul(out, x.to(out.dtype), (D if D.dim() == 2 else D.unsqueeze(-1)).to(out.dtype))

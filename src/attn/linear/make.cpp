@@ -17,7 +17,6 @@ std::string refuses(const Problem& problem) {
   if (!problem.onDevice()) return {};
 #ifdef SEQPAR_ATTN_CUDA
   const auto& d = problem.desc;
-  if (d.inputGate != 0) return "has no kernel on GPUs for an input gate (desc->inputGate): it runs on hosts only";
   Shard shard;
   const auto size = [](int64_t value) { return static_cast<size_t>(value); };
   shard.family = findFamily(d.family);

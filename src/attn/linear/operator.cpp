@@ -27,6 +27,7 @@ Shard shardOf(const Problem& problem, bool alone) {
   std::copy_n(d.gateTypes, SEQPAR_ATTN_MAX_GATES, shard.gateTypes.begin());
   shard.scale = d.scale;
   shard.normalize = d.normalize != 0;
+  shard.inputGate = d.inputGate != 0;
   shard.training = problem.training();
   shard.alone = alone;
   shard.reserves = problem.reserves();

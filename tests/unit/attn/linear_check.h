@@ -51,6 +51,7 @@ struct LinearExpected {
   double moreTerms = 0, leastOfStates = 0;
   /// Packed: a sequence with arbitrary results, as has dGate of seqparAttnFixed then; -1: none.
   long spoiled = -1;
+  const Bounded* dInput = nullptr;  ///< of calls with an input gate; its type is that of the options
 };
 
 /// "" or the first difference.
@@ -99,6 +100,9 @@ inline std::string differences(const LinearExpected& expected, const std::vector
     tokens("dv", reference.dv, values, mine.dv, c.dataType);
     if (c.gateWidth() != 0) tokens("dGate", dGate, c.heads * c.gateWidth(), mine.dGate, c.gateType);
     if (c.delta()) tokens("dBeta", reference.dBeta, c.heads, mine.dBeta, c.betaType);
+    if (expected.dInput != nullptr) {
+      tokens("dInput", *expected.dInput, c.heads, mine.dInput, expected.options.inputGateType);
+    }
     for (size_t h = 0; c.family == seqparAttnFixed && h < c.heads; ++h) dFixed[h] += mine.dGate[h];
     for (size_t i = 0; packed && i < dInitial.size(); ++i) dInitial[i] += mine.dInitial[i];
   }

@@ -35,6 +35,9 @@ void DevicePasses::carve(Arena& arena) {
     workspace_ = arena.take(sizes.gradients);
     if (!parts_.empty()) headGates_ = static_cast<float*>(arena.take(shard_.heads * sizeof(float)));
   }
+  if (shard_.inputGate) {
+    products_ = arena.take(shard_.batch * shard_.tokens * shard_.heads * shard_.dv * bytesOf(shard_.type));
+  }
   if (!shard_.alone) {
     rankState_ = static_cast<float*>(arena.take(shard_.states() * sizeof(float)));
     rankDecay_ = static_cast<float*>(arena.take(shard_.allHeads() * shard_.width() * sizeof(float)));
@@ -142,16 +145,17 @@ void DevicePasses::states(const Inputs& in, MapUse use) {
     if (mapWanted) makeIdentity();
     return;
   }
-  if (!byParts(in)) return makeStates(whole_, in, mapWanted);
+  multiplyValues(in);
+  if (!byParts(in)) return makeStates(whole_, gated(in), mapWanted);
   // outputs() computes the states of the other parts.
-  if (mapWanted) makeStates(parts_.back(), in, true);
+  if (mapWanted) makeStates(parts_.back(), gated(in), true);
 }
 
 // Called after states(); the scan in between has no kernel that another may overtake.
 void DevicePasses::outputs(const Inputs& in, const Tensor& out, const float* incoming) {
   if (empty()) return;
-  if (byParts(in)) return outputsByParts(in, out, incoming, nullptr);
-  makeOutputs(whole_, in, out, incoming, nullptr);
+  if (byParts(in)) return outputsByParts(gated(in), out, incoming, nullptr);
+  makeOutputs(whole_, gated(in), out, incoming, nullptr);
 }
 
 void DevicePasses::forwardAlone(const Inputs& in, const Tensor& out, const float* incoming, float* final) {
@@ -159,10 +163,12 @@ void DevicePasses::forwardAlone(const Inputs& in, const Tensor& out, const float
     if (final != nullptr) copyStates(final, incoming);
     return;
   }
-  if (byParts(in)) return outputsByParts(in, out, incoming, final);
   sequence_.end();
+  multiplyValues(in);
+  if (byParts(in)) return outputsByParts(gated(in), out, incoming, final);
   const Part& part = shard_.reserves ? whole_ : forward_;
-  attn::Outputs pass{problem(part, in), part.segments, allHeads(), mapsBefore(part), incoming, outputOf(out), final};
+  attn::Outputs pass{
+      problem(part, gated(in)), part.segments, allHeads(), mapsBefore(part), incoming, outputOf(out), final};
   pass.perSegment = part.perSegment;
   pass.storesMaps = keeps(part);
   checkLaunch(launchForward(pass, onMain()), "outputs");
@@ -184,25 +190,32 @@ void DevicePasses::stateGradients(const Inputs& in, const Gradients& gradients, 
     if (mapWanted) makeIdentity();
     return;
   }
-  if (!byParts(in, gradients)) return makeStateGradients(whole_, in, gradients, mapWanted);
-  if (mapWanted) makeStateGradients(parts_.front(), in, gradients, true);
+  if (!byParts(in, gradients)) return makeStateGradients(whole_, gated(in), gradients, mapWanted);
+  if (mapWanted) makeStateGradients(parts_.front(), gated(in), gradients, true);
 }
 
 void DevicePasses::recompute(const Inputs& in, const float*) {
   sequence_.end();
-  if (!byParts(in)) statesAgain(in);
+  if (empty()) return;
+  multiplyValues(in);
+  if (!byParts(in)) statesAgain(gated(in));
 }
 
 void DevicePasses::statesAgain(const Inputs& in) {
-  if (!keeps(whole_) && !empty()) makeStates(whole_, in, false);
+  if (!keeps(whole_)) makeStates(whole_, in, false);
 }
 
 void DevicePasses::gradients(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming) {
   if (empty()) return clearGradients(gradients);
   clearInitialGradients(gradients);
   sequence_.end();
-  if (byParts(in, gradients)) return gradientsByParts(in, gradients, saved, incoming);
-  makeGradients(whole_, in, gradients, saved, incoming, nullptr);
+  const Inputs ready = gated(in);
+  if (byParts(in, gradients)) {
+    gradientsByParts(ready, gradients, saved, incoming);
+  } else {
+    makeGradients(whole_, ready, gradients, saved, incoming, nullptr);
+  }
+  finishValues(in, gradients);
 }
 
 void DevicePasses::backwardAlone(const Inputs& in, const Gradients& gradients, const float* saved,
@@ -213,11 +226,17 @@ void DevicePasses::backwardAlone(const Inputs& in, const Gradients& gradients, c
     return;
   }
   clearInitialGradients(gradients);
-  if (byParts(in, gradients)) return gradientsByParts(in, gradients, saved, incoming);
   sequence_.end();
-  statesAgain(in);
-  makeStateGradients(whole_, in, gradients, false);
-  makeGradients(whole_, in, gradients, saved, incoming, dBefore);
+  multiplyValues(in);
+  const Inputs ready = gated(in);
+  if (byParts(in, gradients)) {
+    gradientsByParts(ready, gradients, saved, incoming);
+  } else {
+    statesAgain(ready);
+    makeStateGradients(whole_, ready, gradients, false);
+    makeGradients(whole_, ready, gradients, saved, incoming, dBefore);
+  }
+  finishValues(in, gradients);
 }
 
 void DevicePasses::clearInitialGradients(const Gradients& to) {

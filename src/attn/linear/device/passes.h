@@ -5,6 +5,7 @@
 
 #include "attn/linear/device/parts.h"
 #include "attn/linear/device/scan_windows.h"
+#include "kernels/attn/linear/input_gate.h"
 #include "kernels/attn/linear/sequence.h"
 
 namespace seqpar::attn::linear {
@@ -73,6 +74,13 @@ class DevicePasses final : public Passes {
   Number* atBegin(const Part& part, Number* states) const;
 
   Launch onMain() { return {exec_.main(), 0, &sequence_}; }
+  /// The input gate of the whole, with the given values; for calls with one.
+  InputGate inputGate(const Inputs& in) const;
+  /// With an input gate: writes the values times it, which gated() gives to the passes.
+  void multiplyValues(const Inputs& in);
+  Inputs gated(const Inputs& in) const;
+  /// With an input gate: the gradients of it and of the values, after those of the products in to.dv.
+  void finishValues(const Inputs& in, const Gradients& to);
   void makeStates(const Part& part, const Inputs& in, bool forRank);
   void makeOutputs(const Part& part, const Inputs& in, const Tensor& out, const float* incoming, float* final);
   void makeStateGradients(const Part& part, const Inputs& in, const Gradients& gradients, bool forRank);
@@ -97,6 +105,7 @@ class DevicePasses final : public Passes {
   float *rankState_ = nullptr, *rankDecay_ = nullptr;
   float* headGates_ = nullptr;  // gradients of one part
   void* workspace_ = nullptr;
+  void* products_ = nullptr;            // values times the input gate, dense
   LaunchSequence sequence_;             // of the call on the main stream, since the last work of others on it
   std::optional<ScanWindows> windows_;  // set by a successful openScan()
   std::vector<Span> spans_;             // of packed sequences

@@ -23,8 +23,8 @@ void DevicePasses::forwardWithScan(const Inputs& in, const Tensor& out, const Ow
   launchScan(scan, seqparForward, sender, mapsBefore(sender), exec_.main());
   const float* const incoming = isFirst(seqparForward) ? scan.initial : scan.incoming;
   if (empty()) return;
-  if (parts) return outputsByParts(in, out, incoming, nullptr);
-  makeOutputs(whole_, in, out, incoming, nullptr);
+  if (parts) return outputsByParts(gated(in), out, incoming, nullptr);
+  makeOutputs(whole_, gated(in), out, incoming, nullptr);
 }
 
 void DevicePasses::backwardWithScan(const Inputs& in, const Gradients& gradients, const float* saved,
@@ -38,24 +38,31 @@ void DevicePasses::backwardWithScan(const Inputs& in, const Gradients& gradients
   stateGradients(in, gradients, scan.map);
   // An inner rank's scan overlaps with the recomputation: other ranks wait for its output, and it waits for its
   // input.
+  const Inputs ready = gated(in);
   const bool again = !parts && !keeps(whole_) && !empty(), beside = mapWanted && !isFirst(seqparReverse) && again;
   if (beside) {
     Beside side(exec_);
     launch(exec_.side());
-    statesAgain(in);
+    multiplyValues(in);
+    statesAgain(ready);
     side.join();
     sequence_.end();
   } else {
     if (mapWanted) launch(exec_.main());
-    if (again) statesAgain(in);
+    if (!empty()) multiplyValues(in);
+    if (again) statesAgain(ready);
     if (!mapWanted) launch(exec_.main(), parts ? 0 : besideGradients());
   }
   if (empty()) return clearGradients(gradients);
   clearInitialGradients(gradients);
   const bool packed = shard_.sequences > 0;  // then the scan's flags say whether `initial` is used
   const float* const incoming = isFirst(seqparReverse) && !packed ? scan.initial : scan.incoming;
-  if (parts) return gradientsByParts(in, gradients, saved, incoming);
-  makeGradients(whole_, in, gradients, saved, incoming, nullptr);
+  if (parts) {
+    gradientsByParts(ready, gradients, saved, incoming);
+  } else {
+    makeGradients(whole_, ready, gradients, saved, incoming, nullptr);
+  }
+  finishValues(in, gradients);
 }
 
 void DevicePasses::launchScan(const OwnScan& args, seqparDirection_t direction, const Part& part, const StateMaps& maps,

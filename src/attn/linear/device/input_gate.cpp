@@ -1,0 +1,45 @@
+// The input gate on a GPU: a kernel multiplies the values by it before the passes, and another computes the gradients
+// of both after them.
+#include "attn/linear/device/check.h"
+#include "attn/linear/device/passes.h"
+
+namespace seqpar::attn::linear {
+
+InputGate DevicePasses::inputGate(const Inputs& in) const {
+  const Tensor& gate = in.gates[shard_.family->gateCount];
+  InputGate made;
+  made.batch = in.v.batch;
+  made.tokens = in.v.tokens;
+  made.heads = static_cast<int>(in.v.heads);
+  made.dv = static_cast<int>(in.v.dim);
+  made.type = in.v.type;
+  made.gateType = gate.type;
+  made.values = inputOf(in.v);
+  made.gates = inputOf(gate);
+  return made;
+}
+
+Inputs DevicePasses::gated(const Inputs& in) const {
+  Inputs made = in;
+  if (shard_.inputGate) {
+    made.v = denseTensor(products_, in.v.type, in.v.batch, in.v.tokens, in.v.heads, in.v.dim);
+  }
+  return made;
+}
+
+void DevicePasses::multiplyValues(const Inputs& in) {
+  if (!shard_.inputGate) return;
+  const Tensor products = gated(in).v;
+  checkLaunch(launchGateValues({inputGate(in), outputOf(products)}, {exec_.main()}), "values times the input gate");
+  sequence_.end();  // the products are an input of the next kernels
+}
+
+void DevicePasses::finishValues(const Inputs& in, const Gradients& to) {
+  if (!shard_.inputGate) return;
+  const Tensor& dGate = to.dGates[shard_.family->gateCount];
+  checkLaunch(launchGateGradients({inputGate(in), outputOf(to.dv), outputOf(dGate)}, {exec_.main()}),
+              "gradients of the input gate");
+  sequence_.end();
+}
+
+}  // namespace seqpar::attn::linear
