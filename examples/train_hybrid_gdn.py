@@ -4,7 +4,7 @@
     python examples/train_hybrid_gdn.py
     torchrun --nproc-per-node 2 examples/train_hybrid_gdn.py --sp 2               the same losses
 
-Hosts only. A Gated DeltaNet layer has a short convolution before the delta rule; both cross ranks on contiguous shards.
+Losses were compared on hosts. A Gated DeltaNet layer has a short convolution before the delta rule; both cross ranks on contiguous shards.
 """
 
 import torch
