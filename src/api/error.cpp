@@ -1,5 +1,7 @@
 // Versions and error texts.
 #include <cstring>
+#include <map>
+#include <string>
 
 #include "api/boundary.h"
 
@@ -40,9 +42,12 @@ SEQPAR_API const char* seqparGetLastError(seqparComm_t comm) {
   // The cause of the communicator's end explains more than the errors of later calls; among those, the first was the
   // one that was waiting.
   const auto& health = entry->comm->health();
-  entry->returned = health.ok() ? entry->comm->lastError() : entry->ending.empty() ? health.text() : entry->ending;
+  // A thread of a plan asks too: each thread has its own text per communicator, which another thread's call keeps.
+  thread_local std::map<seqparComm_t, std::string> texts;
+  std::string& text = texts[comm];
+  text = health.ok() ? entry->comm->lastError() : entry->ending.empty() ? health.text() : entry->ending;
   entry->leave();
-  return entry->returned.c_str();
+  return text.c_str();
 }
 
 SEQPAR_API seqparResult_t seqparGetVersion(int* version) {

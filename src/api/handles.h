@@ -40,8 +40,7 @@ class CommEntry {
   ScanPlanner scans;
   ScanCalls scanCalls;
   std::mutex mutex;
-  std::string ending;    ///< of the first call that failed because the communicator is lost
-  std::string returned;  ///< seqparGetLastError()'s latest result
+  std::string ending;  ///< of the first call that failed because the communicator is lost
 
  private:
   std::atomic<int> callers_{0};
