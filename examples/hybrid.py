@@ -29,18 +29,18 @@ class Softmax(Attention):
         return sp.redistribute(y, zigzag, contiguous, comm)
 
 
-def main():
-    p = training.parser(__doc__, layers=4)
-    o = p.parse_args()
+def train(text, layer):
+    """Trains three layers of `layer`(width, heads) per layer of softmax attention, with the options that `text` describes."""
+    o = training.parser(text, layers=4).parse_args()
     ranks = training.start(o)
     contiguous, zigzag = (sp.Layout(kind, o.tokens, ranks.comm.size) for kind in ("contiguous", "zigzag"))
     torch.manual_seed(o.seed)  # equal parameters on all ranks
     with ranks.device:
-        mixers = [Softmax(o.width, o.heads, 1) if i % 4 == 3 else Linear(o.width, o.heads) for i in range(o.layers)]
+        mixers = [Softmax(o.width, o.heads, 1) if i % 4 == 3 else layer(o.width, o.heads) for i in range(o.layers)]
         model = training.Model(o.width, [training.Block(o.width, mixer) for mixer in mixers], o.recompute)
     training.train(o, ranks, model, contiguous,
                    lambda ids, positions: model(ids, positions, ranks.comm, contiguous, zigzag))
 
 
 if __name__ == "__main__":
-    main()
+    train(__doc__, Linear)

@@ -10,9 +10,9 @@ Losses were compared on hosts. A Gated DeltaNet layer has a short convolution be
 import torch
 import torch.nn.functional as F
 
+import hybrid
 import seqpar.torch as sp
 import training
-from hybrid import Softmax
 
 
 class GatedDeltaNet(torch.nn.Module):
@@ -35,17 +35,5 @@ class GatedDeltaNet(torch.nn.Module):
         return self.out(training.normalized(o).flatten(2) * F.silu(self.gate(x)))
 
 
-def main():
-    o = training.parser(__doc__, layers=4).parse_args()
-    ranks = training.start(o)
-    contiguous, zigzag = (sp.Layout(kind, o.tokens, ranks.comm.size) for kind in ("contiguous", "zigzag"))
-    torch.manual_seed(o.seed)  # equal parameters on all ranks
-    with ranks.device:
-        mixers = [Softmax(o.width, o.heads, 1) if i % 4 == 3 else GatedDeltaNet(o.width, o.heads) for i in range(o.layers)]
-        model = training.Model(o.width, [training.Block(o.width, mixer) for mixer in mixers], o.recompute)
-    training.train(o, ranks, model, contiguous,
-                   lambda ids, positions: model(ids, positions, ranks.comm, contiguous, zigzag))
-
-
 if __name__ == "__main__":
-    main()
+    hybrid.train(__doc__, GatedDeltaNet)

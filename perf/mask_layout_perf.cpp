@@ -26,7 +26,7 @@ seqparAttnSlice_t causal(int64_t q0, int64_t q1, int64_t k0, int64_t k1) {
   return SEQPAR_ATTN_SLICE_CAUSAL(q0, q1, k0, k1);
 }
 
-/// Causal documents with lengths of a lognormal distribution: median `tokens` / 32, sigma 1.2.
+/// Causal documents with lengths of a lognormal distribution with this median and sigma 1.2.
 Slices documents(int64_t tokens, double median) {
   std::mt19937 random(7);
   std::lognormal_distribution<double> length(std::log(median), 1.2);

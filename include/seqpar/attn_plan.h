@@ -244,10 +244,9 @@ typedef struct {
  * Errors: InvalidArgument (NULL, a wrong magic, a value out of range, a packing that does not ascend or end at the
  * number of tokens, head counts that do not divide, `layout` with tokensOfRanks, kvTokens with packed sequences or
  * linear attention, slices outside the tokens or with packed sequences, two slices with a common query and key: the
- * text names both), InvalidUsage (a feature that the algorithm does not support: the
- * text lists the algorithms that do; a head dimension or architecture without kernels; a library that cannot be opened;
- * descriptions that differ between ranks that compare them; Delta, GatedDelta and Kda on GPUs),
- * SystemError (no memory), RemoteError.
+ * text names both), InvalidUsage (a feature that the algorithm does not support: the text lists the algorithms that do;
+ * a head dimension or architecture without kernels; a library that cannot be opened; descriptions that differ between
+ * ranks that compare them), SystemError (no memory), RemoteError.
  */
 SEQPAR_API seqparResult_t seqparAttnPlanCreate(seqparAttnPlan_t* plan, const seqparAttnDesc_t* desc, seqparComm_t comm);
 

@@ -7,6 +7,7 @@
 #include "device/cuda.h"
 #include "device/device.h"
 #include "device/group.h"
+#include "device/place.h"
 #include "device/setup_stream.h"
 #include "device/watchdog.h"
 #include "device/window_pool.h"
@@ -167,21 +168,6 @@ class GroupCuda : public DeviceGroup {
     bool exists = false;
   };
 
-  struct Place {
-    std::uint64_t process = processToken();
-    int device = 0;
-    int blocks = 0;
-    bool operator==(const Place&) const = default;
-  };
-
-  /// The first two ranks at `place`, for errors.
-  void nameSharers(const std::vector<Place>& all, const Place& place) {
-    const auto first = std::find(all.begin(), all.end(), place);
-    const auto second = std::find(first + 1, all.end(), place);
-    sharers_ = concat("ranks ", first - all.begin(), " and ", second - all.begin(), " share device ", place.device,
-                      " in one process");
-  }
-
   void countSharing() {
     Place mine;
     mine.device = options_.device;
@@ -200,7 +186,7 @@ class GroupCuda : public DeviceGroup {
     sharedBlocks_ = mine.blocks;
     for (const Place& place : all) {
       const auto sharing = static_cast<int>(at(place));
-      if (sharing > 1 && !shared_) nameSharers(all, place);
+      if (sharing > 1 && !shared_) sharers_ = sharersOf(all, place);
       shared_ = shared_ || sharing > 1;
       sharedBlocks_ = std::min(sharedBlocks_, place.blocks / sharing);
     }

@@ -36,8 +36,9 @@ class RandomLinear final : public RandomCase {
     if (!options_.training) options_.reserve = false;
     options_.repeats = 1 + static_cast<int>(random() % 2);
     options_.onStream = coin();
-    // fp16 rounds keys times decays by 2^-25. Bounds for that rely on a token's own term, which a small gate removes;
-    // tests/gpu/linear_attention.cpp compares bits.
+    // With small gates and strong decays fp16 exceeds this bound on GPUs, probably because keys times decays are
+    // rounded by 2^-25 and a small gate removes the token's own term; tests/gpu/linear_attention.cpp compares bits
+    // instead.
     const bool small = onDevice_ && c_.dataType == seqparFloat16;
     hasInput_ = !c_.delta() && !small && random() % 3 == 0;
     options_.inputGateType = coin() ? seqparBfloat16 : seqparFloat32;

@@ -24,7 +24,7 @@ constexpr int kWarps = kThreads / 32;
 struct Chunk {
   int64_t first = 0;
   int32_t rows = 0;
-  int32_t begins = 0;    ///< first chunk of a sequence that starts on this rank
+  int32_t begins = 0;    ///< 1: the first chunk of a sequence that has its start on this rank
   int64_t sequence = 0;  ///< index of `initial`
 };
 
