@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times sp.mamba2, whose steps are the input gate, beside products x * dt before a call without a gate, on one GPU.
+"""Times sp.mamba2 on one GPU, and for comparison the product x * dt followed by sp.simple_gla.
 
     python perf/peers/mamba2_input_gate.py       docs/mamba.md: Nemotron-H 8B's layer, 8192 tokens, bf16
 """
