@@ -56,8 +56,8 @@ typedef struct seqparEvent* seqparEvent_t;   /**< a point in a host stream */
 
 /**
  * The text of the latest error of `comm`, including errors of work on a stream; with NULL, of the latest failed call of
- * the calling thread. An empty string if there was none. The text is valid until the calling thread's next call with the
- * same `comm`. Never NULL.
+ * the calling thread. An empty string if there was none. The text is valid until the calling thread's next call with
+ * the same `comm`. Never NULL.
  */
 SEQPAR_API const char* seqparGetLastError(seqparComm_t comm);
 
