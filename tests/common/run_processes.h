@@ -1,6 +1,7 @@
 // The main function of a suite with ranks as processes under mpirun.
 #pragma once
 
+#include "common/draw_seed.h"
 #include "common/run_threads.h"
 #include "seqpar/seqpar_mpi.h"
 
@@ -19,7 +20,7 @@ inline int runAsProcesses(const Suite& suite, const std::function<seqparComm_t()
   MPI_Init(nullptr, nullptr);
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  unsigned long long seed = std::random_device{}();
+  unsigned long long seed = seqpar::test::drawSeed();
   MPI_Bcast(&seed, 1, MPI_UNSIGNED_LONG_LONG, 0, MPI_COMM_WORLD);
   if (rank == 0) std::printf("seed %llu\n", seed);
   try {

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <functional>
-#include <random>
 
+#include "common/draw_seed.h"
 #include "common/ranks.h"
 #include "common/timeouts.h"
 
@@ -16,7 +16,7 @@ using Suite = std::function<void(seqparComm_t comm, std::uint64_t seed)>;
 
 /// Runs `suite` on `ranks` threads with `ranksOfNode` consecutive ranks per node. Returns the exit status.
 inline int runAsThreads(int ranks, int ranksOfNode, const Suite& suite) {
-  const auto seed = static_cast<std::uint64_t>(std::random_device{}());
+  const auto seed = seqpar::test::drawSeed();
   std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
   seqparUniqueId id;
   if (seqparGetUniqueId(&id) != seqparSuccess) {

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "common/draw_seed.h"
 #include "common/timeouts.h"
 #include "random_calls.h"
 #include "survivors.h"
@@ -189,7 +190,7 @@ std::string run(const Trial& trial, int timeoutMs, Row& row) {
 
 int main(int argc, char** argv) {
   long trials = 20;
-  uint64_t seed = std::random_device{}();
+  uint64_t seed = seqpar::test::drawSeed();
   std::FILE* json = nullptr;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string option = argv[i];

@@ -3,7 +3,6 @@
 // [SEED]] mixes all parts.
 #include <functional>
 #include <map>
-#include <random>
 
 #include "gpu/support/device_backend.h"
 #include "mp/exchange_ops_suite.h"
@@ -14,6 +13,7 @@
 #include "mp/scan_suite.h"
 #include "mp/soak_suite.h"
 #ifdef SEQPAR_TEST_MPI
+#include "common/draw_seed.h"
 #include "common/run_processes.h"
 #endif
 
@@ -68,7 +68,7 @@ void runOn(seqparComm_t comm, int device, const Suite& suite, std::uint64_t seed
 }
 
 int runThreads(const Suite& suite, int ranks, int gpus) {
-  const auto seed = static_cast<std::uint64_t>(std::random_device{}());
+  const auto seed = seqpar::test::drawSeed();
   std::printf("seed %llu, %d ranks on %d GPUs\n", static_cast<unsigned long long>(seed), ranks, gpus);
   seqparUniqueId id;
   expectSuccess(seqparGetUniqueId(&id), "seqparGetUniqueId");

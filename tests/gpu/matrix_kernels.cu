@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "common/draw_seed.h"
 #include "reference_scan.h"
 #include "scan/peers/backend.h"
 #include "scan_draw.h"
@@ -249,7 +250,7 @@ int main(int count, char** arguments) {
       return 77;
     }
     const int rounds = count > 1 ? std::stoi(arguments[1]) : 20;
-    const std::uint64_t seed = std::random_device()();
+    const std::uint64_t seed = seqpar::test::drawSeed();
     std::printf("seed %llu, %d GPUs\n", static_cast<unsigned long long>(seed), gpus);
     std::mt19937_64 random(seed);
     for (const int size : {1, 2, 3, 5, 8}) {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "common/draw_seed.h"
 #include "support/memory_nccl.h"
 #include "support/nccl_ranks.h"
 #include "support/nccl_scan_cases.h"
@@ -216,7 +217,7 @@ int main(int argc, char** argv) {
   tryEstimates();
   if (failures > 0) return 1;
   const int gpus = requireGpus(1);
-  const std::uint64_t seed = std::random_device{}();
+  const std::uint64_t seed = seqpar::test::drawSeed();
   if (argc > 2 && std::strcmp(argv[1], "copies") == 0) {
     // Few cases, for tools that slow kernels down.
     tryWithoutNccl(5, 2, seed, std::atoi(argv[2]));

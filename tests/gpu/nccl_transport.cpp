@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <random>
 
+#include "common/draw_seed.h"
 #include "device/nccl_library.h"
 #include "seqpar/seqpar.h"
 #include "support/nccl_ranks.h"
@@ -277,7 +278,7 @@ int main() {
   limitSeconds(240);
   const int gpus = requireNcclRanks();
   std::printf("%s, %d ranks\n", ncclReport().c_str(), gpus);
-  const std::uint64_t seed = std::random_device{}();
+  const std::uint64_t seed = seqpar::test::drawSeed();
   report("exchanges, gathers, groups, graphs", onNcclRanks(gpus, timeout(), [seed](NcclRank& mine) {
            exchangeRandomly(*mine.nccl, seed);
            gather(*mine.nccl);

@@ -6,9 +6,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <random>
 #include <thread>
 
+#include "common/draw_seed.h"
 #include "gpu/support/placed_ranks.h"
 #include "unit/attn/random_run.h"
 
@@ -46,7 +46,7 @@ int main(int count, char** words) {
   gpus = seqpar::test::requireGpus(1);
   if (count < 2 || count % 2 != 0) return usage(words[0]);
   run.onDevice = true;
-  run.seed = std::random_device{}();
+  run.seed = seqpar::test::drawSeed();
   run.cases = 400;
   run.threads = std::max(1U, std::thread::hardware_concurrency() - 2);
   try {

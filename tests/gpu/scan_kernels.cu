@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/convert.h"
+#include "common/draw_seed.h"
 #include "reference_scan.h"
 #include "scan/peers/backend.h"
 #include "scan_draw.h"
@@ -149,7 +150,7 @@ int run(int argumentCount, char** arguments) {
     return 77;
   }
   const bool small = argumentCount > 1 && std::strcmp(arguments[1], "--small") == 0;
-  const std::uint64_t seed = argumentCount > 2 ? std::strtoull(arguments[2], nullptr, 10) : std::random_device()();
+  const std::uint64_t seed = argumentCount > 2 ? std::strtoull(arguments[2], nullptr, 10) : seqpar::test::drawSeed();
   if (small) return checkRandom(3, gpus, 2, 1, 14, seed) ? 0 : 1;
   for (int size = 1; size <= 8; ++size) {
     if (!checkRandom(size, gpus, 1 + size % 4 * 5, 6, 24, seed + static_cast<std::uint64_t>(size))) return 1;

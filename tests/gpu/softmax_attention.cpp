@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 
+#include "common/draw_seed.h"
 #include "gpu/support/caller_kernel.h"
 #include "gpu/support/placed_ranks.h"
 #include "unit/attn/softmax_features.h"
@@ -20,7 +21,7 @@ PlacedRun placed;
 /// Every algorithm with every feature that it has. `kernel` null: the library's block kernels.
 void everyFeature(const seqparAttnKernel_t* kernel) {
   PlacedRanks all(placed);
-  const uint64_t seed = std::random_device{}();
+  const uint64_t seed = seqpar::test::drawSeed();
   std::mt19937_64 random(seed);
   for (const auto& row : seqpar::attn::algorithms()) {
     if (!row.softmax || (row.id == seqparAttnLocal && placed.ranks > 1)) continue;
@@ -118,7 +119,7 @@ std::vector<std::pair<const char*, SoftmaxSpec>> largeSpecs() {
 
 void everyAlgorithm(const SoftmaxSpec& base) {
   PlacedRanks all(placed);
-  const uint64_t seed = std::random_device{}();
+  const uint64_t seed = seqpar::test::drawSeed();
   std::mt19937_64 random(seed);
   std::unique_ptr<SoftmaxCase> problem;
   std::unique_ptr<SoftmaxAnswer> answer;

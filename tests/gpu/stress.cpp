@@ -4,6 +4,7 @@
 #include <memory>
 #include <random>
 
+#include "common/draw_seed.h"
 #include "gpu/support/prefix_sums.h"
 
 using namespace seqpar::test;
@@ -77,7 +78,7 @@ void runCommunicators(const std::vector<seqparComm_t>& comms, unsigned count, st
 using Body = void (*)(const std::vector<seqparComm_t>&, unsigned, std::uint64_t);
 
 int run(const char* name, Body body, int communicators, unsigned count, int gpus) {
-  const auto seed = static_cast<std::uint64_t>(std::random_device{}());
+  const auto seed = seqpar::test::drawSeed();
   std::printf("seed %llu, %u %s on %d GPUs\n", static_cast<unsigned long long>(seed), count, name, gpus);
   std::vector<seqparUniqueId> ids(static_cast<std::size_t>(communicators));
   for (auto& id : ids) expectSuccess(seqparGetUniqueId(&id), "seqparGetUniqueId");

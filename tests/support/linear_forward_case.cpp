@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "support/packed_starts.h"
+#include "support/recurrences.h"
 
 namespace seqpar::test {
 namespace {
@@ -252,16 +253,15 @@ void ForwardCase::computeHead(int64_t b, int h) {
       const double log = reset ? -std::numeric_limits<double>::infinity() : gate(b, t, h, c);
       const double a = std::exp(log), key = keyAt(b, t, h, c), query = queryAt(b, t, h, c);
       logDecay[static_cast<size_t>(c)] += log;
-      for (int j = 0; j < dv; ++j) {
-        const auto at = static_cast<size_t>(c) * static_cast<size_t>(dv) + static_cast<size_t>(j);
-        const auto column = static_cast<size_t>(j);
-        for (Sum* sum : {&withInitial, &rank}) {
-          sum->value[at] = (a == 0 ? 0 : a * sum->value[at]) + key * values[column];
-          sum->size[at] = (a == 0 ? 0 : a * sum->size[at]) + std::abs(key * values[column]);
-        }
-        outs[column] += query * withInitial.value[at];
-        sizes[column] += std::abs(query) * withInitial.size[at];
-        units[column] += std::abs(query) * (0x1p8 + valueSum[column]) + withInitial.size[at];
+      const DecayToken token{query, key, a, values.data(), nullptr};
+      const size_t row = static_cast<size_t>(c) * values.size();
+      for (Sum* sum : {&withInitial, &rank}) {
+        decayStep(token, values.size(), {sum->value.data() + row, sum->size.data() + row});
+      }
+      decayOutput(token, values.size(), {withInitial.value.data() + row, withInitial.size.data() + row},
+                  {outs.data(), sizes.data()});
+      for (size_t j = 0; j < values.size(); ++j) {
+        units[j] += std::abs(query) * (0x1p8 + valueSum[j]) + withInitial.size[row + j];
       }
     }
     for (int j = 0; j < dv; ++j) {

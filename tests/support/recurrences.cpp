@@ -1,9 +1,50 @@
 #include "support/recurrences.h"
 
+#include <algorithm>
+#include <cmath>
 #include <vector>
 
 namespace seqpar::test {
 namespace {
+
+/// A factor of 0 gives 0 for any input, NaN too.
+void scale(const StateRow& row, double factor, size_t dv) {
+  for (double* const each : {row.value, row.magnitude}) {
+    if (each == nullptr) continue;
+    if (factor == 0.0) std::fill_n(each, dv, 0.0);
+#pragma omp simd
+    for (size_t e = 0; e < dv; ++e) each[e] *= factor;
+  }
+}
+void add(const StateRow& row, double factor, const double* by, size_t dv) {
+#pragma omp simd
+  for (size_t e = 0; e < dv; ++e) row.value[e] += factor * by[e];
+  if (row.magnitude == nullptr) return;
+  const double size = std::abs(factor);
+#pragma omp simd
+  for (size_t e = 0; e < dv; ++e) row.magnitude[e] += size * std::abs(by[e]);
+}
+/// sum += factor * row.
+void add(const StateRow& sum, double factor, const StateRow& row, size_t dv) {
+#pragma omp simd
+  for (size_t e = 0; e < dv; ++e) sum.value[e] += factor * row.value[e];
+  if (row.magnitude == nullptr) return;
+  const double size = std::abs(factor);
+#pragma omp simd
+  for (size_t e = 0; e < dv; ++e) sum.magnitude[e] += size * row.magnitude[e];
+}
+double product(const double* a, const double* b, size_t dv) {
+  double sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (size_t e = 0; e < dv; ++e) sum += a[e] * b[e];
+  return sum;
+}
+double sizeOfProduct(const double* magnitudes, const double* b, size_t dv) {
+  double sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (size_t e = 0; e < dv; ++e) sum += magnitudes[e] * std::abs(b[e]);
+  return sum;
+}
 
 /// The decayed state, and v minus what it holds for the key.
 struct Decayed {
@@ -22,6 +63,30 @@ Decayed decayed(const DeltaToken& t, size_t dk, size_t dv, const double* before)
 }
 
 }  // namespace
+
+void decayStep(const DecayToken& t, size_t dv, const StateRow& state) {
+  scale(state, t.decay, dv);
+  add(state, t.k, t.v, dv);
+}
+
+void decayOutput(const DecayToken& t, size_t dv, const StateRow& state, const StateRow& out) {
+  add(out, t.q, state, dv);
+}
+
+void decayStepBack(const DecayToken& t, size_t dv, const StateRow& before, const StateRow& after,
+                   const StateRow& gradient, DecayTokenGradients& to) {
+  if (gradient.magnitude != nullptr) to.boundary = product(gradient.magnitude, after.magnitude, dv);
+  add(gradient, t.q, t.dOut, dv);
+  to.dq = product(after.value, t.dOut, dv);
+  to.dk = product(gradient.value, t.v, dv);
+  if (gradient.magnitude != nullptr) {
+    to.dqMagnitude = sizeOfProduct(after.magnitude, t.dOut, dv);
+    to.dkMagnitude = sizeOfProduct(gradient.magnitude, t.v, dv);
+  }
+  add(to.dv, t.k, gradient, dv);
+  to.dLogDecay = t.decay == 0.0 ? 0.0 : t.decay * product(gradient.value, before.value, dv);
+  scale(gradient, t.decay, dv);
+}
 
 void deltaStep(const DeltaToken& t, size_t dk, size_t dv, double* state, double* out) {
   const Decayed d = decayed(t, dk, dv, state);

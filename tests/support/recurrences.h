@@ -1,9 +1,37 @@
-// The recurrence of the delta rule and its adjoint in fp64, one token of one head at a time: S is [dk][dv].
+// The recurrences of the families and their adjoints in fp64. Decay families: one token and one row of a head's state
+// at a time, since rows are independent. Delta families: one token of one head, S is [dk][dv].
 #pragma once
 
 #include <cstddef>
 
 namespace seqpar::test {
+
+/// [dv] values, with the sums of the magnitudes of their terms; a null `magnitude`: not counted, for all rows of a
+/// call.
+struct StateRow {
+  double *value, *magnitude;
+};
+
+/// Inputs of a token for one row of the state: q (scaled), k, the decay, v and the gradient of out [dv].
+struct DecayToken {
+  double q, k, decay;
+  const double *v, *dOut;
+};
+
+/// Of one token and row. `dv` is added to; the others are set. `boundary`: the product of the magnitudes of the state
+/// and of its gradient.
+struct DecayTokenGradients {
+  double dq = 0, dk = 0, dLogDecay = 0, dqMagnitude = 0, dkMagnitude = 0, boundary = 0;
+  StateRow dv{};
+};
+
+/// S = decay S + k v. A decay of 0 discards S, NaN included.
+void decayStep(const DecayToken& token, size_t dv, const StateRow& state);
+/// out += q S, for S after the token.
+void decayOutput(const DecayToken& token, size_t dv, const StateRow& state, const StateRow& out);
+/// `before`, `after`: S before and after the token. gradient: that of S after the token, in; that of S before it, out.
+void decayStepBack(const DecayToken& token, size_t dv, const StateRow& before, const StateRow& after,
+                   const StateRow& gradient, DecayTokenGradients& to);
 
 /// Inputs of a token: q (scaled) and k (as the rule uses them) [dk], v [dv], decays [dk], beta.
 struct DeltaToken {

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "support/recurrences.h"
+
 namespace seqpar::test {
 namespace {
 
@@ -21,21 +23,21 @@ struct Head {
   bool begins(int64_t t) const { return !in.begins.empty() && in.begins[t] != 0; }
   double decay(int64_t t, int i) const { return begins(t) ? 0 : std::exp(in.logDecay[gate(t) + i]); }
 
+  DecayToken token(int64_t t, int i, const double* dOut = nullptr) const {
+    return {shape.scale * in.q[key(t) + i], in.k[key(t) + i], decay(t, i), in.v.data() + value(t), dOut};
+  }
+
   /// states[t + 1] is the state after token t.
   std::vector<std::vector<double>> states() const {
-    std::vector<std::vector<double>> all(shape.tokens + 1, std::vector<double>(int64_t{shape.dk} * shape.dv));
+    std::vector<std::vector<double>> all(1, std::vector<double>(int64_t{shape.dk} * shape.dv));
     if (!in.initial.empty()) all[0].assign(in.initial.begin() + state(), in.initial.begin() + state() + all[0].size());
     for (int64_t t = 0; t < shape.tokens; ++t) {
-      for (int i = 0; i < shape.dk; ++i) {
-        const double a = decay(t, i);
-        for (int j = 0; j < shape.dv; ++j) {
-          const int64_t e = int64_t{i} * shape.dv + j;
-          all[t + 1][e] = (a == 0 ? 0 : a * all[t][e]) + in.k[key(t) + i] * in.v[value(t) + j];
-        }
-      }
+      all.push_back(all.back());
+      for (int i = 0; i < shape.dk; ++i) decayStep(token(t, i), shape.dv, rowOf(all.back(), i));
     }
     return all;
   }
+  StateRow rowOf(std::vector<double>& state, int i) const { return {state.data() + int64_t{i} * shape.dv, nullptr}; }
 };
 
 template <class Work>
@@ -52,14 +54,10 @@ LinearOutputs linearReference(const LinearShape& shape, const LinearInputs& inpu
   result.out.assign(shape.valueSize(), 0);
   result.finalState.assign(shape.stateSize(), 0);
   forHeads(shape, inputs, [&](const Head& head) {
-    const auto states = head.states();
+    auto states = head.states();
     for (int64_t t = 0; t < shape.tokens; ++t) {
-      for (int i = 0; i < shape.dk; ++i) {
-        for (int j = 0; j < shape.dv; ++j) {
-          result.out[head.value(t) + j] +=
-              shape.scale * inputs.q[head.key(t) + i] * states[t + 1][int64_t{i} * shape.dv + j];
-        }
-      }
+      const StateRow out{result.out.data() + head.value(t), nullptr};
+      for (int i = 0; i < shape.dk; ++i) decayOutput(head.token(t, i), shape.dv, head.rowOf(states[t + 1], i), out);
     }
     std::copy(states.back().begin(), states.back().end(), result.finalState.begin() + head.state());
   });
@@ -75,23 +73,19 @@ LinearGradients linearGradientReference(const LinearShape& shape, const LinearIn
   result.dLogDecay.assign(shape.gateSize(), 0);
   result.dInitial.assign(shape.stateSize(), 0);
   forHeads(shape, inputs, [&](const Head& head) {
-    const auto states = head.states();
+    auto states = head.states();
     std::vector<double> gradient(int64_t{shape.dk} * shape.dv);  // of the state after the token
     if (!dFinal.empty())
       gradient.assign(dFinal.begin() + head.state(), dFinal.begin() + head.state() + gradient.size());
     for (int64_t t = shape.tokens - 1; t >= 0; --t) {
-      const int64_t key = head.key(t), value = head.value(t);
       for (int i = 0; i < shape.dk; ++i) {
-        const double a = head.decay(t, i);
-        for (int j = 0; j < shape.dv; ++j) {
-          const int64_t e = int64_t{i} * shape.dv + j;
-          result.dq[key + i] += shape.scale * states[t + 1][e] * dOut[value + j];
-          gradient[e] += shape.scale * inputs.q[key + i] * dOut[value + j];
-          result.dk[key + i] += gradient[e] * inputs.v[value + j];
-          result.dv[value + j] += gradient[e] * inputs.k[key + i];
-          if (a != 0) result.dLogDecay[head.gate(t) + i] += a * states[t][e] * gradient[e];
-          gradient[e] *= a;
-        }
+        DecayTokenGradients own;
+        own.dv.value = result.dv.data() + head.value(t);
+        decayStepBack(head.token(t, i, dOut.data() + head.value(t)), shape.dv, head.rowOf(states[t], i),
+                      head.rowOf(states[t + 1], i), head.rowOf(gradient, i), own);
+        result.dq[head.key(t) + i] += shape.scale * own.dq;
+        result.dk[head.key(t) + i] += own.dk;
+        result.dLogDecay[head.gate(t) + i] += own.dLogDecay;
       }
     }
     std::copy(gradient.begin(), gradient.end(), result.dInitial.begin() + head.state());

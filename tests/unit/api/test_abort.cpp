@@ -109,7 +109,6 @@ TEST_CASE("a peer that never connects is a RemoteError after the timeout on ever
 
 TEST_CASE("calls, aborts and queries race without harm") {
   const auto seed = std::chrono::steady_clock::now().time_since_epoch().count() % 1000;
-  CAPTURE(seed);
   for (int round = 0; round < 5; ++round) {
     const auto errors = onPair(kNoTimeoutMs, seqparTransportAuto, [&](seqparComm_t comm, int rank) {
       std::jthread aborter([&, comm] {

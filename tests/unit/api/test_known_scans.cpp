@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/ranks.h"
+#include "unit/seed.h"
 
 using namespace seqpar::test;
 
@@ -67,8 +68,7 @@ seqparAllScanParams_t shapeOf(int64_t heads, int64_t dk, int64_t dv) {
 }  // namespace
 
 TEST_CASE("scans of known shapes read their arrays in every call, also on streams") {
-  const unsigned seed = std::random_device()();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   const auto errors = onCommunicator(3, [&](seqparComm_t comm, int rank) {
     seqparStream_t stream = nullptr;
     expectSuccess(seqparStreamCreate(&stream), "seqparStreamCreate");
@@ -86,8 +86,7 @@ TEST_CASE("scans of known shapes read their arrays in every call, also on stream
 }
 
 TEST_CASE("more shapes than the cache holds give correct results") {
-  const unsigned seed = std::random_device()();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   const auto errors = onCommunicator(2, [&](seqparComm_t comm, int rank) {
     for (int round = 0; round < 2; ++round) {
       for (int columns = 1; columns <= 100; ++columns) {

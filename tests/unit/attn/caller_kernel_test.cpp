@@ -2,6 +2,7 @@
 #include "attn/plan/plan.h"
 #include "naive_kernel.h"
 #include "softmax_ranks.h"
+#include "unit/seed.h"
 
 namespace {
 
@@ -9,7 +10,7 @@ using namespace seqpar::attn::test;  // NOLINT(google-build-using-namespace)
 
 TEST_CASE("a block kernel of the caller computes in the library's place") {
   const RankThreads group(3);
-  const uint64_t seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   for (const auto& row : seqpar::attn::algorithms()) {
     if (!row.softmax || row.id == seqparAttnLocal) continue;
     SoftmaxSpec s;
@@ -19,7 +20,7 @@ TEST_CASE("a block kernel of the caller computes in the library's place") {
     s.headDim = s.valueDim = 4;
     s.mask = seqparAttnCausal;
     s.algorithm = row.id;
-    CAPTURE(seed, row.name);
+    CAPTURE(row.name);
     NaiveKernel::Calls calls;
     seqparAttnKernel_t kernel = SEQPAR_ATTN_KERNEL_INITIALIZER;
     kernel.forward = NaiveKernel::forward;

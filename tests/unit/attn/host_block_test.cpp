@@ -1,5 +1,6 @@
 // The host block kernel on several threads, for any number of processors.
 #include "attn/block/host.h"
+#include "unit/seed.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -56,8 +57,7 @@ Results compute(int threads, int64_t rows, int64_t columns, const std::vector<fl
 }
 
 TEST_CASE("the host block kernel gives the same bits on any number of threads") {
-  const auto seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
   constexpr int64_t kRows = 300, kColumns = 700;

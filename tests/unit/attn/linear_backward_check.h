@@ -11,6 +11,7 @@
 #include "kernels/attn/linear/backward/gradients.h"
 #include "kernels/attn/linear/backward/plan.h"
 #include "support/linear_backward_case.h"
+#include "unit/seed.h"
 
 namespace seqpar::attn::backward::test {
 
@@ -119,7 +120,7 @@ void checkNarrow(Task task, uint64_t seed, const std::vector<float>& dq, const s
 template <class T, class K, bool kChannel>
 void checkKernels(BackwardShape shape, double mostOfTokens = 0) {
   shape.type = K::kExact ? seqparFloat32 : std::is_same_v<T, Bf16> ? seqparBfloat16 : seqparFloat16;
-  const uint64_t seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   INFO(shape.name() << ", seed " << seed);
   const BackwardCase c(shape, seed);
   const LinearProblem problem = c.problem(c.q.data(), c.k.data(), c.v.data(), c.gates.data());
@@ -224,7 +225,7 @@ Found gradientsOf(const BackwardCase& c, uint64_t seed) {
 template <class T, class K, bool kChannel>
 void checkSequencesApart(BackwardShape shape) {
   shape.type = K::kExact ? seqparFloat32 : std::is_same_v<T, Bf16> ? seqparBfloat16 : seqparFloat16;
-  const uint64_t seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   const BackwardCase c(shape, seed);
   const Found expected = gradientsOf<K, kChannel>(c, seed);
   std::vector<int64_t> bounds{0};

@@ -1,5 +1,6 @@
 // The backward kernels of linear attention on an emulated CTA, and the reference that they are compared with.
 #include "linear_backward_check.h"
+#include "unit/seed.h"
 
 using namespace seqpar;
 using namespace seqpar::attn;
@@ -8,8 +9,7 @@ using namespace seqpar::attn::backward::test;
 using namespace seqpar::test;
 
 TEST_CASE("the reference's gradients are those of its outputs") {
-  const uint64_t seed = std::random_device{}();
-  INFO("seed " << seed);
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   std::normal_distribution<double> draw;
   const auto normal = [&](int64_t count) {

@@ -1,8 +1,8 @@
 // The delta rule through the plan, on ranks that are threads, against the recurrence in fp64.
 #include <numeric>
-#include <random>
 
 #include "linear_check.h"
+#include "unit/seed.h"
 
 namespace {
 
@@ -30,7 +30,7 @@ TEST_CASE("the delta rule agrees with the recurrence on any number of ranks") {
   const auto lengths =
       GENERATE(std::vector<int64_t>{150}, std::vector<int64_t>{65, 70}, std::vector<int64_t>{0, 3, 130},
                std::vector<int64_t>{64, 0, 1, 77}, std::vector<int64_t>{17, 16, 64, 0, 15});
-  const unsigned seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   const RankThreads ranks(static_cast<int>(lengths.size()));
   for (const int family : kFamilies) {
     for (const auto strength : {DecayStrength::Weak, DecayStrength::Strong, DecayStrength::Mixed}) {
@@ -43,7 +43,7 @@ TEST_CASE("the delta rule agrees with the recurrence on any number of ranks") {
       c.hasInitial = strength != DecayStrength::Strong;
       c.hasFinalGradient = strength != DecayStrength::Mixed;
       c.fill(seed);
-      CAPTURE(c.describe(), lengths, seed);
+      CAPTURE(c.describe(), lengths);
       check(ranks, c, lengths, {});
     }
   }
@@ -51,7 +51,7 @@ TEST_CASE("the delta rule agrees with the recurrence on any number of ranks") {
 
 TEST_CASE("every algorithm carries the states of the delta rule, in the call and on a stream") {
   const std::vector<int64_t> lengths{40, 7, 90};
-  const unsigned seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   const RankThreads ranks(3);
   for (const int family : kFamilies) {
     auto c = makeCase(family, lengths);
@@ -59,7 +59,7 @@ TEST_CASE("every algorithm carries the states of the delta rule, in the call and
     c.fill(seed);
     for (const int algorithm : {seqparAttnAuto, seqparAttnZeco, seqparAttnLasp1, seqparAttnLasp2}) {
       for (const bool onStream : {false, true}) {
-        CAPTURE(c.describe(), algorithm, onStream, seed);
+        CAPTURE(c.describe(), algorithm, onStream);
         LinearOptions options;
         options.algorithm = algorithm;
         options.onStream = onStream;
@@ -71,7 +71,7 @@ TEST_CASE("every algorithm carries the states of the delta rule, in the call and
 }
 
 TEST_CASE("nearly equal keys and betas up to 2 are exact over many chunks") {
-  const unsigned seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   const RankThreads ranks(2);
   for (const int family : kFamilies) {
     for (const auto keys : {Keys::Walk, Keys::Same}) {
@@ -84,14 +84,14 @@ TEST_CASE("nearly equal keys and betas up to 2 are exact over many chunks") {
       c.normalize = true;
       c.mostBeta = keys == Keys::Same ? 1.0f : 2.0f;
       c.fill(seed);
-      CAPTURE(c.describe(), seed);
+      CAPTURE(c.describe());
       check(ranks, c, lengths, {});
     }
   }
 }
 
 TEST_CASE("lengths around those of blocks and chunks") {
-  const unsigned seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   for (const int family : kFamilies) {
     for (const int64_t length : {1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 47, 49, 63, 64, 65, 127, 129}) {
       const std::vector<int64_t> lengths{length};
@@ -100,14 +100,14 @@ TEST_CASE("lengths around those of blocks and chunks") {
       c.dk = 1 + static_cast<size_t>(length) % 9;
       c.strength = DecayStrength::Mixed;
       c.fill(seed);
-      CAPTURE(c.describe(), seed);
+      CAPTURE(c.describe());
       check(ranks, c, lengths, {});
     }
   }
 }
 
 TEST_CASE("extreme decays of the delta rule") {
-  const unsigned seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   const std::vector<int64_t> lengths{70, 75};
   const RankThreads ranks(2);
   for (const int family : {seqparAttnGatedDelta, seqparAttnKda}) {
@@ -115,7 +115,7 @@ TEST_CASE("extreme decays of the delta rule") {
       auto c = makeCase(family, lengths);
       c.fill(seed);
       for (size_t i = 0; i < c.gate.size(); ++i) c.gate[i] = i % 5 == 0 || strong > -1 ? strong : 0.0f;
-      CAPTURE(c.describe(), strong, seed);
+      CAPTURE(c.describe(), strong);
       check(ranks, c, lengths, {});
     }
   }
@@ -124,7 +124,7 @@ TEST_CASE("extreme decays of the delta rule") {
 TEST_CASE("packed sequences have separate states of the delta rule") {
   const auto lengths =
       GENERATE(std::vector<int64_t>{200}, std::vector<int64_t>{60, 0, 140}, std::vector<int64_t>{0, 64, 64, 0, 72});
-  const unsigned seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   const RankThreads ranks(static_cast<int>(lengths.size()));
   for (const auto& starts :
        {std::vector<int64_t>{0, 200}, {0, 0, 1, 60, 64, 64, 190, 200, 200}, {0, 128, 200}, {0, 199, 200}}) {
@@ -132,7 +132,7 @@ TEST_CASE("packed sequences have separate states of the delta rule") {
       auto c = makeCase(family, lengths);
       c.cuSeqlens = starts;
       c.fill(seed);
-      CAPTURE(c.describe(), lengths, seed);
+      CAPTURE(c.describe(), lengths);
       LinearOptions options;
       options.onStream = family == seqparAttnKda;
       check(ranks, c, lengths, options);
@@ -142,7 +142,7 @@ TEST_CASE("packed sequences have separate states of the delta rule") {
 
 TEST_CASE("types, strides, head counts and sizes of the delta rule") {
   const std::vector<int64_t> lengths{70, 45};
-  const unsigned seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   const RankThreads ranks(2);
   for (const int family : kFamilies) {
     for (const int type : {seqparFloat32, seqparFloat16, seqparBfloat16}) {
@@ -161,7 +161,7 @@ TEST_CASE("types, strides, head counts and sizes of the delta rule") {
       options.padding = 3;
       options.headsFirst = type != seqparFloat16;
       options.reserve = type == seqparFloat16;
-      CAPTURE(c.describe(), seed);
+      CAPTURE(c.describe());
       check(ranks, c, lengths, options);
       options.training = false;
       check(ranks, c, lengths, options);
@@ -171,7 +171,7 @@ TEST_CASE("types, strides, head counts and sizes of the delta rule") {
 
 TEST_CASE("a log-decay of -inf discards NaN of other ranks from the delta rule") {
   const std::vector<int64_t> lengths{20, 70};
-  const unsigned seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   const RankThreads ranks(2);
   for (const int family : {seqparAttnGatedDelta, seqparAttnKda}) {
     auto c = makeCase(family, lengths);
@@ -184,7 +184,7 @@ TEST_CASE("a log-decay of -inf discards NaN of other ranks from the delta rule")
     poisoned.k[3] = INFINITY;
     poisoned.dFinal.assign(poisoned.dFinal.size(), NAN);
     std::vector<LinearResult> results(2);
-    CAPTURE(c.describe(), seed);
+    CAPTURE(c.describe());
     const auto said = ranks.each([&](int rank) {
       return runLinear(poisoned, lengths, rank, ranks[rank], {}, results[static_cast<size_t>(rank)]);
     });
@@ -205,7 +205,7 @@ TEST_CASE("a log-decay of -inf discards NaN of other ranks from the delta rule")
 // Central differences of a loss that is linear in the outputs: sum of dOut out + sum of dFinal final.
 TEST_CASE("gradients of the delta rule agree with finite differences") {
   const std::vector<int64_t> lengths{7};
-  const unsigned seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   for (const int family : kFamilies) {
     for (const bool normalize : {false, true}) {
       auto c = makeCase(family, lengths);
@@ -215,7 +215,7 @@ TEST_CASE("gradients of the delta rule agree with finite differences") {
       c.fill(seed);
       for (auto& number : c.beta) number = 0.25f + number / 2;  // steps stay inside
       for (size_t i = 0; i < c.k.size(); ++i) c.k[i] = c.k[i] == 0 ? 0.5f : c.k[i];
-      CAPTURE(c.describe(), seed);
+      CAPTURE(c.describe());
       const LinearReference expected(c, {});
       const auto loss = [&](const LinearCase& at) {
         const LinearReference r(at, {});

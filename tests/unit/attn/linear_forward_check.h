@@ -8,6 +8,7 @@
 #include "kernels/arch/ptx.h"
 #include "kernels/attn/linear/args.h"
 #include "support/linear_forward_case.h"
+#include "unit/seed.h"
 
 namespace seqpar::attn::test {
 
@@ -102,7 +103,8 @@ ForwardResults runForward(const ForwardCase& test, bool perSegment, int ctas, bo
 
 template <class K>
 void checkForward(ForwardSpec spec, bool perSegment, int ctas = 2, bool packed = false) {
-  spec.seed = std::random_device{}();
+  const seqpar::test::Seed seed;
+  spec.seed = seed;
   INFO(spec.name() << (perSegment ? ", per segment" : "") << (packed ? ", packed" : ""));
   ForwardCase test(spec);
   const ForwardResults results = runForward<K>(test, perSegment, ctas, packed);
@@ -118,7 +120,8 @@ void checkForward(ForwardSpec spec, bool perSegment, int ctas = 2, bool packed =
 /// The results of other packed sequences have the same bits if all inputs of one sequence are NaN or infinite.
 template <class K>
 void checkSequencesApart(ForwardSpec spec, bool perSegment, int ctas = 2) {
-  spec.seed = std::random_device{}();
+  const seqpar::test::Seed seed;
+  spec.seed = seed;
   const ForwardCase test(spec);
   const ForwardResults results = runForward<K>(test, perSegment, ctas, false);
   const auto& bounds = test.starts;  // the last is the end

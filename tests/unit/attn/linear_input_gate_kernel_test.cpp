@@ -6,6 +6,7 @@
 
 #include "base/convert.h"
 #include "kernels/attn/linear/input_gate_kernel.h"
+#include "unit/seed.h"
 
 namespace {
 
@@ -104,7 +105,7 @@ void checkKernels(seqparDataType_t type, seqparDataType_t gateType, int dv, uint
 }
 
 TEST_CASE("the input gate's kernels multiply values and gradients, and sum products") {
-  const uint64_t seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   for (const auto gateType : {seqparFloat32, seqparBfloat16}) {
     for (const int dv : {16, 64, 80, 272}) {
       checkKernels<Bf16, true>(seqparBfloat16, gateType, dv, seed);

@@ -3,6 +3,7 @@
 #include <random>
 
 #include "linear_input_gate.h"
+#include "unit/seed.h"
 
 namespace {
 
@@ -28,7 +29,7 @@ double lossOf(const LinearCase& c, const std::vector<int64_t>& lengths, const st
 }
 
 TEST_CASE("an input gate equals values multiplied by it, in every family, algorithm and type") {
-  const unsigned seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   std::mt19937 random(seed);
   const auto lengths = GENERATE(std::vector<int64_t>{150}, std::vector<int64_t>{40, 0, 95});
   const RankThreads ranks(static_cast<int>(lengths.size()));
@@ -55,7 +56,7 @@ TEST_CASE("an input gate equals values multiplied by it, in every family, algori
         options.headsFirst = type == seqparFloat16;
         const auto gates = gatesOf(c, options.inputGateType, random);
         options.inputGate = &gates;
-        CAPTURE(c.describe(), algorithm, lengths, seed);
+        CAPTURE(c.describe(), algorithm, lengths);
         checkAgainstProducts(c, lengths, options, gates, ranks);
       }
     }
@@ -63,7 +64,7 @@ TEST_CASE("an input gate equals values multiplied by it, in every family, algori
 }
 
 TEST_CASE("gradients of the input gate are differences of the loss, which is linear in the gate") {
-  const unsigned seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   std::mt19937 random(seed);
   const std::vector<int64_t> lengths{70, 0, 45};
   const RankThreads ranks(3);
@@ -97,7 +98,7 @@ TEST_CASE("gradients of the input gate are differences of the loss, which is lin
     const double loss = lossOf(c, lengths, before);
     gates = moved;
     const double change = lossOf(c, lengths, runAll(ranks, c, lengths, options)) - loss;
-    CAPTURE(c.describe(), expected, change, magnitude, seed);
+    CAPTURE(c.describe(), expected, change, magnitude);
     CHECK(std::abs(change - expected) <= 1e-4 * magnitude);
   }
 }

@@ -10,12 +10,12 @@
 #include "kernels/attn/linear/args.h"
 #include "kernels/attn/linear/decay.h"
 #include "kernels/attn/linear/work.h"
+#include "unit/seed.h"
 
 using namespace seqpar::attn;
 
 TEST_CASE("each token pair of a block is in one level, and its exponents add up to the decay") {
-  const auto seed = std::random_device()();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937 random(seed);
   for (int round = 0; round < 50; ++round) {
     float sums[kBlockTokens], sum = 0;

@@ -3,6 +3,7 @@
 #include <random>
 
 #include "linear_check.h"
+#include "unit/seed.h"
 
 namespace {
 
@@ -31,7 +32,7 @@ TEST_CASE("linear attention agrees with the recurrence on any number of ranks") 
   const auto lengths = GENERATE(std::vector<int64_t>{150}, std::vector<int64_t>{65, 70},
                                 std::vector<int64_t>{0, 3, 130}, std::vector<int64_t>{64, 0, 1, 77},
                                 std::vector<int64_t>{17, 70, 64, 0, 33}, std::vector<int64_t>{1, 0, 1, 0, 90, 3, 0, 0});
-  const unsigned seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   const RankThreads ranks(static_cast<int>(lengths.size()));
   for (const int family : kFamilies) {
     for (const auto strength : {DecayStrength::Weak, DecayStrength::Strong, DecayStrength::Mixed}) {
@@ -40,7 +41,7 @@ TEST_CASE("linear attention agrees with the recurrence on any number of ranks") 
       c.hasInitial = strength != DecayStrength::Strong;
       c.hasFinalGradient = strength != DecayStrength::Mixed;
       c.fill(seed);
-      CAPTURE(c.describe(), lengths, seed);
+      CAPTURE(c.describe(), lengths);
       check(ranks, c, lengths, {});
     }
   }
@@ -48,14 +49,14 @@ TEST_CASE("linear attention agrees with the recurrence on any number of ranks") 
 
 TEST_CASE("every algorithm carries the states of every family, in the call and on a stream") {
   const std::vector<int64_t> lengths{40, 7, 90};
-  const unsigned seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   const RankThreads ranks(3);
   for (const int family : kFamilies) {
     auto c = makeCase(family, lengths, DecayStrength::Weak);
     c.fill(seed);
     for (const int algorithm : kAlgorithms) {
       for (const bool onStream : {false, true}) {
-        CAPTURE(c.describe(), algorithm, onStream, seed);
+        CAPTURE(c.describe(), algorithm, onStream);
         LinearOptions options;
         options.algorithm = algorithm;
         options.onStream = onStream;
@@ -69,7 +70,7 @@ TEST_CASE("every algorithm carries the states of every family, in the call and o
 TEST_CASE("packed sequences have separate states on all ranks") {
   const auto lengths = GENERATE(std::vector<int64_t>{200}, std::vector<int64_t>{60, 0, 140},
                                 std::vector<int64_t>{1, 63, 126, 10}, std::vector<int64_t>{0, 64, 64, 0, 72});
-  const unsigned seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   const RankThreads ranks(static_cast<int>(lengths.size()));
   for (const auto& starts :
        {std::vector<int64_t>{0, 200}, {0, 0, 1, 60, 64, 64, 190, 200, 200}, {0, 128, 200}, {0, 199, 200}}) {
@@ -77,7 +78,7 @@ TEST_CASE("packed sequences have separate states on all ranks") {
       auto c = makeCase(family, lengths, DecayStrength::Weak);
       c.cuSeqlens = starts;
       c.fill(seed);
-      CAPTURE(c.describe(), lengths, seed);
+      CAPTURE(c.describe(), lengths);
       LinearOptions options;
       options.onStream = family == seqparAttnScalar;
       check(ranks, c, lengths, options);
@@ -87,7 +88,7 @@ TEST_CASE("packed sequences have separate states on all ranks") {
 
 TEST_CASE("types, strides, head counts and sizes of linear attention") {
   const std::vector<int64_t> lengths{70, 45};
-  const unsigned seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   const RankThreads ranks(2);
   for (const int family : kFamilies) {
     for (const int type : {seqparFloat32, seqparFloat16, seqparBfloat16}) {
@@ -104,7 +105,7 @@ TEST_CASE("types, strides, head counts and sizes of linear attention") {
       options.padding = 3;
       options.headsFirst = type != seqparFloat16;
       options.reserve = type == seqparFloat16;
-      CAPTURE(c.describe(), seed);
+      CAPTURE(c.describe());
       check(ranks, c, lengths, options);
       options.training = false;
       check(ranks, c, lengths, options);
@@ -113,11 +114,11 @@ TEST_CASE("types, strides, head counts and sizes of linear attention") {
 }
 
 TEST_CASE("linear attention on one rank needs no communicator") {
-  const unsigned seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   for (const int family : kFamilies) {
     auto c = makeCase(family, {333}, DecayStrength::Weak);
     c.fill(seed);
-    CAPTURE(c.describe(), seed);
+    CAPTURE(c.describe());
     const LinearReference expected(c, {});
     LinearResult result;
     REQUIRE(runLinear(c, {333}, 0, nullptr, {}, result) == "");
@@ -129,14 +130,14 @@ TEST_CASE("linear attention on one rank needs no communicator") {
 
 TEST_CASE("linear attention gives the same bits whatever runs concurrently with its scan") {
   const std::vector<int64_t> lengths{500, 300, 700};
-  const unsigned seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   const RankThreads ranks(3);
   for (const int family : {seqparAttnGla, seqparAttnScalar}) {
     auto c = makeCase(family, lengths, DecayStrength::Weak);
     c.heads = 3;
     c.dk = c.dv = 16;
     c.fill(seed);
-    CAPTURE(c.describe(), seed);
+    CAPTURE(c.describe());
     std::vector<std::vector<LinearResult>> runs(6, std::vector<LinearResult>(3));
     for (size_t i = 0; i < runs.size(); ++i) {
       LinearOptions options;
@@ -158,7 +159,7 @@ TEST_CASE("linear attention gives the same bits whatever runs concurrently with 
 
 // Small integers and decays that are powers of two: every order of additions gives equal bits.
 TEST_CASE("linear attention on exact values gives equal bits on any number of ranks") {
-  const unsigned seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   std::mt19937 random(seed);
   auto c = makeCase(seqparAttnSum, {96}, DecayStrength::Weak);
   c.fill(seed);
@@ -171,7 +172,7 @@ TEST_CASE("linear attention on exact values gives equal bits on any number of ra
   for (const auto& lengths : {std::vector<int64_t>{50, 46}, {33, 0, 63}, {1, 2, 30, 60, 3}}) {
     const RankThreads ranks(static_cast<int>(lengths.size()));
     for (const int algorithm : kAlgorithms) {
-      CAPTURE(lengths, algorithm, seed);
+      CAPTURE(lengths, algorithm);
       LinearOptions options;
       options.algorithm = algorithm;
       std::vector<LinearResult> parts(lengths.size());
@@ -194,7 +195,7 @@ TEST_CASE("linear attention on exact values gives equal bits on any number of ra
 
 TEST_CASE("a log-decay of -inf discards NaN and infinity from other ranks") {
   const std::vector<int64_t> lengths{20, 70};
-  const unsigned seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   const RankThreads ranks(2);
   for (const int family : {seqparAttnGla, seqparAttnScalar}) {
     auto c = makeCase(family, lengths, DecayStrength::Weak);
@@ -208,7 +209,7 @@ TEST_CASE("a log-decay of -inf discards NaN and infinity from other ranks") {
     poisoned.k[3] = INFINITY;
     poisoned.dFinal.assign(poisoned.dFinal.size(), NAN);
     std::vector<LinearResult> results(2);
-    CAPTURE(c.describe(), seed);
+    CAPTURE(c.describe());
     const auto said = ranks.each([&](int rank) {
       return runLinear(poisoned, lengths, rank, ranks[rank], {}, results[static_cast<size_t>(rank)]);
     });
@@ -230,13 +231,13 @@ TEST_CASE("a log-decay of -inf discards NaN and infinity from other ranks") {
 // Central differences of a loss that is linear in the outputs: sum of dOut out + sum of dFinal final.
 TEST_CASE("gradients of linear attention agree with finite differences") {
   const std::vector<int64_t> lengths{3, 4};
-  const unsigned seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   for (const int family : kFamilies) {
     auto c = makeCase(family, lengths, DecayStrength::Weak);
     c.dk = 3;
     c.dv = 2;
     c.fill(seed);
-    CAPTURE(c.describe(), seed);
+    CAPTURE(c.describe());
     const LinearReference expected(c, {});
     const auto loss = [&](const LinearCase& at) {
       const LinearReference r(at, {});

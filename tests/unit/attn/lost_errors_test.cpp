@@ -10,6 +10,7 @@
 #include "short_conv_check.h"
 #include "softmax_features.h"
 #include "softmax_ranks.h"
+#include "unit/seed.h"
 
 namespace {
 
@@ -189,7 +190,7 @@ std::string trial(const Operator& op, Fault fault, Clock::duration typical, std:
 }
 
 TEST_CASE("a rank that aborts or times out leaves no rank with a wrong result", "[faults]") {
-  const uint64_t seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   for (const auto& op : operators(seed)) {
     Clock::duration typical{};
@@ -198,19 +199,19 @@ TEST_CASE("a rank that aborts or times out leaves no rank with a wrong result", 
       const auto start = Clock::now();
       const auto said = group.each([&](int rank) { return op.run(rank, group[rank]); });
       typical = Clock::now() - start;
-      CAPTURE(seed, op.name);
+      CAPTURE(op.name);
       for (const auto& text : said) REQUIRE(text == "");
       REQUIRE(op.wrong(said) == "");
     }
     for (const auto fault : {Fault::Abort, Fault::Fail, Fault::AbortInstead, Fault::FailInstead}) {
-      CAPTURE(seed, op.name, static_cast<int>(fault));
+      CAPTURE(op.name, static_cast<int>(fault));
       CHECK(trial(op, fault, typical, random) == "");
     }
   }
 }
 
 TEST_CASE("a block kernel that fails on one rank is an error on all, at once", "[faults]") {
-  const uint64_t seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   for (const auto& row : seqpar::attn::algorithms()) {
     if (!row.softmax || row.id == seqparAttnLocal) continue;
@@ -230,7 +231,7 @@ TEST_CASE("a block kernel that fails on one rank is an error on all, at once", "
         options.kernel = &kernels[static_cast<size_t>(rank)];
         return options;
       });
-      CAPTURE(seed, row.name, onStream, victim);
+      CAPTURE(row.name, onStream, victim);
       const RankThreads group = makeRanks(false);
       const auto said = group.each([&](int rank) { return op.run(rank, group[rank]); });
       CHECK(op.wrong(said) == "");
@@ -249,7 +250,7 @@ TEST_CASE("a block kernel that fails on one rank is an error on all, at once", "
 }
 
 TEST_CASE("an abort in the middle of a pass leaves no rank with a wrong result", "[faults]") {
-  const uint64_t seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   for (const auto& row : seqpar::attn::algorithms()) {
     if (!row.softmax || row.id == seqparAttnLocal) continue;
@@ -278,7 +279,7 @@ TEST_CASE("an abort in the middle of a pass leaves no rank with a wrong result",
         options.kernel = &kernels[static_cast<size_t>(rank)];
         return options;
       });
-      CAPTURE(seed, row.name, block, victim);
+      CAPTURE(row.name, block, victim);
       const auto said = group.each([&](int rank) { return op.run(rank, group[rank]); });
       CHECK(op.wrong(said) == "");
       if (ofVictim.count >= block) CHECK(said[static_cast<size_t>(victim)] != "");

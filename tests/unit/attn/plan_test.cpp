@@ -4,6 +4,7 @@
 #include "attn/plan/plan.h"
 #include "small_desc.h"
 #include "softmax_ranks.h"
+#include "unit/seed.h"
 
 namespace {
 
@@ -69,7 +70,7 @@ TEST_CASE("one rank exchanges nothing, so no algorithm reserves memory") {
 TEST_CASE("results are exact where each token attends only to itself") {
   const int ranks = GENERATE(1, 2, 3, 5);
   const RankThreads group(ranks);
-  const uint64_t seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   for (const auto& row : seqpar::attn::algorithms()) {
     if (!row.softmax) continue;
     SoftmaxSpec s;
@@ -79,7 +80,7 @@ TEST_CASE("results are exact where each token attends only to itself") {
     s.mask = seqparAttnCausal;
     s.windowLeft = 0;
     s.algorithm = row.id;
-    CAPTURE(seed, ranks, row.name);
+    CAPTURE(ranks, row.name);
     const SoftmaxCase c(s, seed);
     SoftmaxResult result(c, NAN);
     REQUIRE(runOn(c, &group, {}, result) == "");
@@ -90,7 +91,7 @@ TEST_CASE("results are exact where each token attends only to itself") {
 
 TEST_CASE("the same call gives the same bits, whatever the timing") {
   const RankThreads group(4);
-  const uint64_t seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   for (const auto& row : seqpar::attn::algorithms()) {
     if (!row.softmax) continue;
     SoftmaxSpec s;
@@ -100,7 +101,7 @@ TEST_CASE("the same call gives the same bits, whatever the timing") {
     s.headDim = s.valueDim = 8;
     s.mask = seqparAttnCausal;
     s.algorithm = row.id;
-    CAPTURE(seed, row.name);
+    CAPTURE(row.name);
     const SoftmaxCase c(s, seed);
     SoftmaxResult first(c, NAN), second(c, NAN);
     REQUIRE(runOn(c, &group, {}, first) == "");
@@ -124,7 +125,7 @@ double loss(const SoftmaxCase& c) {
 }
 
 TEST_CASE("gradients of the definition agree with finite differences") {
-  const uint64_t seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   SoftmaxSpec s;
   s.tokens = 5;
   s.heads = 2;
@@ -136,7 +137,6 @@ TEST_CASE("gradients of the definition agree with finite differences") {
   s.sinks = true;
   const SoftmaxCase c(s, seed);
   const SoftmaxAnswer answer(c);
-  CAPTURE(seed);
   const auto compare = [&](std::vector<double> SoftmaxCase::*input, const Numbers& gradient) {
     constexpr double kStep = 1e-5;
     for (size_t i = 0; i < gradient.value.size(); ++i) {

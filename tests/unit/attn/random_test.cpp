@@ -1,18 +1,18 @@
 // A few random cases on hosts; tests/gpu/random_attention.cpp runs many on GPUs.
-#include <random>
 
 #include "random_run.h"
+#include "unit/seed.h"
 
 namespace {
 
 using namespace seqpar::attn::test;  // NOLINT(google-build-using-namespace)
 
 void fewCases(RandomKind kind, uint64_t cases) {
+  const seqpar::test::Seed seed;
   RandomRun run;
   run.kind = kind;
-  run.seed = std::random_device{}();
+  run.seed = seed;
   run.cases = cases;
-  CAPTURE(run.seed);
   for (int ranks = 1; ranks <= kMostRandomRanks; ++ranks) {
     const RankThreads group(ranks);
     for (const auto& failure : runRandomCases(run, {&group, [] { return nullptr; }})) {

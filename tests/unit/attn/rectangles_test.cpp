@@ -8,6 +8,7 @@
 #include <random>
 
 #include "softmax_case.h"
+#include "unit/seed.h"
 
 namespace {
 
@@ -47,7 +48,7 @@ std::vector<int64_t> positions(const std::vector<TokenRun>& runs) {
 }
 
 TEST_CASE("rectangles cover each visible score once and no other") {
-  const uint64_t seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   for (int round = 0; round < 400; ++round) {
     test::SoftmaxSpec s;
@@ -72,7 +73,7 @@ TEST_CASE("rectangles cover each visible score once and no other") {
     std::vector<std::vector<int>> seen(rows.size(), std::vector<int>(columns.size(), 0));
     const auto rectangles = rectanglesOf(queries, keys, v);
     int64_t scores = 0;
-    CAPTURE(seed, round, s.text());
+    CAPTURE(round, s.text());
     for (const auto& r : rectangles) {
       scores += r.scores();
       for (int64_t i = 0; i < r.rows; ++i) {
@@ -98,7 +99,7 @@ TEST_CASE("rectangles cover each visible score once and no other") {
 }
 
 TEST_CASE("rows of rectangles, split and shifted, keep their visible columns") {
-  const uint64_t seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   const auto seenBy = [](const std::vector<Rectangle>& rectangles) {
     std::map<std::pair<int64_t, int64_t>, int> seen;
@@ -128,7 +129,7 @@ TEST_CASE("rows of rectangles, split and shifted, keep their visible columns") {
       CHECK(r.row >= cut + row);
       parts.push_back(r);
     }
-    CAPTURE(seed, round, cut);
+    CAPTURE(round, cut);
     CHECK(seenBy(movedBy(parts, row, column)) == seenBy(all));
     CHECK(scoresOf(parts) == scoresOf(all));
     const int64_t leastRows = draw(random, 1, std::max<int64_t>(rows, 1));  // there may be no rows
@@ -169,7 +170,7 @@ TEST_CASE("the usual layouts become few rectangles") {
 }
 
 TEST_CASE("rows between rectangles, and columns that are in one only") {
-  const uint64_t seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   for (int round = 0; round < 300; ++round) {
     std::vector<Rectangle> all;
@@ -191,7 +192,7 @@ TEST_CASE("rows between rectangles, and columns that are in one only") {
       if (!cuts(row) && (nearest < 0 || std::abs(row - preferred) < std::abs(nearest - preferred))) nearest = row;
     }
     const int64_t row = rowBetween(all, least, preferred, most);
-    CAPTURE(seed, round, least, preferred, most, row, nearest);
+    CAPTURE(round, least, preferred, most, row, nearest);
     CHECK((nearest < 0 ? row == preferred : !cuts(row) && std::abs(row - preferred) == std::abs(nearest - preferred)));
     std::vector<int> of(2 * kRows, 0);
     for (const auto& r : all) {

@@ -1,6 +1,7 @@
 // The short convolution on hosts against its definition, and its kernels' program, run on the CPU.
 #include "kernels/attn/short_conv/run.h"
 #include "short_conv_check.h"
+#include "unit/seed.h"
 
 namespace {
 
@@ -51,7 +52,7 @@ void runKernels(attn::short_conv::ConvTask& task, float* edge) {
 TEST_CASE("short convolutions of all widths agree with their definition on any number of ranks") {
   const auto lengths = GENERATE(std::vector<int64_t>{70}, std::vector<int64_t>{66, 3}, std::vector<int64_t>{0, 2, 130},
                                 std::vector<int64_t>{5, 0, 1, 80}, std::vector<int64_t>{1, 1, 1, 1, 1, 1, 2, 9});
-  const unsigned seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   for (size_t width = 1; width <= SEQPAR_SHORT_CONV_WIDTH; ++width) {
     ConvCase c;
     c.tokens = static_cast<size_t>(std::accumulate(lengths.begin(), lengths.end(), int64_t{0}));
@@ -63,13 +64,13 @@ TEST_CASE("short convolutions of all widths agree with their definition on any n
     c.type = static_cast<int>(width % 3);
     c.weightType = static_cast<int>((width / 2) % 3);
     c.fill(seed);
-    CAPTURE(lengths, width, seed);
+    CAPTURE(lengths, width);
     check(RankThreads(static_cast<int>(lengths.size())), c, lengths, {.onStream = width % 3 == 1});
   }
 }
 
 TEST_CASE("a short convolution stops at the start of a packed sequence") {
-  const unsigned seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   for (const auto& starts : {std::vector<int64_t>{0, 90}, {0, 0, 1, 2, 40, 43, 43, 90}, {0, 50, 90}}) {
     for (const auto& lengths : {std::vector<int64_t>{90}, {41, 49}, {50, 0, 40}, {1, 1, 39, 2, 47}}) {
       ConvCase c;
@@ -78,7 +79,7 @@ TEST_CASE("a short convolution stops at the start of a packed sequence") {
       c.width = 5;
       c.cuSeqlens = starts;
       c.fill(seed);
-      CAPTURE(starts, lengths, seed);
+      CAPTURE(starts, lengths);
       check(RankThreads(static_cast<int>(lengths.size())), c, lengths, {});
     }
   }
@@ -143,7 +144,7 @@ void checkKernels(const ConvCase& c, size_t border) {
 }
 
 TEST_CASE("the GPUs' program of the short convolution agrees with its definition") {
-  const unsigned seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   std::mt19937 random(seed);
   for (size_t width = 1; width <= SEQPAR_SHORT_CONV_WIDTH; ++width) {
     for (const size_t channels : {size_t{3}, size_t{8}}) {
@@ -159,7 +160,7 @@ TEST_CASE("the GPUs' program of the short convolution agrees with its definition
         c.cuSeqlens = {0, 0, 3, static_cast<int64_t>(c.tokens / 2), static_cast<int64_t>(c.tokens)};
       c.fill(seed);
       const size_t border = 8 + random() % (c.tokens - 16);
-      CAPTURE(width, channels, c.tokens, border, c.type, c.weightType, c.silu, c.cuSeqlens, seed);
+      CAPTURE(width, channels, c.tokens, border, c.type, c.weightType, c.silu, c.cuSeqlens);
       checkKernels(c, border);
     }
   }

@@ -6,6 +6,7 @@
 #include "small_desc.h"
 #include "softmax_features.h"
 #include "softmax_ranks.h"
+#include "unit/seed.h"
 
 namespace {
 
@@ -29,7 +30,7 @@ std::string createError(const seqparAttnDesc_t& desc, seqparResult_t expected = 
 }
 
 TEST_CASE("slices are accepted if and only if no score is in two of them", "[slices]") {
-  const uint64_t seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   int shared = 0;
   for (int round = 0; round < 600; ++round) {
@@ -47,7 +48,7 @@ TEST_CASE("slices are accepted if and only if no score is in two of them", "[sli
       }
     }
     shared += disjoint ? 0 : 1;
-    CAPTURE(seed, round, tokens);
+    CAPTURE(round, tokens);
     const auto said = createError(descOf(slices, tokens), disjoint ? seqparSuccess : seqparInvalidArgument);
     if (disjoint) continue;
     size_t first = 0, second = 0;
@@ -122,7 +123,7 @@ TEST_CASE("ranks name the difference between their slices", "[slices]") {
 TEST_CASE("softmax attention: slices with every algorithm on random layouts", "[slices]") {
   const int ranks = GENERATE(1, 2, 3, 4, 5);
   const RankThreads group(ranks);
-  const uint64_t seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   for (const auto& row : seqpar::attn::algorithms()) {
     if (!row.softmax || (row.id == seqparAttnLocal && ranks > 1)) continue;
@@ -138,7 +139,7 @@ TEST_CASE("softmax attention: slices with every algorithm on random layouts", "[
                                                    : static_cast<int>(random() % 3);
       const bool tied = row.id == seqparAttnZigzag || row.id == seqparAttnStriped;
       if (!tied && random() % 2 == 0) drawPieces(s, random, ranks);
-      CAPTURE(seed, ranks, row.name, s.text());
+      CAPTURE(ranks, row.name, s.text());
       if (!refusalOf(row, s, group[0]).empty()) continue;
       CHECK(runCase(SoftmaxCase(s, random()), &group) == "");
     }
@@ -148,7 +149,7 @@ TEST_CASE("softmax attention: slices with every algorithm on random layouts", "[
 TEST_CASE("softmax attention: NaN in keys that no query sees reaches no result", "[slices]") {
   const int ranks = GENERATE(1, 3);
   const RankThreads group(ranks);
-  const uint64_t seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   for (const auto& row : seqpar::attn::algorithms()) {
     if (!row.softmax || (row.id == seqparAttnLocal && ranks > 1)) continue;
@@ -172,13 +173,13 @@ TEST_CASE("softmax attention: NaN in keys that no query sees reaches no result",
     };
     poison(c.k, s.headDim);
     poison(c.v, s.valueDim);
-    CAPTURE(seed, ranks, row.name, s.text());
+    CAPTURE(ranks, row.name, s.text());
     CHECK(runCase(c, &group, {}, &answer) == "");
   }
 }
 
 TEST_CASE("softmax attention: gradients with slices are differences of the loss", "[slices]") {
-  const uint64_t seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   SoftmaxSpec s;
   s.tokens = 12;
@@ -187,7 +188,7 @@ TEST_CASE("softmax attention: gradients with slices are differences of the loss"
   s.headDim = s.valueDim = 4;
   s.slices = drawSlices(random, s.tokens, s.tokens);
   SoftmaxCase c(s, random());
-  CAPTURE(seed, s.text());
+  CAPTURE(s.text());
   const RankThreads group(2);
   SoftmaxResult result(c, NAN);
   REQUIRE(runOn(c, &group, {}, result) == "");

@@ -3,6 +3,7 @@
 #include "attn/plan/registry.h"
 #include "softmax_features.h"
 #include "softmax_ranks.h"
+#include "unit/seed.h"
 
 namespace {
 
@@ -11,7 +12,7 @@ using namespace seqpar::attn::test;  // NOLINT(google-build-using-namespace)
 TEST_CASE("softmax attention: every algorithm with every feature", "[softmax]") {
   const int ranks = GENERATE(1, 2, 3, 4, 6, 8);
   const RankThreads group(ranks);
-  const uint64_t seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   for (const auto& row : seqpar::attn::algorithms()) {
     if (!row.softmax || (row.id == seqparAttnLocal && ranks > 1)) continue;
@@ -25,7 +26,7 @@ TEST_CASE("softmax attention: every algorithm with every feature", "[softmax]") 
       options.onStream = random() % 2 == 0;
       options.ownWorkspace = random() % 2 == 0;
       options.rounds = 1 + static_cast<int>(random() % 2);
-      CAPTURE(seed, ranks, row.name, feature.name, options.onStream, options.rounds, spec.text());
+      CAPTURE(ranks, row.name, feature.name, options.onStream, options.rounds, spec.text());
       const auto said = runCase(SoftmaxCase(spec, random()), &group, options);
       const auto refusal = refusalOf(row, spec, group[0]);
       if (refusal.empty()) {
@@ -51,7 +52,7 @@ std::string roundedOnce(const std::vector<double>& got, const Numbers& expected,
 TEST_CASE("softmax attention: partial results are sent in fp32 for any tensor type", "[softmax]") {
   const int ranks = GENERATE(2, 4, 6);
   const RankThreads group(ranks);
-  const uint64_t seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   for (const auto& row : seqpar::attn::algorithms()) {
     if (!row.softmax || row.id == seqparAttnLocal) continue;
@@ -65,7 +66,7 @@ TEST_CASE("softmax attention: partial results are sent in fp32 for any tensor ty
       s.heads = ranks;
       s.kvHeads = 1;
       s.tokens = 16 * ranks;
-      CAPTURE(seed, ranks, row.name, s.text());
+      CAPTURE(ranks, row.name, s.text());
       if (!refusalOf(row, s, group[0]).empty()) continue;
       const SoftmaxCase c(s, random());
       const SoftmaxAnswer answer(c);
@@ -80,7 +81,7 @@ TEST_CASE("softmax attention: partial results are sent in fp32 for any tensor ty
 TEST_CASE("softmax attention: more tokens than a tile of the host kernel", "[softmax]") {
   const int ranks = GENERATE(1, 3);
   const RankThreads group(ranks);
-  const uint64_t seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   for (const int algorithm : {seqparAttnRing, seqparAttnUlysses}) {
     for (const int shape : {0, 1, 2, 3}) {
@@ -93,7 +94,7 @@ TEST_CASE("softmax attention: more tokens than a tile of the host kernel", "[sof
       s.mask = shape == 0 ? seqparAttnFull : seqparAttnCausal;
       if (shape == 2) s.windowLeft = draw(random, 100, 700);
       if (shape == 1) s.type = seqparBfloat16;
-      CAPTURE(seed, ranks, s.text());
+      CAPTURE(ranks, s.text());
       CHECK(runCase(SoftmaxCase(s, random()), &group) == "");
     }
   }
@@ -102,7 +103,7 @@ TEST_CASE("softmax attention: more tokens than a tile of the host kernel", "[sof
 TEST_CASE("softmax attention: rings whose backward starts and ends with half shards", "[softmax]") {
   const int ranks = GENERATE(2, 4);
   const RankThreads group(ranks);
-  const uint64_t seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   for (const int algorithm : {seqparAttnRing, seqparAttnZigzag, seqparAttnStriped, seqparAttnBurst, seqparAttnRingPassQ,
                               seqparAttnDoubleRing, seqparAttnRingSelfAttention, seqparAttnUsp, seqparAttnStarTrail}) {
@@ -114,7 +115,7 @@ TEST_CASE("softmax attention: rings whose backward starts and ends with half sha
       s.algorithm = algorithm;
       s.mask = shape == 0 ? seqparAttnFull : seqparAttnCausal;
       if (shape == 2) s.windowLeft = draw(random, 10, 300);
-      CAPTURE(seed, ranks, s.text());
+      CAPTURE(ranks, s.text());
       CHECK(runCase(SoftmaxCase(s, random()), &group) == "");
     }
   }
@@ -123,7 +124,7 @@ TEST_CASE("softmax attention: rings whose backward starts and ends with half sha
 TEST_CASE("softmax attention: groups of ranks of every size", "[softmax]") {
   const int ranks = GENERATE(4, 6, 8);
   const RankThreads group(ranks);
-  const uint64_t seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   for (const int algorithm : {seqparAttnUsp, seqparAttnMesh, seqparAttnAttention2d}) {
     for (int inner = 1; inner <= ranks; ++inner) {
@@ -137,7 +138,7 @@ TEST_CASE("softmax attention: groups of ranks of every size", "[softmax]") {
         s.ulyssesOutside = outside;
         s.mask = static_cast<int>(random() % 2);
         s.sinks = random() % 2 == 0;
-        CAPTURE(seed, ranks, s.text());
+        CAPTURE(ranks, s.text());
         CHECK(runCase(SoftmaxCase(s, random()), &group) == "");
       }
     }

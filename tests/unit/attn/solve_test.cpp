@@ -6,6 +6,7 @@
 #include "seqpar/attn.h"
 #include "small_desc.h"
 #include "softmax_case.h"
+#include "unit/seed.h"
 
 namespace {
 
@@ -62,7 +63,7 @@ SoftmaxSpec drawMask(std::mt19937_64& random, int64_t tokens) {
 }
 
 TEST_CASE("solved layouts balance tokens and scores with few pieces", "[solve]") {
-  const uint64_t seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   constexpr int kRanks[] = {1, 2, 3, 4, 5, 7, 8, 13, 64, 257};
   for (int round = 0; round < 120; ++round) {
@@ -70,7 +71,7 @@ TEST_CASE("solved layouts balance tokens and scores with few pieces", "[solve]")
     const auto tokens = static_cast<int64_t>(random() % (round % 2 == 0 ? 200 : 20000));
     const auto s = drawMask(random, tokens);
     const auto desc = s.desc();
-    CAPTURE(seed, round, ranks, s.text());
+    CAPTURE(round, ranks, s.text());
     const Solved solved(desc, ranks);
     REQUIRE(solved.layout.pieces <= 2 * ranks - 1);
     REQUIRE((solved.bounds.front() == 0 && solved.bounds.back() == tokens));
@@ -98,7 +99,7 @@ TEST_CASE("solved layouts balance tokens and scores with few pieces", "[solve]")
 }
 
 TEST_CASE("the load of a layout is counted by the definition", "[solve]") {
-  const uint64_t seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   for (int round = 0; round < 100; ++round) {
     const int ranks = 1 + static_cast<int>(random() % 5);
@@ -108,7 +109,7 @@ TEST_CASE("the load of a layout is counted by the definition", "[solve]") {
     const Solved solved(desc, ranks);
     auto layout = solved.layout;
     if (random() % 2 == 0) layout.kind = static_cast<int>(random() % 3);
-    CAPTURE(seed, round, ranks, layout.kind, s.text());
+    CAPTURE(round, ranks, layout.kind, s.text());
     std::vector<seqparAttnLoad_t> loads(static_cast<size_t>(ranks));
     REQUIRE(seqparAttnLayoutLoad(&desc, &layout, loads.data()) == seqparSuccess);
     for (int rank = 0; rank < ranks; ++rank) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/sgemm_kernels.h"
+#include "unit/seed.h"
 
 using namespace seqpar;
 
@@ -46,8 +47,7 @@ Sizes draw(std::mt19937& random) {
 }  // namespace
 
 TEST_CASE("sgemm agrees with fp64 and writes only its output") {
-  const unsigned seed = std::random_device{}();
-  INFO("seed " << seed);
+  const seqpar::test::Seed seed;
   std::mt19937 random(seed);
   for (int round = 0; round < 60; ++round) {
     const auto [m, n, k] = draw(random);
@@ -87,8 +87,7 @@ TEST_CASE("sgemm agrees with fp64 and writes only its output") {
 }
 
 TEST_CASE("sgemm gives the same bits however the product is split") {
-  const unsigned seed = std::random_device{}();
-  INFO("seed " << seed);
+  const seqpar::test::Seed seed;
   std::mt19937 random(seed);
   for (int round = 0; round < 30; ++round) {
     const auto [m, n, k] = draw(random);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/sha256.h"
+#include "unit/seed.h"
 
 using namespace seqpar;
 
@@ -39,8 +40,7 @@ TEST_CASE("SHA-256 has the digests of FIPS 180-4") {
 }
 
 TEST_CASE("SHA-256 does not depend on the division of its input") {
-  const auto seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937 random(seed);
   for (size_t length = 0; length < 200; ++length) {
     std::string text(length, ' ');

@@ -1,4 +1,5 @@
 #include "base/target.h"
+#include "unit/seed.h"
 
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -32,7 +33,8 @@ struct Guarded {
 }  // namespace
 
 TEST_CASE("copies write exactly their bytes for any size, alignment and store mode") {
-  std::mt19937 random(std::random_device{}());
+  const seqpar::test::Seed seed;
+  std::mt19937 random(seed);
   for (const size_t size : {0, 1, 63, 64, 65, 127, 128, 1000, 4096, 4097}) {
     std::vector<std::byte> source(size + 64);
     for (auto& byte : source) byte = static_cast<std::byte>(random());

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "bootstrap/wire.h"
+#include "unit/seed.h"
 
 using namespace seqpar;
 
@@ -100,8 +101,7 @@ TEST_CASE("texts are truncated to the receiver's limit") {
 }
 
 TEST_CASE("frames are decoded from any division of the byte stream") {
-  const auto seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937 random(seed);
   wire::Bytes stream;
   std::vector<size_t> sizes;

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "kernels/exchange/lse_merge.h"
 #include "thread_peers.h"
+#include "unit/seed.h"
 
 using namespace seqpar;
 using namespace seqpar::test;
@@ -180,8 +181,7 @@ void runCalls(ThreadPeers& peers, int threadsOfChannel, std::vector<std::unique_
 }  // namespace
 
 TEST_CASE("Merges between peers equal fp64, back to back, with equal bits on all ranks") {
-  const auto seed = std::random_device()();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   for (const int size : {1, 2, 3, 4, 9}) {
     ThreadPeers peers(size, 2);
@@ -193,8 +193,7 @@ TEST_CASE("Merges between peers equal fp64, back to back, with equal bits on all
 }
 
 TEST_CASE("Merges larger than the rings") {
-  const auto seed = std::random_device()();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   for (const int size : {2, 3}) {
     ThreadPeers peers(size, 1);

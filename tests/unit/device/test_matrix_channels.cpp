@@ -7,6 +7,7 @@
 #include "matrix_on_threads.h"
 #include "reference_scan.h"
 #include "scan_draw.h"
+#include "unit/seed.h"
 
 using namespace seqpar;
 using namespace seqpar::test;
@@ -33,8 +34,8 @@ const DrawnSizes kSizes{{1, 2, 3, 4, 5}, {1, 3, 8, 16, 17, 33, 48}, {1, 2, 5, 16
 TEST_CASE("MATRIX channels agree with the definition in repeated calls") {
   const int size = GENERATE(1, 2, 3, 5, 8);
   const int threads = GENERATE(1, 2, 3, 4);
-  const std::uint64_t seed = std::random_device()();
-  CAPTURE(size, threads, seed);
+  const seqpar::test::Seed seed;
+  CAPTURE(size, threads);
   std::mt19937_64 random(seed);
   ThreadPeers peers(size, 2);
   struct Call {
@@ -106,8 +107,8 @@ TEST_CASE("MATRIX maps larger than one ring use the rings of two channels") {
 TEST_CASE("MATRIX team channels agree with the other channels for flags, initial states and both directions") {
   const int size = GENERATE(1, 2, 4);
   const int threads = GENERATE(2, 4);
-  const std::uint64_t seed = std::random_device()();
-  CAPTURE(size, threads, seed);
+  const seqpar::test::Seed seed;
+  CAPTURE(size, threads);
   std::mt19937_64 random(seed);
   ThreadPeers peers(size, 2);
   for (int i = 0; i < 12; ++i) {

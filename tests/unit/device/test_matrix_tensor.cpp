@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/scan/matrix_tensor.h"
+#include "unit/seed.h"
 
 using namespace seqpar;
 
@@ -209,8 +210,8 @@ TEST_CASE("The product for tensor cores agrees with fp32 for all shapes") {
   const int dk = GENERATE(1, 16, 17, 48, 100, 128, 130);
   const bool transposed = GENERATE(false, true);
   const How how = GENERATE(How::Any, How::Exact, How::ExactByHalves);
-  const std::uint32_t seed = std::random_device()();
-  CAPTURE(dk, transposed, static_cast<int>(how), seed);
+  const seqpar::test::Seed seed;
+  CAPTURE(dk, transposed, static_cast<int>(how));
   std::mt19937 random(seed);
   const Problem integers = draw(dk, transposed, random, true);
   CHECK(errorOf(integers, multiply(integers, how)) == 0);

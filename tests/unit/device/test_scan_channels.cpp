@@ -10,6 +10,7 @@
 #include "reference_scan.h"
 #include "scan_draw.h"
 #include "scan_on_threads.h"
+#include "unit/seed.h"
 
 using namespace seqpar;
 using namespace seqpar::test;
@@ -80,8 +81,7 @@ ScanSpec largeSpec(int size) {
 }  // namespace
 
 TEST_CASE("All algorithms, back to back on one set of fifos") {
-  const auto seed = std::random_device()();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   for (int size = 1; size <= 8; ++size) {
     const int threadsOfChannel = size <= 3 ? 2 : 1;
@@ -96,8 +96,7 @@ TEST_CASE("All algorithms, back to back on one set of fifos") {
 }
 
 TEST_CASE("The program for small states agrees with the general programs") {
-  const auto seed = std::random_device()();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   const auto run = [&](int size, int channels, int threadsOfChannel, std::size_t mostVecs, int count) {
     ThreadPeers peers(size, channels);

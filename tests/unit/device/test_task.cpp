@@ -5,12 +5,12 @@
 #include "base/error.h"
 #include "kernels/scan/threads.h"
 #include "scan/peers/task.h"
+#include "unit/seed.h"
 
 using namespace seqpar;
 
 TEST_CASE("Divider divides and takes remainders") {
-  const auto seed = std::random_device()();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937 random(seed);
   constexpr std::uint32_t kMost = ScanTask::kMostElements;
   for (int i = 0; i < 200000; ++i) {

@@ -6,6 +6,7 @@
 #include "exchange/reduction.h"
 #include "memory_mailbox.h"
 #include "naive.h"
+#include "unit/seed.h"
 
 using namespace seqpar;
 using namespace seqpar::test;
@@ -96,8 +97,7 @@ ReductionCase randomReduction(std::mt19937_64& random, int ranks) {
 }  // namespace
 
 TEST_CASE("an exchange follows its route") {
-  const auto seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   for (int i = 0; i < 150; ++i) {
     const int ranks = 1 + i % 9;
@@ -234,8 +234,7 @@ TEST_CASE("more ranks than the window serves are served in batches") {
 }
 
 TEST_CASE("a reduction adds in its order, bit for bit, however it is cut") {
-  const auto seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;
   for (int i = 0; i < 120; ++i) {

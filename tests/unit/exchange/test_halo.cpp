@@ -2,6 +2,7 @@
 
 #include "exchange/halo.h"
 #include "naive.h"
+#include "unit/seed.h"
 
 using namespace seqpar;
 using namespace seqpar::test;
@@ -39,8 +40,7 @@ std::vector<long> tokensOf(const HaloCase& c, size_t member, HaloSide side) {
 
 template <typename Body>
 void forRandomCases(Body&& body) {
-  const auto seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   for (size_t i = 0; i < 270; ++i) {
     const HaloCase c = randomCase(random, 1 + i % 9);

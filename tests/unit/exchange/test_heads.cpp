@@ -3,6 +3,7 @@
 
 #include "exchange/heads.h"
 #include "naive.h"
+#include "unit/seed.h"
 
 using namespace seqpar;
 using namespace seqpar::test;
@@ -47,8 +48,7 @@ std::vector<float> valuesOf(const HeadShards& shards, size_t first, size_t count
 /// Runs body(shards) for every number of members with head counts that divide, do not divide, and are too few.
 template <typename Body>
 void forAllHeads(Body&& body) {
-  const auto seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   for (size_t members = 1; members <= 9; ++members) {
     for (const size_t heads : {1, 2, 3, 4, 5, 8, 12}) {

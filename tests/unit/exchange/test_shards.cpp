@@ -2,6 +2,7 @@
 
 #include "exchange/shards.h"
 #include "naive.h"
+#include "unit/seed.h"
 
 using namespace seqpar;
 using namespace seqpar::test;
@@ -16,8 +17,7 @@ Shards randomShards(std::mt19937_64& random, size_t members) {
 /// Runs body(shards) for every number of members, some times.
 template <typename Body>
 void forRandomShards(Body&& body) {
-  const auto seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   for (size_t i = 0; i < 180; ++i) {
     CAPTURE(i);

@@ -2,6 +2,7 @@
 
 #include "exchange/walk.h"
 #include "naive.h"
+#include "unit/seed.h"
 
 using namespace seqpar;
 using namespace seqpar::test;
@@ -25,8 +26,7 @@ StridedRegion randomRegion(std::mt19937_64& random) {
 }  // namespace
 
 TEST_CASE("a simplified region has the same bytes in the same order") {
-  const auto seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   for (int i = 0; i < 2000; ++i) {
     const StridedRegion region = randomRegion(random);
@@ -41,8 +41,7 @@ TEST_CASE("a region without gaps is one run") {
 }
 
 TEST_CASE("a walk visits every byte once and in order for any step") {
-  const auto seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   std::vector<char> memory(4096);
   for (int i = 0; i < 500; ++i) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "seqpar/groups.h"
+#include "unit/seed.h"
 
 using Catch::Matchers::Contains;
 
@@ -72,8 +73,7 @@ void checkGroups(const seqparGrid_t& grid, unsigned dims) {
 }  // namespace
 
 TEST_CASE("Ranks, coordinates and groups of grids in every order") {
-  const auto seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   seqparGrid_t grid = SEQPAR_GRID_INITIALIZER;
   std::array<int, SEQPAR_DIMS> order{};

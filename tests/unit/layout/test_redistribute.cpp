@@ -4,6 +4,7 @@
 #include "layout/overlap.h"
 #include "layout/redistribute.h"
 #include "support/naive_layout.h"
+#include "unit/seed.h"
 
 using namespace seqpar;
 using namespace seqpar::test;
@@ -113,8 +114,7 @@ TEST_CASE("All pairs of kinds, every small length") {
 }
 
 TEST_CASE("Any two layouts, several tensors") {
-  const auto seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   for (int i = 0; i < 1500; ++i) {
     const int ranks = 1 + static_cast<int>(random() % 16);

@@ -3,6 +3,7 @@
 
 #include "mesh/search.h"
 #include "mesh_costs.h"
+#include "unit/seed.h"
 
 using namespace seqpar;
 using namespace seqpar::test;
@@ -186,8 +187,7 @@ void checkSchedules(MeshShape shape, const MeshCosts& costs) {
 }  // namespace
 
 TEST_CASE("every schedule of up to 64 ranks gives every rank its results") {
-  const uint64_t seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   for (int n = 1; n <= 64; ++n) {
     for (const auto shape : meshShapes(n)) {

@@ -1,4 +1,5 @@
 #include "mesh/search.h"
+#include "unit/seed.h"
 
 #include <catch2/catch.hpp>
 #include <limits>
@@ -26,8 +27,7 @@ MeshLinks oneNode(int ranks, double bandwidth, double alpha = 0) {
 }  // namespace
 
 TEST_CASE("the first shape is the one with the least time") {
-  const uint64_t seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   for (int round = 0; round < 60; ++round) {
     const int ranks = 1 + static_cast<int>(random() % 64);

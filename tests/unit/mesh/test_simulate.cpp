@@ -5,6 +5,7 @@
 #include <queue>
 
 #include "mesh_costs.h"
+#include "unit/seed.h"
 
 using namespace seqpar;
 using namespace seqpar::test;
@@ -134,8 +135,7 @@ TEST_CASE("a backward pass by hand") {
 }
 
 TEST_CASE("the simulator agrees with a rank-by-rank simulation") {
-  const uint64_t seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   for (int n = 1; n <= 36; ++n) {
     for (const auto shape : meshShapes(n)) {
@@ -153,8 +153,7 @@ TEST_CASE("the simulator agrees with a rank-by-rank simulation") {
 }
 
 TEST_CASE("a schedule's time is between its longest resource and their sum") {
-  const uint64_t seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   for (int round = 0; round < 300; ++round) {
     const auto shapes = meshShapes(1 + static_cast<int>(random() % 64));

@@ -1,3 +1,4 @@
+#include "common/draw_seed.h"
 #include "cpu_cuda_state.h"
 
 #include <cstdlib>
@@ -65,7 +66,7 @@ void Worker::enqueue(std::function<void()> work) {
 }
 
 void Worker::serve() {
-  std::mt19937 random(std::random_device{}());
+  std::mt19937 random(seqpar::test::drawSeed());
   for (;;) {
     std::function<void()> work;
     {

@@ -7,6 +7,7 @@
 
 #include "copy_ring_case.h"
 #include "device/cuda.h"
+#include "unit/seed.h"
 
 using namespace seqpar;
 using namespace seqpar::test;
@@ -79,8 +80,7 @@ std::string runUntilFailure(const Rank& self, int ranks) {
 }  // namespace
 
 TEST_CASE("copy rings carry every form of ring") {
-  const auto seed = static_cast<std::uint64_t>(std::random_device{}());
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   const bool oneAfterTheOther = GENERATE(false, true);
   CAPTURE(oneAfterTheOther);
   cpuCuda() = {oneAfterTheOther, 300};

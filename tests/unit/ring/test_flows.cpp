@@ -6,6 +6,7 @@
 
 #include "exchange/flows.h"
 #include "memory_mailbox.h"
+#include "unit/seed.h"
 
 using namespace seqpar;
 using namespace seqpar::test;
@@ -64,7 +65,7 @@ void runFlows(int ranks, const std::vector<int>& distances, bool closed, unsigne
 }  // namespace
 
 TEST_CASE("one flow of several tensors") {
-  const unsigned seed = std::random_device{}() % 100000;
+  const seqpar::test::Seed seed;
   for (const int ranks : {2, 3, 5}) {
     for (unsigned round = 0; round < 8; ++round) {
       runFlows(ranks, {1 + static_cast<int>(round) % (ranks - 1)}, true, seed + round);
@@ -74,7 +75,7 @@ TEST_CASE("one flow of several tensors") {
 }
 
 TEST_CASE("two flows at once") {
-  const unsigned seed = std::random_device{}() % 100000;
+  const seqpar::test::Seed seed;
   for (const int ranks : {3, 4, 5}) {
     for (unsigned round = 0; round < 8; ++round) {
       runFlows(ranks, {1, ranks - 1}, true, seed + round);

@@ -6,6 +6,7 @@
 #include "affine_case.h"
 #include "base/simd.h"
 #include "scan/affine/elementwise_kernels.h"
+#include "unit/seed.h"
 
 using namespace seqpar;
 using namespace seqpar::test;
@@ -45,8 +46,7 @@ void checkAgainstReference(Case& c, seqparDataType_t xType, std::mt19937& random
 }  // namespace
 
 TEST_CASE("a hop agrees with fp64: every operator, direction and combination of types") {
-  const unsigned seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937 random(seed);
   for (const seqparScanOp_t op : kOps) {
     for (const seqparDirection_t direction : kDirections) {
@@ -67,8 +67,7 @@ TEST_CASE("a hop agrees with fp64: every operator, direction and combination of 
 }
 
 TEST_CASE("a hop agrees with fp64: every shape, blocks of any number") {
-  const unsigned seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937 random(seed);
   for (const seqparScanOp_t op : kOps) {
     for (const size_t heads : {1, 3}) {
@@ -86,8 +85,7 @@ TEST_CASE("a hop agrees with fp64: every shape, blocks of any number") {
 }
 
 TEST_CASE("log-decays are exponentiated, and -inf discards the state") {
-  const unsigned seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937 random(seed);
   const Generator logs = [&random] {
     return random() % 5 == 0 ? -INFINITY : -std::exponential_distribution<float>()(random);
@@ -108,8 +106,7 @@ TEST_CASE("log-decays are exponentiated, and -inf discards the state") {
 }
 
 TEST_CASE("small integers and powers of two give the exact result, rounded once to each type") {
-  const unsigned seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937 random(seed);
   for (const seqparScanOp_t op : kOps) {
     for (const seqparDirection_t direction : kDirections) {
@@ -137,8 +134,7 @@ TEST_CASE("small integers and powers of two give the exact result, rounded once 
 }
 
 TEST_CASE("blocks and alignment do not change the bits of a result") {
-  const unsigned seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   for (const seqparScanOp_t op : kOps) {
     for (const auto& [dk, dv] : {std::pair<size_t, size_t>{40, 5}, {17, 64}, {128, 100}, {400, 128}}) {
       for (const seqparDataType_t type : kTypes) {
@@ -164,8 +160,7 @@ TEST_CASE("blocks and alignment do not change the bits of a result") {
 }
 
 TEST_CASE("non-temporal stores write the same bits") {
-  const unsigned seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   for (const seqparScanOp_t op : kOps) {
     for (const auto& [dk, dv] : {std::pair<size_t, size_t>{16, 64}, {7, 33}, {1, 16}}) {
       for (const seqparDataType_t type : kTypes) {
@@ -188,8 +183,7 @@ TEST_CASE("non-temporal stores write the same bits") {
 }
 
 TEST_CASE("outputs in place and unused outputs") {
-  const unsigned seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   for (const seqparScanOp_t op : kOps) {
     for (const seqparDirection_t direction : kDirections) {
       for (const seqparDataType_t type : kTypes) {
@@ -237,8 +231,7 @@ TEST_CASE("outputs in place and unused outputs") {
 }
 
 TEST_CASE("position 0 sends its state before any input") {
-  const unsigned seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937 random(seed);
   for (const seqparScanOp_t op : kOps) {
     for (const seqparDataType_t wire : kTypes) {
@@ -322,8 +315,7 @@ TEST_CASE("a factor of 0, of either sign or from a logarithm, discards NaN and i
 }
 
 TEST_CASE("kernels of every instruction set give the same exact results and write only their output") {
-  const unsigned seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937 random(seed);
   for (const seqparDataType_t xType : kTypes) {
     for (const seqparDataType_t sType : kTypes) {

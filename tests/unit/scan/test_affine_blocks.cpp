@@ -5,6 +5,7 @@
 #include <random>
 
 #include "affine_case.h"
+#include "unit/seed.h"
 
 using namespace seqpar;
 using namespace seqpar::test;
@@ -81,8 +82,7 @@ TEST_CASE("an empty state has no blocks") {
 }
 
 TEST_CASE("composition is associative and equals two hops, exactly for small values") {
-  const unsigned seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937 random(seed);
   for (const seqparScanOp_t op : kOps) {
     for (const seqparDirection_t direction : kDirections) {
@@ -127,8 +127,7 @@ TEST_CASE("composition is associative and equals two hops, exactly for small val
 }
 
 TEST_CASE("composition reads later states of any type, and a missing state as zeros") {
-  const unsigned seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937 random(seed);
   for (const seqparScanOp_t op : kOps) {
     for (const seqparDataType_t type : kTypes) {

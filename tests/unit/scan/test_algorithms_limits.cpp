@@ -127,7 +127,6 @@ TEST_CASE("scanFits answers for states that no memory holds") {
 
 TEST_CASE("the finest block is the largest of those that cannot be cut") {
   const unsigned seed = GENERATE(take(200, random(0U, ~0U)));
-  CAPTURE(seed);
   std::mt19937 random(seed);
   ScanProblem problem;
   problem.op = static_cast<seqparScanOp_t>(random() % 4);

@@ -7,6 +7,7 @@
 #include "algorithm_runs.h"
 #include "reference_scan.h"
 #include "scan_draw.h"
+#include "unit/seed.h"
 
 namespace {
 
@@ -52,7 +53,7 @@ ScanSpec drawLarge(std::mt19937_64& random, int size) {
 }  // namespace
 
 TEST_CASE("factors whose products overflow: all algorithms except DOUBLING are correct") {
-  const uint64_t seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   for (const ScanAlgorithm& row : scanAlgorithms()) {
     if (row.products == Products::Always) continue;
@@ -61,7 +62,7 @@ TEST_CASE("factors whose products overflow: all algorithms except DOUBLING are c
       const ScanCase scanCase = largeFactors(spec, round % 2 == 0, random);
       const auto nodes = randomNodes(random, spec.size, 3);
       const std::vector<Outputs> outputs(static_cast<size_t>(spec.size), Outputs::Both);
-      CAPTURE(seed, row.name, round, spec);
+      CAPTURE(row.name, round, spec);
       MemoryLanes lanes(spec.size, {});
       auto buffers = runScan(scanCase, row.id, 1, outputs, nodes, lanes);
       const auto expected = referenceScan(scanCase);
@@ -73,7 +74,7 @@ TEST_CASE("factors whose products overflow: all algorithms except DOUBLING are c
 }
 
 TEST_CASE("DOUBLING multiplies factors only with more than four ranks, as documented in seqpar/scan.h") {
-  const uint64_t seed = std::random_device{}();
+  const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   for (int size = 2; size <= 8; ++size) {
     ScanSpec spec = drawLarge(random, size);
@@ -82,7 +83,7 @@ TEST_CASE("DOUBLING multiplies factors only with more than four ranks, as docume
     for (auto& rank : scanCase.ranks) std::fill(rank.transition.begin(), rank.transition.end(), 1e25f);
     const std::vector<int> nodes(static_cast<size_t>(size), 0);
     const std::vector<Outputs> outputs(static_cast<size_t>(size), Outputs::Both);
-    CAPTURE(seed, spec);
+    CAPTURE(spec);
     MemoryLanes lanes(size, {});
     auto buffers = runScan(scanCase, seqparScanDoubling, 1, outputs, nodes, lanes);
     bool allZero = true;

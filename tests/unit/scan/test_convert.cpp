@@ -8,6 +8,7 @@
 
 #include "base/convert.h"
 #include "base/convert_kernels.h"
+#include "unit/seed.h"
 
 using namespace seqpar;
 
@@ -118,8 +119,7 @@ TEST_CASE("fp32 rounds to nearest, ties to even, at and next to every tie") {
 }
 
 TEST_CASE("fp32 rounds to the nearest value equally on every instruction set") {
-  const unsigned seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937 random(seed);
   std::vector<float> any(1 << 18);
   for (float& value : any) {

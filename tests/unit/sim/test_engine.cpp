@@ -5,6 +5,7 @@
 
 #include "engine/player.h"
 #include "machine.h"
+#include "unit/seed.h"
 
 using namespace seqpar::sim;
 
@@ -54,8 +55,7 @@ TEST_CASE("two flows share a link, and the rest of the longer one is alone") {
 }
 
 TEST_CASE("rates are max-min fair: no flow can gain without a slower one's loss") {
-  const auto seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937 random(seed);
   for (int repeat = 0; repeat < 20; ++repeat) {
     EventQueue events;
@@ -119,8 +119,7 @@ TEST_CASE("rates are max-min fair: no flow can gain without a slower one's loss"
 
 TEST_CASE("a chain of K blocks takes the closed formula's time") {
   const Machine m = machine();
-  const auto seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937 random(seed);
   const int ranks = 2 + static_cast<int>(random() % 7), blocks = 1 + static_cast<int>(random() % 20);
   const double bytes = 16384 + static_cast<double>(random() % 100000), work = 0.5;

@@ -4,6 +4,7 @@
 
 #include "group.h"
 #include "transport/segment.h"
+#include "unit/seed.h"
 
 using namespace seqpar;
 using namespace seqpar::testing;
@@ -90,8 +91,7 @@ void exchange(Member& member, unsigned seed, int steps) {
 }  // namespace
 
 TEST_CASE("messages of all sizes arrive complete and in order over every transport") {
-  const auto seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   const int ranks = GENERATE(1, 2, 3, 5, 8);
   CAPTURE(ranks);
   MailboxOptions options = optionsFor(ranks);

@@ -11,6 +11,7 @@
 #include "transport/segment.h"
 #include "transport/shared_queue.h"
 #include "transport/waiter.h"
+#include "unit/seed.h"
 
 using namespace seqpar;
 
@@ -33,8 +34,7 @@ std::unique_ptr<std::byte, void (*)(void*)> clearedSegment(size_t readers) {
 }  // namespace
 
 TEST_CASE("outbox never returns unread memory across wrap-arounds") {
-  const auto seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937 random(seed);
   const size_t capacity = 64 * 1024;
   Outbox outbox(capacity);
@@ -85,8 +85,7 @@ TEST_CASE("outbox wraps around and accepts a message of the ring's size when all
 }
 
 TEST_CASE("outbox has room for any message while at most a window is unread") {
-  const auto seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   std::mt19937 random(seed);
   Outbox outbox(kRingBytes);
   std::deque<size_t> unread;
@@ -109,8 +108,7 @@ TEST_CASE("outbox has room for any message while at most a window is unread") {
 }
 
 TEST_CASE("a queue delivers in order across wrap-arounds of its descriptors") {
-  const auto seed = std::random_device{}();
-  CAPTURE(seed);
+  const seqpar::test::Seed seed;
   const auto memory = clearedSegment(1);
   const Segment segment(memory.get(), 1);
   Doorbell readerDoorbell{}, writerDoorbell{};

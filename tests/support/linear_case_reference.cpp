@@ -8,6 +8,7 @@
 
 #include "support/delta_reference.h"
 #include "support/linear_case.h"
+#include "support/recurrences.h"
 
 namespace seqpar::test {
 namespace {
@@ -24,68 +25,20 @@ std::vector<double> ofHead(const std::vector<float>& all, size_t tokens, size_t 
   return numbers;
 }
 
-/// A row of the state with the magnitudes, [dv] each.
-struct Row {
-  double *value, *magnitude;
-};
-
 /// Some rows.
 struct Rows {
   std::vector<double> numbers;
   size_t dv = 0;
   Rows(size_t rows, size_t width) : numbers(2 * rows * width, 0.0), dv(width) {}
-  Row at(size_t row) { return {numbers.data() + 2 * row * dv, numbers.data() + (2 * row + 1) * dv}; }
+  StateRow at(size_t row) { return {numbers.data() + 2 * row * dv, numbers.data() + (2 * row + 1) * dv}; }
   void set(size_t row, const std::vector<float>& from, size_t offset) {
-    const Row to = at(row);
+    const StateRow to = at(row);
     for (size_t e = 0; e < dv; ++e) {
       to.value[e] = from.empty() ? 0.0 : static_cast<double>(from[offset + e]);
       to.magnitude[e] = std::abs(to.value[e]);
     }
   }
 };
-
-/// A factor of 0 gives 0 for any input, NaN too.
-void decay(const Row& row, double factor, size_t dv) {
-  if (factor == 0.0) {
-    std::fill_n(row.value, dv, 0.0);
-    std::fill_n(row.magnitude, dv, 0.0);
-    return;
-  }
-#pragma omp simd
-  for (size_t e = 0; e < dv; ++e) {
-    row.value[e] *= factor;
-    row.magnitude[e] *= factor;
-  }
-}
-void add(const Row& row, double factor, const double* by, size_t dv) {
-  const double size = std::abs(factor);
-#pragma omp simd
-  for (size_t e = 0; e < dv; ++e) {
-    row.value[e] += factor * by[e];
-    row.magnitude[e] += size * std::abs(by[e]);
-  }
-}
-/// sum += factor * row.
-void addTo(const Row& sum, double factor, const Row& row, size_t dv) {
-  const double size = std::abs(factor);
-#pragma omp simd
-  for (size_t e = 0; e < dv; ++e) {
-    sum.value[e] += factor * row.value[e];
-    sum.magnitude[e] += size * row.magnitude[e];
-  }
-}
-double product(const double* a, const double* b, size_t dv) {
-  double sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (size_t e = 0; e < dv; ++e) sum += a[e] * b[e];
-  return sum;
-}
-double sizeOfProduct(const double* magnitudes, const double* b, size_t dv) {
-  double sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (size_t e = 0; e < dv; ++e) sum += magnitudes[e] * std::abs(b[e]);
-  return sum;
-}
 
 /// Rows first ... first + count - 1 of a head's state, through all tokens forward and backward.
 class HeadRows {
@@ -120,7 +73,7 @@ class HeadRows {
   /// Adds the results that all rows of a head share. One thread at a time.
   void addShared(LinearReference& to) {
     for (size_t t = 0; t < c_.tokens; ++t) {
-      const Row out = out_.at(t), dv = dv_.at(t);
+      const StateRow out = out_.at(t), dv = dv_.at(t);
       for (size_t e = 0; e < c_.dv; ++e) {
         to.out.value[valueRow(t) + e] += out.value[e];
         to.out.magnitude[valueRow(t) + e] += out.magnitude[e];
@@ -158,15 +111,15 @@ class HeadRows {
       running_.set(row, c_.initial, c_.initial.empty() ? 0 : stateRow(static_cast<size_t>(sequenceAt_[t]), row));
     }
   }
+  DecayToken token(size_t t, size_t row) const {
+    return {queryAt(t, row), keyAt(t, row), decayAt(t, row), v_.data() + t * c_.dv, dOut_.data() + t * c_.dv};
+  }
   void advance(size_t t) {
-    for (size_t row = 0; row < count_; ++row) {
-      decay(running_.at(row), decayAt(t, row), c_.dv);
-      add(running_.at(row), keyAt(t, row), v_.data() + t * c_.dv, c_.dv);
-    }
+    for (size_t row = 0; row < count_; ++row) decayStep(token(t, row), c_.dv, running_.at(row));
   }
   void store(Bounded& states) {
     for (size_t row = 0; row < count_; ++row) {
-      const Row from = running_.at(row);
+      const StateRow from = running_.at(row);
       std::copy_n(from.value, c_.dv, states.value.begin() + static_cast<long>(stateRow(b_, row)));
       std::copy_n(from.magnitude, c_.dv, states.magnitude.begin() + static_cast<long>(stateRow(b_, row)));
     }
@@ -188,7 +141,9 @@ class HeadRows {
       if (t % kWindow == 0) kept_.push_back(running_);
       begin(t);
       advance(t);
-      for (size_t row = 0; row < count_; ++row) addTo(out_.at(t), queryAt(t, row), running_.at(row), c_.dv);
+      for (size_t row = 0; row < count_; ++row) {
+        decayOutput(token(t, row), c_.dv, running_.at(row), out_.at(t));
+      }
     }
     note(c_.tokens);
     store(to.final);
@@ -211,24 +166,21 @@ class HeadRows {
       gradient_ = Rows(count_, c_.dv);
     }
   }
-  void oneRow(size_t t, size_t row, const Row& before, const Row& after) {
-    const double a = decayAt(t, row), key = keyAt(t, row), query = queryAt(t, row);
+  void oneRow(size_t t, size_t row, const StateRow& before, const StateRow& after) {
+    const DecayToken own = token(t, row);
+    DecayTokenGradients to;
+    to.dv = dv_.at(t);
+    decayStepBack(own, c_.dv, before, after, gradient_.at(row), to);
     const double scale = static_cast<double>(c_.scale);
-    const double *const v = v_.data() + t * c_.dv, *const dOut = dOut_.data() + t * c_.dv;
-    const Row y = gradient_.at(row);
     const size_t at = t * count_ + row;
-    boundaries_[at] = product(y.magnitude, after.magnitude, c_.dv);
-    add(y, query, dOut, c_.dv);
-    const double outSize = sizeOfProduct(after.magnitude, dOut, c_.dv), keySize = sizeOfProduct(y.magnitude, v, c_.dv);
-    keys_.push_back({scale * product(after.value, dOut, c_.dv), scale * outSize, product(y.value, v, c_.dv), keySize});
-    terms_[at] = std::abs(query) * outSize + std::abs(key) * keySize;
-    addTo(dv_.at(t), key, y, c_.dv);
-    gates_[at] = a == 0.0 ? 0.0 : a * product(y.value, before.value, c_.dv);
-    decay(y, a, c_.dv);
+    boundaries_[at] = to.boundary;
+    terms_[at] = std::abs(own.q) * to.dqMagnitude + std::abs(own.k) * to.dkMagnitude;
+    gates_[at] = to.dLogDecay;
+    keys_.push_back({scale * to.dq, scale * to.dqMagnitude, to.dk, to.dkMagnitude});
   }
   void storeGradient(LinearReference& to, size_t entry) {
     for (size_t row = 0; row < count_; ++row) {
-      const Row from = gradient_.at(row);
+      const StateRow from = gradient_.at(row);
       std::copy_n(from.value, c_.dv, to.dInitial.value.begin() + static_cast<long>(stateRow(entry, row)));
       std::copy_n(from.magnitude, c_.dv, to.dInitial.magnitude.begin() + static_cast<long>(stateRow(entry, row)));
     }
