@@ -15,9 +15,11 @@
 namespace seqpar {
 namespace {
 
-// A wait at most this long after the enqueue leaves no computation to overlap. 20 us if a tick is a nanosecond; with
-// the counter of a processor, 4 to 10 us.
+// A wait at most this long after the latest enqueue leaves no computation to overlap. 20 us if a tick is a nanosecond;
+// with the counter of a processor, 4 to 10 us.
 constexpr int64_t kSoonTicks = 20000;
+// Enqueues without a wait for this long are no longer followed by a wait soon.
+constexpr int64_t kBurstTicks = 400000;
 // Naps without an enqueue before the worker sleeps.
 constexpr unsigned kIdleNaps = 50;
 // Each costs about 0.5 us. A thread that sleeps at once is woken on its waker's processor, and both then alternate
@@ -66,7 +68,8 @@ size_t StreamQueue::enqueue(std::function<void()> work) {
   queue_.push_back(std::move(work));
   const size_t item = enqueued_.load(std::memory_order_relaxed) + 1;
   enqueued_.store(item, std::memory_order_release);
-  if (since_ == 0) since_ = ticksNow();
+  latest_ = ticksNow();
+  if (since_ == 0) since_ = latest_;
   if (!running_ && (worker_ == Worker::Sleeps || !prompt())) wakeWorker();
   return item;
 }
@@ -76,17 +79,19 @@ void StreamQueue::wait(size_t item) {
   noteWait();
   while (!finished(item)) {
     if (!running_) {
-      run(lock, item);
+      run(lock, item, false);
       continue;
     }
+    ++waiters_;
     lock.unlock();
     const unsigned polls = crowded.load(std::memory_order_relaxed) ? kCrowdedPolls : kWaiterPolls;
-    for (unsigned poll = 0; poll < polls && !finished(item); ++poll) sched_yield();
+    for (unsigned poll = 0; poll < polls && !finished(item) && running_; ++poll) sched_yield();
     lock.lock();
     while (!finished(item) && running_) {
       awaited_ = std::min(awaited_, item);
       done_.wait(lock);
     }
+    --waiters_;
   }
 }
 
@@ -98,6 +103,11 @@ bool StreamQueue::query(size_t item) {
   return false;
 }
 
+bool StreamQueue::awaited() const {
+  const std::lock_guard lock(mutex_);
+  return waiters_ > 0;
+}
+
 void StreamQueue::stop() {
   const std::lock_guard lock(mutex_);
   stopping_.store(true);
@@ -105,7 +115,9 @@ void StreamQueue::stop() {
 }
 
 bool StreamQueue::fresh() const {
-  return since_ != 0 && ticksNow() - since_ < kSoonTicks;
+  if (since_ == 0) return false;
+  const int64_t now = ticksNow();
+  return now - latest_ < kSoonTicks && now - since_ < kBurstTicks;
 }
 
 void StreamQueue::noteWait() {
@@ -114,9 +126,9 @@ void StreamQueue::noteWait() {
   since_ = 0;
 }
 
-void StreamQueue::run(Lock& lock, size_t item) {
+void StreamQueue::run(Lock& lock, size_t item, bool yields) {
   running_ = true;
-  while (!queue_.empty() && !finished(item)) runFirst(lock);
+  while (!queue_.empty() && !finished(item) && !(yields && waiters_ > 0)) runFirst(lock);
   running_ = false;
   hurried_ = !queue_.empty();
   if (hurried_ || stopping_) wakeWorker();
@@ -161,10 +173,14 @@ void StreamQueue::wakeWorker() {
 void StreamQueue::serve() {
   Lock lock(mutex_);
   while (true) {
-    if (ready() && (!prompt() || hurried_ || stopping_ || !fresh())) {
+    if (ready() && waiters_ == 0 && (hurried_ || stopping_ || !fresh())) {
       promptWaits_ = 0;  // the owner computes, or no thread waits
-      run(lock, SIZE_MAX);
-      poll(lock);
+      run(lock, SIZE_MAX, true);
+      if (queue_.empty()) poll(lock);
+    } else if (ready() && waiters_ == 0 && !prompt()) {
+      lock.unlock();
+      sched_yield();  // a wake-up preempts the owner, which may be about to wait
+      lock.lock();
     } else if (stopping_ && queue_.empty() && !running_) {
       return;
     } else {

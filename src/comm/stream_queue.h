@@ -13,10 +13,12 @@
 
 namespace seqpar {
 
-/// A thread that waits for an item runs it, with all items before it, unless another thread runs the queue already.
-/// The worker runs items whose owner computes. A queue whose owner has waited soon after each of the last enqueues
-/// ("prompt") leaves its items to the owner: enqueue() makes no system call, and the worker looks at the queue only
-/// after naps, which are at most as long as the queue has been prompt.
+/// A thread that waits for an item runs it, with all items before it. If another thread runs the queue already, it
+/// waits for that thread; the worker leaves the queue to a waiting thread after the current item, so that the two do
+/// not compete for a processor. The worker runs items whose owner computes, that is, neither enqueues nor waits soon. A
+/// queue whose owner has waited soon after each of the last enqueues ("prompt") leaves its items to the owner:
+/// enqueue() makes no system call, and the worker looks at the queue only after naps, which are at most as long as the
+/// queue has been prompt.
 class StreamQueue {
  public:
   /// `polls`: how often an idle worker looks for work, yielding the processor, before it sleeps; 0: the default.
@@ -35,6 +37,9 @@ class StreamQueue {
   void wait(size_t item);
   /// finished(item). If false, the worker starts on the queue without a nap.
   bool query(size_t item);
+
+  /// True if a thread waits while another one runs items.
+  bool awaited() const;
 
   /// The worker's loop: returns after stop(), when all items are finished.
   void serve();
@@ -58,8 +63,8 @@ class StreamQueue {
   bool ready() const { return !queue_.empty() && !running_; }
   bool fresh() const;
   void noteWait();
-  /// Runs items until finished(item) or the queue is empty.
-  void run(Lock& lock, size_t item);
+  /// Runs items until finished(item) or the queue is empty; if it `yields`, only until a thread waits.
+  void run(Lock& lock, size_t item, bool yields);
   void runFirst(Lock& lock);
   void hurry();
   void wakeWorker();
@@ -73,13 +78,14 @@ class StreamQueue {
   std::condition_variable wake_, done_;
   std::deque<std::function<void()>> queue_;
   std::atomic<size_t> enqueued_{0}, finished_{0};
-  size_t awaited_ = SIZE_MAX;  ///< the first item that a sleeping thread waits for
-  bool running_ = false;       ///< a thread runs items
+  size_t awaited_ = SIZE_MAX;         ///< the first item that a sleeping thread waits for
+  std::atomic<bool> running_{false};  ///< a thread runs items
+  unsigned waiters_ = 0;              ///< threads that wait for the thread that runs items
   std::atomic<bool> stopping_{false};
   Worker worker_ = Worker::Busy;
   bool hurried_ = false;  ///< the worker must not leave the items to the owner
   unsigned promptWaits_ = 0;
-  int64_t since_ = 0;  ///< ticksNow() of the first enqueue since the latest wait; 0: none
+  int64_t since_ = 0, latest_ = 0;  ///< ticksNow() of the first (0: none) and the latest enqueue since the latest wait
   std::chrono::microseconds nap_ = kShortestNap;
   unsigned idleNaps_ = 0;  ///< since the latest enqueue
   size_t seen_ = 0;        ///< enqueued_ at the latest nap

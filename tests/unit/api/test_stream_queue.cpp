@@ -144,6 +144,63 @@ TEST_CASE("threads that wait for items of a queue that another thread runs conti
   CHECK(ran == 20);
 }
 
+TEST_CASE("the worker leaves the queue to a thread that waits, after the item that it runs") {
+  Queue one;
+  std::atomic<bool> begun{false};
+  std::vector<std::thread::id> ranOn;
+  one.queue.enqueue([&] {
+    begun = true;
+    begun.notify_all();
+    while (!one.queue.awaited()) std::this_thread::yield();
+    ranOn.push_back(std::this_thread::get_id());
+  });
+  for (int i = 0; i < 20; ++i) one.queue.enqueue([&] { ranOn.push_back(std::this_thread::get_id()); });
+  std::thread worker([&] { one.queue.serve(); });
+  begun.wait(false);
+  one.queue.wait(15);
+  const auto workers = worker.get_id();
+  one.queue.stop();  // the worker runs what no thread waits for
+  worker.join();
+  REQUIRE(ranOn.size() == 21);
+  CHECK(ranOn.front() == workers);
+  for (size_t i = 1; i < 15; ++i) CHECK(ranOn[i] == std::this_thread::get_id());
+  for (size_t i = 15; i < 21; ++i) CHECK(ranOn[i] == workers);
+}
+
+TEST_CASE("threads that wait for a queue with a worker, and queues that wait for each other, run all items in order") {
+  const auto seed = std::random_device{}();
+  CAPTURE(seed);
+  Queue queues[2];
+  std::vector<std::thread> threads;
+  for (Queue& one : queues) threads.emplace_back([&] { one.queue.serve(); });
+  std::atomic<int> order[2] = {0, 0}, wrong{0};
+  for (int owner = 0; owner < 3; ++owner) {
+    threads.emplace_back([&, owner] {
+      std::mt19937 random(seed + static_cast<unsigned>(owner));
+      for (int round = 0; round < 300; ++round) {
+        const size_t which = random() % 2;
+        Queue &mine = queues[which], &other = queues[1 - which];
+        const size_t burst = 1 + random() % 4;
+        for (size_t i = 0; i < burst; ++i) mine.queue.enqueue([&order, which] { ++order[which]; });
+        if (which == 0 && random() % 8 == 0)
+          mine.queue.enqueue([&, last = other.queue.last()] {
+            other.queue.wait(last);
+            ++order[0];
+          });
+        if (random() % 3 == 0) continue;
+        const size_t last = mine.queue.last();
+        mine.queue.wait(last);
+        if (!mine.queue.finished(last) || order[which] < static_cast<int>(last)) ++wrong;
+      }
+    });
+  }
+  for (size_t i = 2; i < threads.size(); ++i) threads[i].join();
+  for (Queue& one : queues) one.queue.stop();
+  for (size_t i = 0; i < 2; ++i) threads[i].join();
+  CHECK(wrong == 0);
+  for (size_t i = 0; i < 2; ++i) CHECK(order[i] == static_cast<int>(queues[i].queue.last()));
+}
+
 TEST_CASE("work runs without a wait, also on a stream that was always waited for at once") {
   const Stream stream;
   waitPromptly(stream);
