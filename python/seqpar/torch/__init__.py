@@ -36,8 +36,7 @@ from . import _attention, _conv, _flops, _linear, _ops
 SAVE_OPS = frozenset({
     *(operator.overload for operator in (
         _ops.to_heads, _ops.to_sequence, _ops.all_gather, _ops.reduce_scatter, _ops.halo, _ops.redistribute, _ops.shift,
-        _ops.merge, _ops.all_scan, _attention._forward, _attention._reserving_forward, _conv._forward, _linear._forward,
-        _linear._reserving_forward)),
+        _ops.merge, _ops.all_scan, _attention._forward, _conv._forward, _linear._forward)),
     _ops.start_to_heads, _ops.start_to_sequence, _ops.start_all_gather, _ops.start_reduce_scatter, _ops.start_halo,
     _ops.start_redistribute, _ops.start_shift, _ops.start_all_scan, _ops.wait_to_heads, _ops.wait_to_sequence,
     _ops.wait_all_gather, _ops.wait_reduce_scatter, _ops.wait_halo, _ops.wait_redistribute, _ops.wait_shift,

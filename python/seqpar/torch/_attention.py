@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 from .. import _abi, _families, _shapes
 from . import _linear, _plans, _prepared
 from ._comm import call, find
-from ._define import autocasted, define, eager, plain, require_tensors, without_gradient
+from ._define import autocasted, define, eager, require_tensors, without_gradient
 from ._kernels import attention_by
 from ._layout import bounds_of, require_fit
 from ._mask import Mask
@@ -19,80 +19,72 @@ from ._refusals import collective
 
 def _forward_outputs(q, k, v, sinks, spec, name):
     batch, tokens, heads, _ = q.shape
-    return (q.new_empty(batch, tokens, heads, v.shape[3]), q.new_empty(batch, heads, tokens, dtype=torch.float32))
+    return (q.new_empty(batch, tokens, heads, v.shape[3]), q.new_empty(batch, heads, tokens, dtype=torch.float32),
+            _plans.reserve(find(name), spec, q, k, v))
 
 
 def _forward_launch(made, q, k, v, sinks, spec, name):
-    comm, (out, lse, *reserve) = find(name), made
+    comm, (out, lse, reserve) = find(name), made
     plan = _plans.plan_of(comm, spec, q, k, v)
     (q, tq), (k, tk), (v, tv) = map(_plans.view, (q, k, v))
     sinks, sinks_pointer = _plans.floats(sinks)
     arguments = _abi.AttnForwardArgs(q=tq, k=tk, v=tv, out=_plans.view(out)[1], lse=lse.data_ptr(), sinks=sinks_pointer,
-                                     reserve=_plans.reserved(reserve[0])[1] if reserve else None)
+                                     reserve=_plans.reserved(reserve)[1])
     comm.next_call()
     call(_abi.check_attn, _abi.attn_lib().seqparAttnForward(plan, ctypes.byref(arguments), comm.stream(q)))
 
 
-def _backward_outputs(grad, q, k, v, out, lse, sinks, spec, name):
+def _backward_outputs(grad, q, k, v, out, lse, sinks, reserve, spec, name):
     contiguous = torch.contiguous_format
     gradient = q.new_empty(0, dtype=torch.float32) if sinks is None else torch.empty_like(sinks, memory_format=contiguous)
     return (*(torch.empty_like(x, memory_format=contiguous) for x in (q, k, v)), gradient)
 
 
-def _backward_launch(made, grad, q, k, v, out, lse, sinks, spec, name, reserve=None):
+def _backward_launch(made, grad, q, k, v, out, lse, sinks, reserve, spec, name):
     comm = find(name)
     plan = _plans.plan_of(comm, spec, q, k, v)
     (grad, tg), (q, tq), (k, tk), (v, tv), (out, to) = map(_plans.view, (grad, q, k, v, out))
     sinks, sinks_pointer = _plans.floats(sinks)
-    lse = lse.contiguous()
+    lse, (reserve, reserve_pointer) = lse.contiguous(), _plans.reserved(reserve)
     arguments = _abi.AttnBackwardArgs(
         q=tq, k=tk, v=tv, out=to, lse=lse.data_ptr(), sinks=sinks_pointer, dOut=tg, dq=_plans.view(made[0])[1],
-        dk=_plans.view(made[1])[1], dv=_plans.view(made[2])[1], dSinks=None if sinks is None else made[3].data_ptr())
-    if reserve is not None:
-        reserve, arguments.reserve = _plans.reserved(reserve)
+        dk=_plans.view(made[1])[1], dv=_plans.view(made[2])[1], dSinks=None if sinks is None else made[3].data_ptr(),
+        reserve=reserve_pointer)
     comm.next_call()
     call(_abi.check_attn, _abi.attn_lib().seqparAttnBackward(plan, ctypes.byref(arguments), comm.stream(q)))
 
 
-_forward = define("attention(Tensor q, Tensor k, Tensor v, Tensor? sinks, str spec, str comm) -> (Tensor, Tensor)",
+# The forward pass's last result is its reserve for the backward pass, empty unless the description asks for one.
+_forward = define("attention(Tensor q, Tensor k, Tensor v, Tensor? sinks, str spec, str comm) -> (Tensor, Tensor, Tensor)",
                   _forward_outputs, _forward_launch)
 _backward = define("attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, Tensor? sinks, "
-                   "str spec, str comm) -> (Tensor, Tensor, Tensor, Tensor)", _backward_outputs, _backward_launch)
-
-
-def _reserving_outputs(q, k, v, sinks, spec, name):
-    return (*_forward_outputs(q, k, v, sinks, spec, name), _plans.reserve(find(name), spec, q, k, v))
-
-
-# Variants with a reserve that the forward pass leaves for the backward pass: forward's last result, backward's last
-# argument.
-_reserving_forward = define(
-    "attention_reserving(Tensor q, Tensor k, Tensor v, Tensor? sinks, str spec, str comm) -> (Tensor, Tensor, Tensor)",
-    _reserving_outputs, _forward_launch)
-_reserving_backward = define(
-    "attention_reserving_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, Tensor? sinks, Tensor reserve, "
-    "str spec, str comm) -> (Tensor, Tensor, Tensor, Tensor)",
-    lambda grad, q, k, v, out, lse, sinks, reserve, spec, name: _backward_outputs(grad, q, k, v, out, lse, sinks, spec, name),
-    lambda made, grad, q, k, v, out, lse, sinks, reserve, spec, name: _backward_launch(
-        made, grad, q, k, v, out, lse, sinks, spec, name, reserve))
+                   "Tensor reserve, str spec, str comm) -> (Tensor, Tensor, Tensor, Tensor)", _backward_outputs, _backward_launch)
 
 
 class _Attention(torch.autograd.Function):
+    """prepared: a Prepared with the addresses of q, k and v, or None: the operators."""
+
     @staticmethod
-    def forward(ctx, q, k, v, sinks, spec, comm, reserving):
-        out, lse, *reserve = (_reserving_forward if reserving else _forward)(q, k, v, sinks, spec, comm)
-        ctx.save_for_backward(q, k, v, sinks, out, lse, *reserve)
-        ctx.rest = (spec, comm)
+    def forward(ctx, q, k, v, sinks, spec, comm, prepared, places):
+        out, lse, reserve = (_forward(q, k, v, sinks, spec, comm) if prepared is None else
+                             _run_prepared(prepared, q, places, True))
+        ctx.save_for_backward(q, k, v, out, lse, _plans.kept(reserve), sinks)
+        ctx.rest, ctx.prepared = (spec, comm), prepared
         ctx.mark_non_differentiable(lse)
         return out, lse
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad, _):
-        q, k, v, sinks, out, lse, *reserve = ctx.saved_tensors
-        function = _reserving_backward if reserve else _backward
-        dq, dk, dv, d_sinks = function(grad, q, k, v, out, lse, sinks, *reserve, *ctx.rest)
-        return dq, dk, dv, None if sinks is None else d_sinks, None, None, None
+        q, k, v, out, lse, reserve, sinks = ctx.saved_tensors  # hooks may have replaced the saved tensors
+        prepared = ctx.prepared
+        places = prepared and prepared.again((q, k, v), out, lse, grad, *(() if reserve is None else (reserve,)))
+        if not places:
+            made = _backward(grad, q, k, v, out, lse, sinks, _plans.given(reserve, q), *ctx.rest)
+            return *made[:3], None if sinks is None else made[3], None, None, None, None
+        made = prepared.gradients(q, k, v)
+        prepared.run(True, [*places[:6], *(x.data_ptr() for x in made), *places[6:]], q)
+        return *made, None, None, None, None, None
 
 
 def _prepare_call(comm, spec, q, k, v):
@@ -101,9 +93,12 @@ def _prepare_call(comm, spec, q, k, v):
     if any(taken is not x for (taken, _), x in zip(seen, (q, k, v))):
         return None
     of = dict(zip("qkv", (tensor for _, tensor in seen)))
-    prepared = _prepared.Prepared(comm, _plans.key_of(spec, q, k, v), spec,
-                                  (_abi.AttnForwardArgs(**of), ("q", "k", "v", "out", "lse")),
-                                  (_abi.AttnBackwardArgs(**of), ("q", "k", "v", "out", "lse", "dOut", "dq", "dk", "dv")))
+    reserve = _plans.reserve_size(comm, spec, q, k, v)
+    kept = ["reserve"] if reserve else []
+    prepared = _prepared.Prepared(
+        comm, _plans.key_of(spec, q, k, v), spec,
+        (_abi.AttnForwardArgs(**of), ("q", "k", "v", "out", "lse", *kept)),
+        (_abi.AttnBackwardArgs(**of), ("q", "k", "v", "out", "lse", "dOut", "dq", "dk", "dv", *kept)), reserve)
     (batch, tokens, heads, _), value_dim = q.shape, v.shape[3]
     prepared.sizes = (batch, tokens, heads, value_dim)
     prepared.strides = (tokens * heads * value_dim, heads * value_dim, value_dim, 1)
@@ -113,36 +108,14 @@ def _prepare_call(comm, spec, q, k, v):
 
 
 def _run_prepared(prepared, q, places, with_lse):
+    """The last result is None if the pass leaves nothing."""
     out, lse = torch.empty_like(q) if prepared.like_q else q.new_empty_strided(prepared.sizes, prepared.strides), None
     if with_lse:
         lse = prepared.floats(prepared.lse_sizes)
-    prepared.run(False, (*places, out.data_ptr(), 0 if lse is None else lse.data_ptr()), q)
-    return out, lse
-
-
-class _PreparedAttention(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, q, k, v, prepared, places):
-        out, lse = _run_prepared(prepared, q, places, True)
-        ctx.save_for_backward(q, k, v, out, lse)
-        ctx.prepared = prepared
-        ctx.mark_non_differentiable(lse)
-        return out, lse
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad, _):
-        q, k, v, out, lse = tensors = ctx.saved_tensors  # hooks may have replaced the saved tensors
-        prepared = ctx.prepared
-        places = None
-        if (eager() and plain((*tensors, grad)) and grad.is_contiguous() and
-                (q.stride(), k.stride(), v.stride()) == prepared.forms and out.is_contiguous() and lse.is_contiguous()):
-            places = prepared.places(*tensors, grad)
-        if places is None:
-            return (*_backward(grad, q, k, v, out, lse, None, prepared.spec, prepared.name)[:3], None, None)
-        made = prepared.gradients(q, k, v)
-        prepared.run(True, [*places, *(x.data_ptr() for x in made)], q)
-        return (*made, None, None)
+    places += (out.data_ptr(), 0 if lse is None else lse.data_ptr())
+    reserve = prepared.reserve(places) if prepared.keeps else None
+    prepared.run(False, places, q)
+    return out, lse, reserve
 
 
 def _spec(local, kv_local, training, sinks, causal=False, window=(-1, -1), scale=None, softcap=0.0, cu_seqlens=None, layout=None,
@@ -238,20 +211,21 @@ def attention(q, k, v, comm, *, return_lse=False, sinks=None, kernel=None, **opt
         return attention_by(kernel, q, k, v, comm, sinks=sinks, **options)
     training = _training(q, k, v, sinks)
     # A compiled graph must know the sizes of saved tensors, but only the plan knows an algorithm's reserve.
-    reserve, key, prepared = options.pop("reserve", False) and training and not torch.compiler.is_compiling(), None, None
-    if sinks is None and not reserve:
-        key, prepared = _prepared.find(comm, "softmax", q, k, v, (), training, options)
-    places = None if prepared is None else prepared.places(q, k, v)
-    if places is not None:
-        out, lse = (_PreparedAttention.apply(*_plans.distinct(q, k, v), prepared, places) if training else
-                    _run_prepared(prepared, q, places, return_lse))
-        return (out, lse) if return_lse else out
-    spec = _prepare(q, k, v, comm, sinks=sinks, reserve=reserve, **options)
-    if without_gradient((q, k, v, sinks)):
-        out, lse = _forward(q, k, v, sinks, spec, comm.name)
+    if options.get("reserve") and not (training and not torch.compiler.is_compiling()):
+        options["reserve"] = False
+    key, prepared = (None, None) if sinks is not None else _prepared.find(comm, "softmax", q, k, v, (), training, options)
+    places = prepared and prepared.places(q, k, v)
+    if places:
+        spec = prepared.spec
     else:
-        out, lse = _Attention.apply(*_plans.distinct(q, k, v), sinks, spec, comm.name, reserve)
-    if key is not None:
+        spec, prepared = _prepare(q, k, v, comm, sinks=sinks, **options), None
+    if places and not training:
+        out, lse, _ = _run_prepared(prepared, q, places, return_lse)
+    elif without_gradient((q, k, v, sinks)):
+        out, lse, _ = _forward(q, k, v, sinks, spec, comm.name)
+    else:
+        out, lse = _Attention.apply(*_plans.distinct(q, k, v), sinks, spec, comm.name, prepared, places)
+    if key is not None and prepared is None:
         _prepared.remember(comm, key, _prepare_call(comm, spec, q, k, v))
     return (out, lse) if return_lse else out
 
@@ -268,4 +242,4 @@ def explain(q, k, v, comm, *, function="attention", log_decay=None, beta=None, *
         return _plans.explain(comm, _prepare(q, k, v, comm, **options), q, k, v)
     family = _abi.choose("explain: function", function, {"attention": "softmax", **_families.FUNCTIONS})
     gates = _families.given(family, log_decay=log_decay, beta=beta)
-    return _plans.explain(comm, _linear.describe(family, q, k, v, gates, comm, **options)[0], q, k, v, gates)
+    return _plans.explain(comm, _linear.describe(family, q, k, v, gates, comm, **options), q, k, v, gates)

@@ -31,12 +31,12 @@ def _softmax(q, k, v, spec, name, of_qk, of_v):
     return 2 * batch * heads * _pairs(q, k, spec, name) * (of_qk * dim + of_v * v[3])
 
 
-@register_flop_formula([_ops.attention, _ops.attention_reserving])
+@register_flop_formula(_ops.attention)
 def _attention(q, k, v, sinks, spec, name, *ignored, out_shape=None, **more):
     return _softmax(q, k, v, spec, name, 1, 1)
 
 
-@register_flop_formula([_ops.attention_backward, _ops.attention_reserving_backward])
+@register_flop_formula(_ops.attention_backward)
 def _attention_backward(grad, q, k, v, out, lse, sinks, *rest, out_shape=None, **more):
     return _softmax(q, k, v, *rest[-2:], 3, 2)
 
@@ -46,12 +46,12 @@ def _recurrence(q, v):
     return 2 * v[0] * v[1] * v[2] * q[3] * v[3]
 
 
-@register_flop_formula([_ops.linear_attention, _ops.linear_attention_reserving])
+@register_flop_formula(_ops.linear_attention)
 def _linear(q, k, v, *ignored, out_shape=None, **more):
     return 2 * _recurrence(q, v)  # the state, the output
 
 
-@register_flop_formula([_ops.linear_attention_backward, _ops.linear_attention_reserving_backward])
+@register_flop_formula(_ops.linear_attention_backward)
 def _linear_backward(grad, d_final, q, k, v, *ignored, out_shape=None, **more):
     return 5 * _recurrence(q, v)  # the recomputed state, its gradient, and those of q, k and v
 

@@ -9,7 +9,7 @@ from .. import _abi, _shapes
 from .._families import NAMES, named, options_of, require_gates
 from . import _plans, _prepared
 from ._comm import call, find
-from ._define import autocasted, define, eager, plain, real, require_tensors, without_gradient
+from ._define import autocasted, define, real, require_tensors, without_gradient
 from ._layout import bounds_of, require_fit
 from ._refusals import collective
 
@@ -25,22 +25,22 @@ def _forward_outputs(q, k, v, gates, initial, spec, name):
     heads, value_dim = v.shape[2:]
     state = (batch, heads, q.shape[3], value_dim)
     return (q.new_empty(batch, tokens, heads, value_dim), q.new_empty(state, dtype=torch.float32),
-            q.new_empty(state, dtype=torch.float32))
+            q.new_empty(state, dtype=torch.float32), _plans.reserve(find(name), spec, q, k, v, gates))
 
 
 def _forward_launch(made, q, k, v, gates, initial, spec, name):
-    comm, (out, saved, final, *reserve) = find(name), made
+    comm, (out, saved, final, reserve) = find(name), made
     plan = _plans.plan_of(comm, spec, q, k, v, gates)
     (q, tq), (k, tk), (v, tv), (gates, tg) = *map(_plans.view, (q, k, v)), _gates(gates)
     initial, initial_pointer = _plans.floats(initial)
     arguments = _abi.AttnForwardArgs(q=tq, k=tk, v=tv, out=_plans.view(out)[1], gates=tg, initial=initial_pointer,
                                      saved=saved.data_ptr(), final=final.data_ptr(),
-                                     reserve=_plans.reserved(reserve[0])[1] if reserve else None)
+                                     reserve=_plans.reserved(reserve)[1])
     comm.next_call()
     call(_abi.check_attn, _abi.attn_lib().seqparAttnForward(plan, ctypes.byref(arguments), comm.stream(q)))
 
 
-def _backward_outputs(grad, d_final, q, k, v, gates, initial, saved, spec, name):
+def _backward_outputs(grad, d_final, q, k, v, gates, initial, saved, reserve, spec, name):
     def like(x):
         return torch.empty_like(x, memory_format=torch.contiguous_format)
 
@@ -48,73 +48,61 @@ def _backward_outputs(grad, d_final, q, k, v, gates, initial, saved, spec, name)
     return [like(q), like(k), like(v), d_initial, *map(like, gates)]
 
 
-def _backward_launch(made, grad, d_final, q, k, v, gates, initial, saved, spec, name, reserve=None):
+def _backward_launch(made, grad, d_final, q, k, v, gates, initial, saved, reserve, spec, name):
     comm = find(name)
     plan = _plans.plan_of(comm, spec, q, k, v, gates)
     (grad, to), (q, tq), (k, tk), (v, tv) = map(_plans.view, (grad, q, k, v))
     gates, tg = _gates(gates)
     initial, initial_pointer = _plans.floats(initial)
     d_final, d_final_pointer = _plans.floats(d_final)
-    saved = saved.contiguous()
+    saved, (reserve, reserve_pointer) = saved.contiguous(), _plans.reserved(reserve)
     arguments = _abi.AttnBackwardArgs(
         q=tq, k=tk, v=tv, gates=tg, saved=saved.data_ptr(), initial=initial_pointer, dOut=to, dFinal=d_final_pointer,
         dq=_plans.view(made[0])[1], dk=_plans.view(made[1])[1], dv=_plans.view(made[2])[1],
-        dGates=_gates(made[4:])[1], dInitial=None if initial is None else made[3].data_ptr())
-    if reserve is not None:
-        reserve, arguments.reserve = _plans.reserved(reserve)
+        dGates=_gates(made[4:])[1], dInitial=None if initial is None else made[3].data_ptr(),
+        reserve=reserve_pointer)
     comm.next_call()
     call(_abi.check_attn, _abi.attn_lib().seqparAttnBackward(plan, ctypes.byref(arguments), comm.stream(q)))
 
 
+# The forward pass's last result is its reserve for the backward pass, empty unless the description asks for one.
 _forward = define("linear_attention(Tensor q, Tensor k, Tensor v, Tensor[] gates, Tensor? initial, str spec, str comm) -> "
-                  "(Tensor, Tensor, Tensor)", _forward_outputs, _forward_launch)
+                  "(Tensor, Tensor, Tensor, Tensor)", _forward_outputs, _forward_launch)
 # Gradients of q, k, v, `initial` (empty without it) and the gates.
 _backward = define("linear_attention_backward(Tensor grad, Tensor? d_final, Tensor q, Tensor k, Tensor v, Tensor[] gates, "
-                   "Tensor? initial, Tensor saved, str spec, str comm) -> Tensor[]", _backward_outputs, _backward_launch)
-
-
-def _reserving_outputs(q, k, v, gates, initial, spec, name):
-    return (*_forward_outputs(q, k, v, gates, initial, spec, name), _plans.reserve(find(name), spec, q, k, v, gates))
-
-
-# Variants with a reserve that the forward pass leaves for the backward pass: forward's last result, backward's last
-# argument.
-_reserving_forward = define(
-    "linear_attention_reserving(Tensor q, Tensor k, Tensor v, Tensor[] gates, Tensor? initial, str spec, str comm) -> "
-    "(Tensor, Tensor, Tensor, Tensor)", _reserving_outputs, _forward_launch)
-_reserving_backward = define(
-    "linear_attention_reserving_backward(Tensor grad, Tensor? d_final, Tensor q, Tensor k, Tensor v, Tensor[] gates, "
-    "Tensor? initial, Tensor saved, Tensor reserve, str spec, str comm) -> Tensor[]",
-    lambda grad, d_final, q, k, v, gates, initial, saved, reserve, spec, name: _backward_outputs(
-        grad, d_final, q, k, v, gates, initial, saved, spec, name),
-    lambda made, grad, d_final, q, k, v, gates, initial, saved, reserve, spec, name: _backward_launch(
-        made, grad, d_final, q, k, v, gates, initial, saved, spec, name, reserve))
-
-
-def _gradients(grad, d_final, q, k, v, initial, saved, reserve, gates, spec, comm):
-    """The gradients of q, k, v, `initial` (None without it) and the gates."""
-    if reserve is None:
-        made = _backward(grad, d_final, q, k, v, gates, initial, saved, spec, comm)
-    else:
-        made = _reserving_backward(grad, d_final, q, k, v, gates, initial, saved, reserve, spec, comm)
-    return (*made[:3], None if initial is None else made[3]), tuple(made[4:])
+                   "Tensor? initial, Tensor saved, Tensor reserve, str spec, str comm) -> Tensor[]", _backward_outputs,
+                   _backward_launch)
 
 
 class _Linear(torch.autograd.Function):
+    """prepared: a Prepared with the addresses of q, k, v and the gates, or None: the operators."""
+
     @staticmethod
-    def forward(ctx, q, k, v, initial, spec, comm, reserving, *gates):
-        forward = _reserving_forward if reserving else _forward
-        out, saved, final, *reserve = forward(q, k, v, list(gates), initial, spec, comm)
-        ctx.save_for_backward(q, k, v, initial, saved, next((x for x in reserve if x.numel()), None), *gates)
-        ctx.rest = (spec, comm)
+    def forward(ctx, q, k, v, initial, with_final, spec, comm, prepared, places, *gates):
+        out, saved, final, reserve = (_forward(q, k, v, list(gates), initial, spec, comm) if prepared is None else
+                                      _run_prepared(prepared, q, places, True, with_final))
+        ctx.save_for_backward(q, k, v, initial, saved, _plans.kept(reserve), *gates)
+        ctx.rest, ctx.prepared = (spec, comm), prepared
         return out, final
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad, d_final):
-        *saved, = ctx.saved_tensors
-        gradients, of_gates = _gradients(grad, d_final, *saved[:6], saved[6:], *ctx.rest)
-        return (*gradients, None, None, None, *of_gates)
+        q, k, v, initial, saved, reserve, *gates = ctx.saved_tensors  # hooks may have replaced the saved tensors
+        prepared, places = ctx.prepared, None
+        if prepared is not None:
+            places = prepared.again((q, k, v), *gates, saved, grad,
+                                    *(x for x in (d_final, reserve) if x is not None))
+        if places is None:
+            dq, dk, dv, d_initial, *made = _backward(grad, d_final, q, k, v, gates, initial, saved, _plans.given(reserve, q),
+                                                     *ctx.rest)
+            return dq, dk, dv, None if initial is None else d_initial, None, None, None, None, None, *made
+        made = [*prepared.gradients(q, k, v), *map(torch.empty_like, gates)]
+        kept = [] if reserve is None else [places.pop()]
+        if d_final is None:
+            places.append(0)
+        prepared.run(True, [*places, *(x.data_ptr() for x in made), *kept], q)
+        return *made[:3], None, None, None, None, None, None, *made[3:]
 
 
 def _prepare_call(comm, spec, q, k, v, gates):
@@ -140,42 +128,12 @@ def _prepare_call(comm, spec, q, k, v, gates):
 
 def _run_prepared(prepared, q, places, with_saved, with_final):
     """places: of q, k, v and the gates. The last result is None if the pass leaves nothing."""
-    out, reserve = q.new_empty_strided(prepared.sizes, prepared.strides), None
+    out = q.new_empty_strided(prepared.sizes, prepared.strides)
     saved, final = (prepared.floats(prepared.state) if wanted else None for wanted in (with_saved, with_final))
     places = [*places[:3], out.data_ptr(), *places[3:], *(0 if x is None else x.data_ptr() for x in (saved, final))]
-    if prepared.keeps:
-        reserve = prepared.reserve()
-        places.append(reserve.data_ptr())
+    reserve = prepared.reserve(places) if prepared.keeps else None
     prepared.run(False, places, q)
     return out, saved, final, reserve
-
-
-class _PreparedLinear(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, q, k, v, with_final, prepared, places, *gates):
-        out, saved, final, reserve = _run_prepared(prepared, q, places, True, with_final)
-        ctx.save_for_backward(q, k, v, saved, reserve, *gates)
-        ctx.prepared = prepared
-        return out, final
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad, d_final):
-        q, k, v, saved, reserve, *gates = ctx.saved_tensors  # hooks may have replaced the saved tensors
-        prepared, tensors = ctx.prepared, [x for x in (q, k, v, *gates, saved, grad, d_final, reserve) if x is not None]
-        places = None
-        if (eager() and plain(tensors) and (q.stride(), k.stride(), v.stride()) == prepared.forms and
-                all(x.is_contiguous() for x in tensors[3:])):
-            places = prepared.places(*tensors)
-        if places is None:
-            made, of_gates = _gradients(grad, d_final, q, k, v, None, saved, reserve, gates, prepared.spec, prepared.name)
-            return (*made[:3], None, None, None, *of_gates)
-        made = [*prepared.gradients(q, k, v), *map(torch.empty_like, gates)]
-        kept = [] if reserve is None else [places.pop()]
-        if d_final is None:
-            places.append(0)
-        prepared.run(True, [*places, *(x.data_ptr() for x in made), *kept], q)
-        return (*made[:3], None, None, None, *made[3:])
 
 
 def _run(family, q, k, v, gates, comm, *, initial_state=None, output_final_state=False, **options):
@@ -190,23 +148,27 @@ def _run(family, q, k, v, gates, comm, *, initial_state=None, output_final_state
         raise
     key, prepared = ((None, None) if initial_state is not None else
                      _prepared.find(comm, family, q, k, v, gates, training, options))
-    places = None if prepared is None else prepared.places(q, k, v, *gates)
-    if places is not None:
-        if training:
-            out, final = _PreparedLinear.apply(*_plans.distinct(q, k, v), output_final_state, prepared, places, *gates)
-        else:
-            out, _, final, _ = _run_prepared(prepared, q, places, False, output_final_state)
-        return (out, final) if output_final_state else out
-    out, final, spec = _run_operator(family, q, k, v, gates, comm, initial_state, **options)
-    if key is not None:
+    places = prepared and prepared.places(q, k, v, *gates)
+    if places:
+        spec = prepared.spec
+    else:
+        spec, prepared = describe(family, q, k, v, gates, comm, initial_state, **options), None
+    if places and not training:
+        out, _, final, _ = _run_prepared(prepared, q, places, False, output_final_state)
+    elif without_gradient((q, k, v, *gates, initial_state)):
+        out, _, final, _ = _forward(q, k, v, list(gates), initial_state, spec, comm.name)
+    else:
+        out, final = _Linear.apply(*_plans.distinct(q, k, v), initial_state, output_final_state, spec, comm.name, prepared,
+                                   places, *gates)
+    if key is not None and prepared is None:
         _prepared.remember(comm, key, _prepare_call(comm, spec, q, k, v, gates))
     return (out, final) if output_final_state else out
 
 
 def describe(family, q, k, v, gates, comm, initial_state=None, scale=None, cu_seqlens=None, layout=None, algorithm="auto",
              wire=None, reserve=True, input_gate=False, **unknown):
-    """(the operators' description, whether the reserving ones support it), for arguments that fit each other. input_gate:
-    the last of the gates is a factor per token and head on k v^T."""
+    """The operators' description, for arguments that fit each other. input_gate: the last of the gates is a factor per
+    token and head on k v^T."""
     name = NAMES[family]
     require_tensors(name, q, k, v, **named(family, gates), initial_state=initial_state)
     options = options_of(family, _OPTIONS)
@@ -229,22 +191,11 @@ def describe(family, q, k, v, gates, comm, initial_state=None, scale=None, cu_se
     # the states of packed sequences with initial states.
     reserving = bool(reserve and training and not torch.compiler.is_compiling() and real(q) and
                      (bounds is None or initial_state is None))
-    spec = _plans.spec(family=family, algorithm=algorithm, layout=layout and layout.key, training=int(training),
+    return _plans.spec(family=family, algorithm=algorithm, layout=layout and layout.key, training=int(training),
                        scale=_shapes.scale_of(name, scale),
                        cu_seqlens=None if bounds is None else ",".join(map(str, bounds)),
                        wire=None if wire is None else str(wire).removeprefix("torch."), reserve=1 if reserving else None,
                        normalize=1 if normalize else None, input_gate=1 if input_gate else None)
-    return spec, reserving
-
-
-def _run_operator(family, q, k, v, gates, comm, initial_state, **options):
-    """(out, state, spec)."""
-    spec, reserving = describe(family, q, k, v, gates, comm, initial_state, **options)
-    if without_gradient((q, k, v, *gates, initial_state)):
-        out, _, final = _forward(q, k, v, list(gates), initial_state, spec, comm.name)
-    else:
-        out, final = _Linear.apply(*_plans.distinct(q, k, v), initial_state, spec, comm.name, reserving, *gates)
-    return out, final, spec
 
 
 @collective

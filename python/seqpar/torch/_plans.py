@@ -158,16 +158,30 @@ def floats(x):
 
 def reserve_size(comm, text, q, k, v, gates=()):
     """Bytes that the plan's forward pass keeps for its backward pass."""
+    if "reserve" not in fields_of(text):
+        return 0
     size, plan = ctypes.c_size_t(), plan_of(comm, text, q, k, v, gates)
     call(_abi.check_attn, _abi.attn_lib().seqparAttnPlanReserveSize(plan, ctypes.byref(size)))
     return size.value
 
 
 def reserve(comm, text, q, k, v, gates=()):
-    """New memory of reserve_size() bytes."""
+    """New memory for what the forward pass keeps for the backward pass; empty if the description asks for none."""
+    if "reserve" not in fields_of(text):
+        return q.new_empty(0, dtype=torch.uint8)
     if isinstance(q, FakeTensor):
         return q.new_empty(torch.library.get_ctx().new_dynamic_size(), dtype=torch.uint8)
     return q.new_empty(reserve_size(comm, text, q, k, v, gates), dtype=torch.uint8)
+
+
+def kept(reserve):
+    """What autograd saves of a reserve: None if it is empty."""
+    return reserve if reserve is not None and reserve.numel() else None
+
+
+def given(reserve, q):
+    """The operators' argument for what kept() returned."""
+    return q.new_empty(0, dtype=torch.uint8) if reserve is None else reserve
 
 
 def reserved(x):

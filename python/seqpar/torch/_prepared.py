@@ -7,7 +7,7 @@ import torch
 
 from .. import _abi
 from ._comm import Error, _next_call, call, find as find_comm, require
-from ._define import eager
+from ._define import eager, plain
 from ._refusals import tell
 
 _MOST = 1024  # maximum number of forms per communicator; then the cache is cleared
@@ -41,7 +41,7 @@ class Prepared:
         self.spec, self.name, self._comm = spec, comm.name, comm.handle
         self._plan, self._uses = comm.plans[key], comm.uses
         self._templates = [_Template(*part) for part in (forward, backward)]
-        self.keeps = reserve
+        self.keeps, self.forms = reserve, None
         self._aligned = 15 if reserve or comm.device.type == "cuda" else 0  # kernels read 16 bytes at a time
         attn = _abi.attn_lib()
         self._functions = attn.seqparAttnForward, attn.seqparAttnBackward
@@ -62,9 +62,18 @@ class Prepared:
         """A new float32 tensor."""
         return self._float.new_empty(sizes)
 
-    def reserve(self):
-        """New memory for the forward pass's reserve."""
-        return self._byte.new_empty(self.keeps)
+    def reserve(self, places):
+        """New memory for the forward pass's reserve; its address is appended to `places`."""
+        made = self._byte.new_empty(self.keeps)
+        places.append(made.data_ptr())
+        return made
+
+    def again(self, inputs, *others):
+        """The addresses for the backward pass; None if hooks have replaced a tensor by one of another form."""
+        if not (eager() and plain((*inputs, *others)) and tuple(x.stride() for x in inputs) == self.forms and
+                all(x.is_contiguous() for x in others)):
+            return None
+        return self.places(*inputs, *others)
 
     def gradients(self, *tensors):
         """New tensors for the gradients of these."""

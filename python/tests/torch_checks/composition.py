@@ -50,22 +50,22 @@ def operators_are_registered_well(comm, seed):
         looked_at.add(str(wait))
     opcheck(ops.all_scan, *scan, n)
     spec = "family=softmax;training=1;algorithm=ring;causal=1"
-    out, lse = ops.attention(x, x, x, None, spec, n)
+    out, lse, reserve = ops.attention(x, x, x, None, spec, n)
     opcheck(ops.attention, x, x[:, :, :2], x[:, :, :2], None, spec, n)
-    opcheck(ops.attention_backward, x, x, x, x, out, lse, None, spec, n)
+    opcheck(ops.attention_backward, x, x, x, x, out, lse, None, reserve, spec, n)
     spec = "family=softmax;training=1;algorithm=ulysses;causal=1;reserve=1"
-    out, lse, reserve = ops.attention_reserving(x, x, x, None, spec, n)
-    opcheck(ops.attention_reserving, x, x, x, None, spec, n)
-    opcheck(ops.attention_reserving_backward, x, x, x, x, out, lse, None, reserve, spec, n)
+    out, lse, reserve = ops.attention(x, x, x, None, spec, n)
+    opcheck(ops.attention, x, x, x, None, spec, n)
+    opcheck(ops.attention_backward, x, x, x, x, out, lse, None, reserve, spec, n)
     spec = "family=scalar;training=1;algorithm=zeco"
     gate = -x[..., 0].abs()
     opcheck(ops.linear_attention, x, x, x, [gate], None, spec, n)
-    saved = ops.linear_attention(x, x, x, [gate], None, spec, n)[1]
-    opcheck(ops.linear_attention_backward, x, None, x, x, x, [gate], None, saved, spec, n)
+    _, saved, _, reserve = ops.linear_attention(x, x, x, [gate], None, spec, n)
+    opcheck(ops.linear_attention_backward, x, None, x, x, x, [gate], None, saved, reserve, spec, n)
     spec = "family=scalar;training=1;algorithm=zeco;reserve=1"
-    _, saved, _, reserve = ops.linear_attention_reserving(x, x, x, [gate], None, spec, n)
-    opcheck(ops.linear_attention_reserving, x, x, x, [gate], None, spec, n)
-    opcheck(ops.linear_attention_reserving_backward, x, None, x, x, x, [gate], None, saved, reserve, spec, n)
+    _, saved, _, reserve = ops.linear_attention(x, x, x, [gate], None, spec, n)
+    opcheck(ops.linear_attention, x, x, x, [gate], None, spec, n)
+    opcheck(ops.linear_attention_backward, x, None, x, x, x, [gate], None, saved, reserve, spec, n)
     registered = {name.name.replace("::", ".") for name in torch._C._jit_get_all_schemas() if name.name.startswith("seqpar::")}
     assert looked_at == registered, looked_at ^ registered
 
