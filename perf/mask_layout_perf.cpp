@@ -2,71 +2,15 @@
 // One process, without a communicator.
 //
 //     mask_layout_perf [TOKENS [RANKS...]]        default: 65536 tokens, 2, 8 and 64 ranks
-#include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
-#include <cstdlib>
-#include <functional>
-#include <random>
-#include <stdexcept>
 #include <string>
-#include <vector>
 
-#include "seqpar/attn.h"
+#include "mask_examples.h"
 
 namespace {
 
-using Slices = std::vector<seqparAttnSlice_t>;
-
-seqparAttnSlice_t full(int64_t q0, int64_t q1, int64_t k0, int64_t k1) {
-  return SEQPAR_ATTN_SLICE_FULL(q0, q1, k0, k1);
-}
-seqparAttnSlice_t causal(int64_t q0, int64_t q1, int64_t k0, int64_t k1) {
-  return SEQPAR_ATTN_SLICE_CAUSAL(q0, q1, k0, k1);
-}
-
-/// Causal documents with lengths of a lognormal distribution with this median and sigma 1.2.
-Slices documents(int64_t tokens, double median) {
-  std::mt19937 random(7);
-  std::lognormal_distribution<double> length(std::log(median), 1.2);
-  Slices slices;
-  for (int64_t at = 0; at < tokens;) {
-    const int64_t end = std::min(tokens, at + std::max<int64_t>(1, std::llround(length(random))));
-    slices.push_back(causal(at, end, at, end));
-    at = end;
-  }
-  return slices;
-}
-
-Slices prefixLm(int64_t tokens) {
-  return {full(0, tokens / 4, 0, tokens / 4), causal(tokens / 4, tokens, 0, tokens)};
-}
-
-Slices video(int64_t tokens) {
-  Slices slices;
-  for (int frame = 0; frame < 16; ++frame) {
-    slices.push_back(full(tokens * frame / 16, tokens * (frame + 1) / 16, 0, tokens * (frame + 1) / 16));
-  }
-  return slices;
-}
-
-/// A prompt of an eighth of the tokens and 16 answers.
-Slices sharedPrefix(int64_t tokens) {
-  const int64_t prompt = tokens / 8;
-  Slices slices{causal(0, prompt, 0, prompt)};
-  for (int answer = 0; answer < 16; ++answer) {
-    const int64_t first = prompt + (tokens - prompt) * answer / 16,
-                  end = prompt + (tokens - prompt) * (answer + 1) / 16;
-    slices.push_back(full(first, end, 0, prompt));
-    slices.push_back(causal(first, end, first, end));
-  }
-  return slices;
-}
-
-void check(seqparResult_t result) {
-  if (result != seqparSuccess) throw std::runtime_error(seqparGetLastError(nullptr));
-}
+using namespace seqpar::attn::perf;  // NOLINT(google-build-using-namespace)
 
 struct Balance {
   double imbalance;  ///< most scores of a rank, in means
@@ -90,11 +34,7 @@ Balance balanceOf(const seqparAttnDesc_t& desc, const seqparLayout_t& layout) {
 }
 
 void row(const char* name, const Slices& slices, int64_t tokens, int ranks) {
-  seqparAttnDesc_t desc = SEQPAR_ATTN_DESC_INITIALIZER;
-  desc.tokens = tokens;
-  desc.headDim = 1;
-  desc.slices = static_cast<int64_t>(slices.size());
-  desc.slice = slices.data();
+  const auto desc = descOf(slices, tokens);
   std::vector<int64_t> bounds(2 * static_cast<size_t>(ranks));
   std::vector<int> owners(2 * static_cast<size_t>(ranks));
   int64_t pieces = 0;
@@ -132,13 +72,7 @@ void table(int64_t tokens, const std::vector<int>& ranks) {
       "| mask            | slices | ranks | imbalance: contiguous | zigzag | solved | pieces | keys: contiguous | "
       "zigzag "
       "| solved | bands | solver, ms |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n");
-  const double size = static_cast<double>(tokens);
-  const std::vector<std::pair<const char*, Slices>> masks{{"packed", documents(tokens, size / 32)},
-                                                          {"prefix-LM", prefixLm(tokens)},
-                                                          {"video", video(tokens)},
-                                                          {"shared prefix", sharedPrefix(tokens)},
-                                                          {"short documents", documents(tokens, size / 2000)}};
-  for (const auto& [name, slices] : masks) {
+  for (const auto& [name, slices] : examples(tokens)) {
     for (const int count : ranks) row(name, slices, tokens, count);
   }
 }

@@ -149,6 +149,67 @@ SEQPAR_API seqparResult_t seqparReduceScatterLse(const void* out, const float* l
                                                  void* stream);
 
 /* ---------------------------------------------------------------------------------------------------------------------
+ * Gather of ranges
+ *
+ * Every rank receives the ranges of tokens that it needs of a sharded array instead of the whole array, in an order of
+ * its choice: the keys that a mask or a window shows to its queries, in the order of their positions. The group cast of
+ * MagiAttention (arXiv 2505.13211, section 4) sends the same. A plan contains the routes and can be used repeatedly.
+ *
+ *     2 ranks of 4 tokens:   0 1 2 3 | 4 5 6 7        rank 0 needs {2, 2}, {4, 3}: 2 3 4 5 6
+ *                                                     rank 1 needs {6, 2}, {0, 1}: 6 7 0
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
+
+typedef struct seqparRangesPlan* seqparRangesPlan_t; /**< ranges of a sharded array on one communicator */
+
+/** Consecutive tokens of the whole array, which contains the shards in rank order. */
+typedef struct {
+  int64_t first; /**< at least 0 */
+  int64_t count; /**< at least 0; first + count is at most the number of all tokens */
+} seqparRange_t;
+
+/**
+ * Creates a plan for arrays with the shape `shards` on all ranks of `comm`; `shards->group` is NULL.
+ *
+ *   rangesOfRanks   [ranks]: the number of ranges of each rank, 0 or more
+ *   ranges          [sum of rangesOfRanks]: the ranges of rank 0, then those of rank 1, and so on. No two ranges of a
+ *                   rank have a common token; different ranks' may. NULL if there is none
+ *
+ * Collective over `comm`, with equal arguments; sends nothing, except the comparison of arguments if
+ * seqparConfig_t::checkArguments is set. The arrays are not needed after the call.
+ *
+ * Errors: InvalidArgument (NULL, a wrong magic, a group, sizes out of range or overflowing, ranges out of range or with
+ * a common token), SystemError (no memory).
+ */
+SEQPAR_API seqparResult_t seqparRangesPlanCreate(seqparRangesPlan_t* plan, const seqparShards_t* shards,
+                                                 const int64_t* rangesOfRanks, const seqparRange_t* ranges,
+                                                 seqparComm_t comm);
+
+/** Frees a plan; enqueued work continues. NULL has no effect. Errors: InvalidArgument (no plan). */
+SEQPAR_API seqparResult_t seqparRangesPlanDestroy(seqparRangesPlan_t plan);
+
+/**
+ * Gathers the ranges; collective over the plan's communicator, which must still exist.
+ *
+ *   shard   [outer][tokens of the rank][inner] of dataType
+ *   part    [outer][tokens of the rank's ranges][inner] of dataType, out: the ranges in their given order
+ *
+ * No overlap is allowed. A buffer without elements may be NULL. Errors: as seqparRedistribute(); on a GPU during stream
+ * capture as seqparHeadsToSequence().
+ */
+SEQPAR_API seqparResult_t seqparGatherRanges(seqparRangesPlan_t plan, const void* shard, void* part, void* stream);
+
+/**
+ * The adjoint: adds all copies of each token; collective as seqparGatherRanges().
+ *
+ *   part    as above: terms of the sums
+ *   shard   as above, out: the sums, in rank order. Tokens that are in no range of any rank keep their contents
+ *
+ * Errors: as seqparGatherRanges().
+ */
+SEQPAR_API seqparResult_t seqparScatterRanges(seqparRangesPlan_t plan, const void* part, void* shard, void* stream);
+
+/* ---------------------------------------------------------------------------------------------------------------------
  * Halos
  *
  * A halo is the tokens next to a shard, for short convolutions, token shifts and sliding windows, from as many

@@ -324,6 +324,13 @@ class seqparShards_t(Structure):
     ]
 
 
+class seqparRange_t(Structure):
+    _fields_ = [
+        ("first", c_int64),
+        ("count", c_int64),
+    ]
+
+
 class seqparHalo_t(Structure):
     _fields_ = [
         ("size", c_size_t),
@@ -832,6 +839,10 @@ PROTOTYPES = {
     "seqparAllGather": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
     "seqparReduceScatter": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
     "seqparReduceScatterLse": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_void_p, c_void_p]),
+    "seqparRangesPlanCreate": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
+    "seqparRangesPlanDestroy": (c_int, [c_void_p]),
+    "seqparGatherRanges": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p]),
+    "seqparScatterRanges": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p]),
     "seqparHaloExchange": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
     "seqparHaloAdjoint": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
     "seqparAllReduceLse": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),

@@ -94,6 +94,32 @@ void compareRanks(const char* call, const Given& given, const Members& members, 
   comm.compareNextOfGroup(call, members.ranks, values);
 }
 
+/// Without the members, which stay in `members`.
+Checked<Shards> checkFields(const char* call, const seqparShards_t& given, const Communicator& comm, Members& members) {
+  requireRange(call, "shards->dataType", given.dataType, seqparFloat32, seqparBfloat16);
+  requireRange(call, "shards->outer", given.outer, 0);
+  requireRange(call, "shards->inner", given.inner, 0);
+  members = checkMembers(call, given, comm);
+  Checked<Shards> out;
+  out.type = static_cast<seqparDataType_t>(given.dataType);
+  out.member = members.self;
+  const size_t elementBytes = sizeOf(out.type);
+  out.wholeBytes = countBytes(call, "the whole array",
+                              {{"shards->outer", given.outer},
+                               {"tokens", members.total},
+                               {"shards->inner", given.inner},
+                               {"bytes", elementBytes}});
+  out.shape.outer = static_cast<size_t>(given.outer);
+  out.shape.inner = static_cast<size_t>(given.inner) * elementBytes;
+  out.localBytes = out.shape.outer * members.tokens[members.self] * out.shape.inner;
+  return out;
+}
+
+void take(Members& members, Shards& shape) {
+  shape.tokens = std::move(members.tokens);
+  shape.ranks = std::move(members.ranks);
+}
+
 }  // namespace
 
 HeadRange checkHeads(const char* call, int64_t heads, int64_t queryHeads, int members, int member) {
@@ -149,30 +175,24 @@ Checked<HeadShards> checkHeadShards(const char* call, const seqparHeadShards_t* 
 Checked<Shards> checkShards(const char* call, const seqparShards_t* shards, Communicator& comm,
                             std::initializer_list<NamedValue> others) {
   const auto given = readVersioned(call, "shards", shards, seqparShards_t SEQPAR_SHARDS_INITIALIZER);
-  requireRange(call, "shards->dataType", given.dataType, seqparFloat32, seqparBfloat16);
-  requireRange(call, "shards->outer", given.outer, 0);
-  requireRange(call, "shards->inner", given.inner, 0);
-  Members members = checkMembers(call, given, comm);
-  Checked<Shards> out;
-  out.type = static_cast<seqparDataType_t>(given.dataType);
-  out.member = members.self;
-  const size_t elementBytes = sizeOf(out.type);
-  out.wholeBytes = countBytes(call, "the whole array",
-                              {{"shards->outer", given.outer},
-                               {"tokens", members.total},
-                               {"shards->inner", given.inner},
-                               {"bytes", elementBytes}});
-  out.shape.outer = static_cast<size_t>(given.outer);
-  out.shape.inner = static_cast<size_t>(given.inner) * elementBytes;
-  out.localBytes = out.shape.outer * members.tokens[members.self] * out.shape.inner;
+  Members members;
+  Checked<Shards> out = checkFields(call, given, comm, members);
   std::vector<NamedValue> values;
   values.reserve(others.size() + kCommonValues);
   values.assign(others);
   values.push_back({"shards->outer", given.outer});
   values.push_back({"shards->inner", given.inner});
   compareRanks(call, given, members, comm, std::move(values));
-  out.shape.tokens = std::move(members.tokens);
-  out.shape.ranks = std::move(members.ranks);
+  take(members, out.shape);
+  return out;
+}
+
+Checked<Shards> readShards(const char* call, const seqparShards_t* shards, const Communicator& comm) {
+  const auto given = readVersioned(call, "shards", shards, seqparShards_t SEQPAR_SHARDS_INITIALIZER);
+  if (given.group != nullptr) fail(seqparInvalidArgument, call, ": shards->group is an array, expected NULL");
+  Members members;
+  Checked<Shards> out = checkFields(call, given, comm, members);
+  take(members, out.shape);
   return out;
 }
 

@@ -28,6 +28,8 @@ struct Checked {
 Checked<HeadShards> checkHeadShards(const char* call, const seqparHeadShards_t* shards, Communicator& comm);
 Checked<Shards> checkShards(const char* call, const seqparShards_t* shards, Communicator& comm,
                             std::initializer_list<NamedValue> others = {});
+/// For plans of all ranks: refuses a group, and compares nothing.
+Checked<Shards> readShards(const char* call, const seqparShards_t* shards, const Communicator& comm);
 
 Halo checkHalo(const char* call, const seqparHalo_t* halo);
 

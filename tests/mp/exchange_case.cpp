@@ -7,7 +7,7 @@ namespace seqpar::test {
 const char* nameOf(ExchangeCall call) {
   static constexpr const char* kNames[] = {"seqparSequenceToHeads", "seqparHeadsToSequence",  "seqparAllGather",
                                            "seqparReduceScatter",   "seqparReduceScatterLse", "seqparHaloExchange",
-                                           "seqparHaloAdjoint"};
+                                           "seqparHaloAdjoint",     "seqparGatherRanges"};
   return kNames[call];
 }
 
@@ -22,13 +22,13 @@ ExchangeCase randomExchangeCase(std::mt19937_64& random, int ranks, int rank, co
   ExchangeCase c;
   do {
     c.call = static_cast<ExchangeCall>(below(kCalls));
-  } while (!options.sums &&
-           (c.call == kToSequence || c.call == kScatter || c.call == kScatterLse || c.call == kHaloAdjoint));
+  } while (!options.sums && (c.call == kToSequence || c.call == kScatter || c.call == kScatterLse ||
+                             c.call == kHaloAdjoint || c.call == kRanges));
   c.type = static_cast<seqparDataType_t>(below(3));
   std::vector<int> all(static_cast<size_t>(ranks));
   std::iota(all.begin(), all.end(), 0);
   c.ranks = all;
-  if (below(2) == 0) {  // two groups side by side
+  if (below(2) == 0 && c.call != kRanges) {  // two groups side by side
     std::shuffle(all.begin(), all.end(), random);
     const auto cut = all.begin() + static_cast<std::ptrdiff_t>(below(static_cast<std::uint64_t>(ranks) + 1));
     const bool before = std::find(all.begin(), cut, rank) != cut;

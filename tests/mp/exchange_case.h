@@ -11,7 +11,7 @@
 
 namespace seqpar::test {
 
-enum ExchangeCall { kToHeads, kToSequence, kGather, kScatter, kScatterLse, kHalo, kHaloAdjoint, kCalls };
+enum ExchangeCall { kToHeads, kToSequence, kGather, kScatter, kScatterLse, kHalo, kHaloAdjoint, kRanges, kCalls };
 
 const char* nameOf(ExchangeCall call);
 

@@ -55,6 +55,11 @@ struct Passes {
   bool accumulated = false;  ///< results are added to accumulators instead of to memory
 };
 
+/// Kernel calls of one forward and one backward pass of the block's heads.
+struct KernelCalls {
+  int64_t forward = 0, backward = 0;
+};
+
 /// A tensor to add to a sum, starting at the sum's token `first`.
 struct Addend {
   Tensor tensor;
@@ -146,6 +151,8 @@ class Block {
   /// dSinks[heads] = -sum over batch and rows of exp(sink - lse) delta.
   virtual void sinkGradient(const float* sinks, const Rows& lse, const Rows& delta, float* dSinks) = 0;
 
+  /// The kernel calls for the expected calls, after carve(). A host counts rectangles.
+  virtual KernelCalls calls() const = 0;
   /// The kernel's name for seqparAttnPlanExplain().
   virtual const char* name() const = 0;
 

@@ -33,6 +33,7 @@ class CudaBlock final : public Block {
                 const GradientAccumulators& into) override;
   void finishSum(const Tensor& sum, std::span<const Addend> addends, const Tensor& out) override;
   void sinkGradient(const float* sinks, const Rows& lse, const Rows& delta, float* dSinks) override;
+  KernelCalls calls() const override;
   const char* name() const override { return name_.c_str(); }
 
  private:

@@ -197,10 +197,13 @@ std::vector<CudaBlock::Prepared> CudaBlock::prepareSteps(const Work& work, bool 
     all.push_back(std::move(prepared));
   };
   const bool split = backward && limits_.cudnn;
-  const auto rectangles = split ? splitDiagonals(work.rectangles, kLeastSplitRows) : work.rectangles;
-  for (auto& step : stepsOf(rectangles, limits_)) append(std::move(step));
+  auto limits = limits_;
+  limits.sharedColumns = !backward;
+  auto rectangles = split ? splitDiagonals(work.rectangles, kLeastSplitRows) : work.rectangles;
+  if (split && limits.batch == 1) rectangles = splitStairs(rectangles);
+  for (auto& step : stepsOf(rectangles, limits)) append(std::move(step));
   if (!refused.empty()) {
-    auto without = limits_;
+    auto without = limits;
     without.cudnn = false;
     for (auto& step : stepsOf(refused, without)) append(std::move(step));
   }
@@ -248,6 +251,15 @@ void CudaBlock::carve(Arena& arena) {
   if (!s.training) return;
   lseCopy_ = arena.rows(s.batch, s.heads, rows);
   if (needsOut()) delta_ = arena.rows(s.batch, s.heads, rows);
+}
+
+KernelCalls CudaBlock::calls() const {
+  KernelCalls calls;
+  for (const auto& work : works_) {
+    calls.forward += static_cast<int64_t>(work.forward.size());
+    calls.backward += static_cast<int64_t>(work.backward.size());
+  }
+  return calls;
 }
 
 void CudaBlock::prepare() {

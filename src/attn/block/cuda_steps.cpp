@@ -1,6 +1,7 @@
 #include "attn/block/cuda_steps.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 namespace seqpar::attn {
@@ -27,31 +28,93 @@ Mask maskOf(const Rectangle& r) {
   return mask;
 }
 
-bool overlap(int64_t a, int64_t aLength, int64_t b, int64_t bLength) {
-  return a < b + bLength && b < a + aLength;
-}
+/// Intervals without overlap.
+class Intervals {
+ public:
+  bool free(int64_t first, int64_t count) const {
+    const auto next = ends_.lower_bound(first);
+    if (next != ends_.end() && next->first < first + count) return false;
+    return next == ends_.begin() || std::prev(next)->second <= first;
+  }
+  void add(int64_t first, int64_t count) { ends_[first] = first + count; }
+
+ private:
+  std::map<int64_t, int64_t> ends_;  ///< by the first number
+};
 
 /// Steps of one kind without overlap within a step.
-std::vector<BlockStep> layersOf(std::span<const Rectangle> rectangles, BlockStep::Kind kind, const Mask& mask) {
-  std::vector<BlockStep> layers;
+std::vector<BlockStep> layersOf(std::span<const Rectangle> rectangles, BlockStep::Kind kind, const Mask& mask,
+                                bool sharedColumns) {
+  struct Layer {
+    BlockStep step;
+    Intervals rows, columns;
+  };
+  std::vector<Layer> layers;
   for (const auto& r : rectangles) {
-    const auto fits = [&](const BlockStep& step) {
-      return std::none_of(step.rectangles.rbegin(), step.rectangles.rend(), [&](const Rectangle& other) {
-        return overlap(r.row, r.rows, other.row, other.rows) ||
-               overlap(r.column, r.columns, other.column, other.columns);
-      });
-    };
-    auto place = std::find_if(layers.begin(), layers.end(), fits);
+    auto place = std::find_if(layers.begin(), layers.end(), [&](const Layer& layer) {
+      return layer.rows.free(r.row, r.rows) && (sharedColumns || layer.columns.free(r.column, r.columns));
+    });
     if (place == layers.end()) {
-      layers.push_back({kind, {}, mask.bottomRight, mask.left, mask.right});
+      layers.push_back({{kind, {}, mask.bottomRight, mask.left, mask.right}, {}, {}});
       place = layers.end() - 1;
     }
-    place->rectangles.push_back(r);
+    place->step.rectangles.push_back(r);
+    place->rows.add(r.row, r.rows);
+    if (!sharedColumns) place->columns.add(r.column, r.columns);
   }
-  return layers;
+  std::vector<BlockStep> steps;
+  steps.reserve(layers.size());
+  for (auto& layer : layers) steps.push_back(std::move(layer.step));
+  return steps;
+}
+
+/// Rectangles of consecutive rows that start at one column, each longer than the one above, are cut in halves: the
+/// columns of the upper half's last rectangle, in the rows of the lower half, are one rectangle, and what is left of
+/// the lower half has no column in common with the upper half. So 2^n of them take n + 1 steps.
+void cutStairs(std::span<const Rectangle> stairs, std::vector<Rectangle>& out) {
+  if (stairs.size() <= 1) {
+    out.insert(out.end(), stairs.begin(), stairs.end());
+    return;
+  }
+  const auto upper = stairs.first(stairs.size() / 2);
+  const int64_t columns = upper.back().columns;
+  std::vector<Rectangle> lower(stairs.begin() + static_cast<std::ptrdiff_t>(upper.size()), stairs.end());
+  const int64_t end = lower.back().row + lower.back().rows;
+  out.push_back({lower.front().row, end - lower.front().row, lower.front().column, columns});
+  for (auto& r : lower) {
+    r.column += columns;
+    r.columns -= columns;
+  }
+  cutStairs(upper, out);
+  cutStairs(lower, out);
 }
 
 }  // namespace
+
+std::vector<Rectangle> splitStairs(std::span<const Rectangle> rectangles) {
+  std::vector<Rectangle> all, stairs;
+  constexpr size_t kFewest = 4;  // fewer take as many steps after the cuts
+  const auto flush = [&] {
+    if (stairs.size() < kFewest) {
+      all.insert(all.end(), stairs.begin(), stairs.end());
+    } else {
+      cutStairs(stairs, all);
+    }
+    stairs.clear();
+  };
+  for (const auto& r : rectangles) {
+    const bool follows = !stairs.empty() && r.full() && r.column == stairs.back().column &&
+                         r.row == stairs.back().row + stairs.back().rows && r.columns > stairs.back().columns;
+    if (!follows) flush();
+    if (r.full()) {
+      stairs.push_back(r);
+    } else {
+      all.push_back(r);
+    }
+  }
+  flush();
+  return all;
+}
 
 std::vector<BlockStep> stepsOf(std::span<const Rectangle> rectangles, const BlockLimits& limits) {
   std::vector<Rectangle> bands;
@@ -74,7 +137,7 @@ std::vector<BlockStep> stepsOf(std::span<const Rectangle> rectangles, const Bloc
   };
   for (const auto& [mask, same] : byMask) {
     if (ragged && same.size() > 1) {
-      append(layersOf(same, BlockStep::Kind::Ragged, mask));
+      append(layersOf(same, BlockStep::Kind::Ragged, mask, limits.sharedColumns));
       continue;
     }
     for (const auto& r : same) {
@@ -85,7 +148,7 @@ std::vector<BlockStep> stepsOf(std::span<const Rectangle> rectangles, const Bloc
       }
     }
   }
-  append(layersOf(bands, BlockStep::Kind::Bands, {}));
+  append(layersOf(bands, BlockStep::Kind::Bands, {}, limits.sharedColumns));
   return steps;
 }
 

@@ -16,7 +16,7 @@ struct BlockStep {
     Bands    ///< built-in kernels, any rectangles
   };
   Kind kind;
-  std::vector<Rectangle> rectangles;  ///< no two share a row or a column
+  std::vector<Rectangle> rectangles;  ///< no two share a row, or, without BlockLimits::sharedColumns, a column
   // cuDNN: query i sees key j if i' - left < j <= i' + right, i' = i, or, bottomRight, i + columns - rows
   bool bottomRight = false;
   int64_t left = -1, right = -1;  ///< -1: unbounded
@@ -30,7 +30,12 @@ struct BlockLimits {
   int64_t leastScores = int64_t{128} * 128;
   /// From this number on, rectangles with the same mask are one call.
   size_t leastRagged = 5;
+  /// Rectangles of a call may have common columns: a forward pass, which only reads keys.
+  bool sharedColumns = false;
 };
+
+/// Splits staircases of rectangles without bands, in the order of their rows, so that fewer steps contain them.
+std::vector<Rectangle> splitStairs(std::span<const Rectangle> rectangles);
 
 std::vector<BlockStep> stepsOf(std::span<const Rectangle> rectangles, const BlockLimits& limits);
 

@@ -13,7 +13,12 @@ class HostBlock final : public Block {
  public:
   HostBlock(HostExec& exec, const BlockShape& shape) : Block(exec), exec_(exec), shape_(shape) {}
 
-  void expect(std::span<const Rectangle>, int64_t, int64_t, Passes) override {}
+  void expect(std::span<const Rectangle> rectangles, int64_t, int64_t, Passes passes) override {
+    const auto count = static_cast<int64_t>(rectangles.size());
+    if (passes.forward) calls_.forward += count;
+    if (passes.backward && shape_.training) calls_.backward += count;
+  }
+  KernelCalls calls() const override { return calls_; }
   void carve(Arena& arena) override;
   void prepare() override {}
   bool needsOut() const override { return false; }
@@ -50,6 +55,7 @@ class HostBlock final : public Block {
 
   HostExec& exec_;
   BlockShape shape_;
+  KernelCalls calls_;
   std::vector<Scratch> scratch_;  ///< [threads]
 };
 

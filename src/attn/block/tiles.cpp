@@ -24,6 +24,9 @@ TiledBlock::TiledBlock(Exec& exec, const BlockShape& shape, std::unique_ptr<Bloc
 
 void TiledBlock::expect(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns, Passes passes) {
   base_->expect(rectangles, rows, columns, passes);
+  const auto count = static_cast<int64_t>(rectangles.size());
+  if (passes.forward) calls_.forward += count;
+  if (passes.backward && shape_.training) calls_.backward += count;
   for (const auto& r : rectangles) {
     rows_ = std::max(rows_, r.rows);
     columns_ = std::max(columns_, r.columns);

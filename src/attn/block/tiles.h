@@ -26,6 +26,7 @@ class TiledBlock final : public Block {
   void sinkGradient(const float* sinks, const Rows& lse, const Rows& delta, float* dSinks) override {
     base_->sinkGradient(sinks, lse, delta, dSinks);
   }
+  KernelCalls calls() const override { return calls_; }
   const char* name() const override { return "the caller's kernel"; }
 
  private:
@@ -37,6 +38,7 @@ class TiledBlock final : public Block {
   Exec& exec_;
   BlockShape shape_;
   std::unique_ptr<Block> base_;
+  KernelCalls calls_;
   int64_t rows_ = 0, columns_ = 0;  ///< of the largest rectangle
   Tensor out_, dq_, dk_, dv_;
   Rows lse_;

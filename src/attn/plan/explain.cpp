@@ -1,8 +1,10 @@
 // The text of seqparAttnPlanExplain().
+#include <algorithm>
 #include <iomanip>
 #include <sstream>
 
 #include "attn/plan/plan.h"
+#include "attn/problem/needed.h"
 
 namespace seqpar::attn {
 namespace {
@@ -37,6 +39,23 @@ void writeTimes(std::ostream& out, const Estimate& e) {
   out << "\"forwardUs\": " << e.forwardUs << ", \"backwardUs\": " << e.backwardUs << ", \"bytesSent\": " << e.bytes;
 }
 
+/// The mask's work and its balance.
+void writeScores(std::ostream& out, const Problem& problem) {
+  int64_t most = 0, own = 0;
+  double all = 0;
+  for (int rank = 0; rank < problem.ranks(); ++rank) {
+    int64_t scores = 0;
+    for (int keys = 0; keys < problem.ranks(); ++keys) scores += problem.scores(rank, keys);
+    most = std::max(most, scores);
+    all += static_cast<double>(scores);
+    if (rank == problem.rank()) own = scores;
+  }
+  out << ", \"slices\": " << problem.sliceNumbers.size() / 6 << ", \"scores\": " << own
+      << ", \"imbalance\": " << (all > 0 ? static_cast<double>(most) / all * problem.ranks() : 1)
+      << ", \"runs\": " << problem.queries.runsOf(problem.rank()).size()
+      << ", \"keysNeeded\": " << keysOfOthersNeeded(problem, problem.rank());
+}
+
 }  // namespace
 
 std::string Plan::explain() const {
@@ -51,7 +70,10 @@ std::string Plan::explain() const {
       << ", \"heads\": " << d.heads << ", \"kvHeads\": " << d.kvHeads << ", \"headDim\": " << d.headDim
       << ", \"valueDim\": " << d.valueDim << ", \"layout\": " << quoted(layoutName(problem_.queries))
       << ", \"block\": " << quoted(operator_->blockName()) << ", \"workspaceBytes\": " << bytes_
-      << ", \"reserveBytes\": " << reserveBytes_ << ", \"candidates\": [";
+      << ", \"reserveBytes\": " << reserveBytes_;
+  if (problem_.softmax()) writeScores(out, problem_);
+  for (const auto& [name, value] : operator_->counts()) out << ", " << quoted(name) << ": " << value;
+  out << ", \"candidates\": [";
   bool first = true;
   for (const auto& candidate : candidatesFor(problem_, true)) {
     out << (first ? "" : ", ") << "{\"algorithm\": " << quoted(candidate.row->name) << ", ";

@@ -3,11 +3,18 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "attn/exec/exec.h"
 #include "attn/problem/problem.h"
 
 namespace seqpar::attn {
+
+/// A number of a plan, for seqparAttnPlanExplain().
+struct Count {
+  const char* name;
+  int64_t value;
+};
 
 /// An algorithm instantiated for one problem. Built at Create; sends nothing before open().
 class Operator {
@@ -28,6 +35,8 @@ class Operator {
 
   /// For seqparAttnPlanExplain(): the block kernel.
   virtual std::string blockName() const = 0;
+  /// Likewise: further numbers.
+  virtual std::vector<Count> counts() const { return {}; }
 };
 
 /// Views of the arguments, by the problem's shapes.

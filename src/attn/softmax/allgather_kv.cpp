@@ -1,26 +1,22 @@
 // ALLGATHER_KV: Llama 3 (arXiv 2407.21783), section 3.3.2, context parallelism: all-gather of keys and values, some
 // heads at a time, overlapped with the computation of the previous heads; the backward pass gathers them again, unless
-// the caller's `reserve` keeps them, and reduce-scatters their gradients.
+// the caller's `reserve` keeps them, and reduce-scatters their gradients. key_gather.h: only the keys that the mask
+// shows are gathered.
 #include <algorithm>
 #include <array>
 
-#include "attn/boundary.h"
 #include "attn/softmax/base.h"
 #include "attn/softmax/cost.h"
+#include "attn/softmax/key_gather.h"
 #include "attn/softmax/local.h"
-#include "seqpar/exchange.h"
 
 namespace seqpar::attn {
 namespace {
 
 constexpr int64_t kMostSlices = 4;  ///< of the heads: a tradeoff between overlap and the number of calls
 
-seqparDataType_t gatheredSumType(const Problem& problem) {
-  for (int rank = 0; rank < problem.ranks(); ++rank) {
-    const auto seen = rectanglesOf(problem.queries.runsOf(rank), problem.keys.allRuns(), problem.visibility());
-    if (!columnsDisjoint(seen)) return problem.wireType();
-  }
-  return typeOfSingleShare(problem);
+seqparDataType_t gatheredSumType(const Problem& problem, const GatheredKeys& keys) {
+  return keys.once ? typeOfSingleShare(problem) : problem.wireType();
 }
 
 int64_t slicesOfHeads(const Problem& problem) {
@@ -28,8 +24,6 @@ int64_t slicesOfHeads(const Problem& problem) {
   while (problem.desc.kvHeads % slices != 0) --slices;
   return slices;
 }
-
-constexpr const char* kCaller = "attention plan";
 
 int64_t headsOfSlice(const Problem& problem) {
   return problem.desc.kvHeads / slicesOfHeads(problem);
@@ -43,17 +37,24 @@ class AllGatherKvOperator final : public SoftmaxOperator {
         rows_(blockOfAllHeads(problem, exec)),
         kvHeads_(headsOfSlice(problem)),
         slices_(problem.desc.kvHeads / kvHeads_),
-        rectangles_(rectanglesOf(problem.queries.runsOf(problem.rank()), problem.keys.allRuns(), problem.visibility())),
-        sumType_(gatheredSumType(problem)),
+        keys_(problem),
+        rectangles_(rectanglesOf(problem.queries.runsOf(problem.rank()), keys_.keys().runsOf(problem, problem.rank()),
+                                 problem.visibility())),
+        sumType_(gatheredSumType(problem, keys_.keys())),
         reserved_(problem.reserves() ? static_cast<size_t>(slices_) : 0) {
-    for (int rank = 0; rank < problem.rank(); ++rank) firstKey_ += problem.keys.tokensOf(rank);
-    block_->expect(rectangles_, problem.tokens(), problem.keys.tokens(), {.accumulated = true});
+    block_->expect(rectangles_, problem.tokens(), keys_.tokens(), {.accumulated = true});
+  }
+
+  std::vector<Count> counts() const override {
+    auto all = SoftmaxOperator::counts();
+    all.push_back({"keysGathered", keys_.tokens()});
+    return all;
   }
 
   void carve(Arena& arena) override {
     const auto& d = problem_.desc;
-    const int64_t own = problem_.kvTokens(), all = problem_.keys.tokens();
-    const bool apart = d.batch > 1;  // with one sequence a shard may be at its final address
+    const int64_t own = problem_.kvTokens(), all = keys_.tokens();
+    const bool apart = !keys_.inPlace();
     block_->carve(arena);
     rows_->carve(arena);
     partial_ = takePartial(arena, problem_.tokens());
@@ -71,12 +72,16 @@ class AllGatherKvOperator final : public SoftmaxOperator {
   }
 
   void carveReserve(Arena& arena) override {
-    for (auto& whole : reserved_) whole = takePair(arena, problem_.type(), problem_.keys.tokens());
+    for (auto& whole : reserved_) whole = takePair(arena, problem_.type(), keys_.tokens());
   }
 
   void open() override {
     block_->prepare();
     rows_->prepare();
+    for (const int64_t dim : {problem_.desc.headDim, problem_.desc.valueDim}) {
+      keys_.open(problem_.type(), kvHeads_ * dim);
+      if (problem_.training()) keys_.open(sumType_, kvHeads_ * dim);
+    }
   }
 
   void forward(const seqparAttnForwardArgs_t& args) override {
@@ -124,9 +129,13 @@ class AllGatherKvOperator final : public SoftmaxOperator {
       finishKeys(*sumV, buffer.sent.v);
       if (again || s > 0) exec_.join();  // wait for the next slice and the previous slice's sums
       if (s > 0) store(args, s - 1);
+      if (keys_.leavesSome()) {
+        exec_.zero(buffer.sumShard.k);
+        exec_.zero(buffer.sumShard.v);
+      }
       exec_.fork();
-      scatter(buffer.sent.k, buffer.sumShard.k);
-      scatter(buffer.sent.v, buffer.sumShard.v);
+      keys_.scatter(buffer.sent.k, buffer.sumShard.k, exec_.side());
+      keys_.scatter(buffer.sent.v, buffer.sumShard.v, exec_.side());
     }
     exec_.join();
     store(args, slices_ - 1);
@@ -139,7 +148,7 @@ class AllGatherKvOperator final : public SoftmaxOperator {
   /// Buffers of one slice; two alternate.
   struct Buffer {
     Pair shard;                ///< this rank's shard, if it is not inside the whole
-    Pair whole;                ///< all ranks' shards, without `reserve`
+    Pair whole;                ///< the gathered keys, without `reserve`
     Pair sum, sent, sumShard;  ///< gradients: fp32; in the sent type; this rank's sum
   };
 
@@ -159,7 +168,7 @@ class AllGatherKvOperator final : public SoftmaxOperator {
   /// This rank's part of the tokens of one sequence.
   Pair ownPart(const Pair& whole) const {
     const int64_t own = problem_.kvTokens();
-    return {whole.k.rows(firstKey_, own), whole.v.rows(firstKey_, own)};
+    return {whole.k.rows(keys_.firstOwn(), own), whole.v.rows(keys_.firstOwn(), own)};
   }
   const Pair& wholeOf(int64_t slice) const {
     return reserved_.empty() ? bufferOf(slice).whole : reserved_[static_cast<size_t>(slice)];
@@ -175,31 +184,15 @@ class AllGatherKvOperator final : public SoftmaxOperator {
     return {queryHeads(q, slice), wholeOf(slice).k, wholeOf(slice).v};
   }
 
-  seqparShards_t shardsOf(const Tensor& tensor) const {
-    seqparShards_t shards = SEQPAR_SHARDS_INITIALIZER;
-    shards.dataType = tensor.type;
-    shards.outer = tensor.batch;
-    shards.inner = tensor.heads * tensor.dim;
-    shards.tokensOfMembers = problem_.keys.lengths().data();
-    return shards;
-  }
-
   /// Starts to gather a slice, overlapped with later work.
   void gather(const BlockInputs& own, int64_t slice) {
     const Pair& all = wholeOf(slice);
-    const Pair mine = problem_.desc.batch > 1 ? bufferOf(slice).shard : ownPart(all);
+    const Pair mine = keys_.inPlace() ? ownPart(all) : bufferOf(slice).shard;
     exec_.copy(mine.k, own.k.headsFrom(slice * kvHeads_, kvHeads_));
     exec_.copy(mine.v, own.v.headsFrom(slice * kvHeads_, kvHeads_));
     exec_.fork();
-    for (const auto& [shard, whole] : {std::pair{mine.k, all.k}, {mine.v, all.v}}) {
-      const auto shards = shardsOf(shard);
-      require(seqparAllGather(shard.data, whole.data, &shards, problem_.comm, exec_.side()), kCaller, problem_.comm);
-    }
-  }
-
-  void scatter(const Tensor& whole, const Tensor& shard) {
-    const auto shards = shardsOf(shard);
-    require(seqparReduceScatter(whole.data, shard.data, &shards, problem_.comm, exec_.side()), kCaller, problem_.comm);
+    keys_.gather(mine.k, all.k, exec_.side());
+    keys_.gather(mine.v, all.v, exec_.side());
   }
 
   void store(const seqparAttnBackwardArgs_t& args, int64_t slice) {
@@ -209,11 +202,11 @@ class AllGatherKvOperator final : public SoftmaxOperator {
 
   std::unique_ptr<Block> rows_;  ///< all heads, for per-row work
   int64_t kvHeads_, slices_;
+  KeyGather keys_;
   std::vector<Rectangle> rectangles_;
   seqparDataType_t sumType_;  ///< type of sent key gradients
   std::array<Buffer, 2> buffers_;
   std::vector<Pair> reserved_;  ///< per slice, gathered once for forward and backward; empty: no reserve
-  int64_t firstKey_ = 0;        ///< of this rank
   Partial partial_;
   Rows delta_;
   Tensor dq_;
@@ -225,17 +218,17 @@ namespace {
 
 Estimate estimateAllGatherKv(const Problem& problem) {
   const CostModel model(problem);
-  const int ranks = problem.ranks();
-  const double leaves = ranks > 1 ? static_cast<double>(ranks - 1) / ranks : 0;
-  const auto tokens = leaves * static_cast<double>(problem.keys.tokens());
-  const double kv = model.kvBytes(tokens), sums = model.kvBytes(tokens, gatheredSumType(problem));
+  const auto keys = gatheredKeys(problem);
+  const auto sumType = gatheredSumType(problem, keys);
+  const auto most = static_cast<double>(keys.mostReceived);
+  const double kv = model.kvBytes(most), sums = model.kvBytes(most, sumType);
   const auto slices = static_cast<double>(slicesOfHeads(problem));
   const double again = problem.reserves() ? 0 : 1;  // number of gathers in the backward pass
   const double gather = model.sendUs(kv / slices), scatter = model.sendUs(sums / slices);
   const double forward = model.blockUs(model.mostScores(), false), backward = model.blockUs(model.mostScores(), true);
   return {gather + model.overlapUs(forward, (slices - 1) * gather),
           again * gather + model.overlapUs(backward, (slices - 1) * (again * gather + scatter)) + scatter,
-          (1 + again) * kv + sums};
+          (1 + again) * model.kvBytes(keys.meanReceived) + model.kvBytes(keys.meanReceived, sumType)};
 }
 
 const RegisteredAlgorithm kAllGatherKv({.id = seqparAttnAllGatherKv,

@@ -32,6 +32,11 @@ SoftmaxOperator::SoftmaxOperator(const Problem& problem, Exec& exec, int64_t fir
       exec_(exec),
       block_(makeBlock(exec, shapeOf(problem, firstHead, heads, firstKvHead, kvHeads, rowHeads))) {}
 
+std::vector<Count> SoftmaxOperator::counts() const {
+  const auto calls = block_->calls();
+  return {{"forwardCalls", calls.forward}, {"backwardCalls", calls.backward}};
+}
+
 std::unique_ptr<Block> blockOfAllHeads(const Problem& problem, Exec& exec) {
   return makeBlock(exec, shapeOf(problem, 0, problem.desc.heads, 0, problem.desc.kvHeads, 0));
 }

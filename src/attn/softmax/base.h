@@ -13,6 +13,8 @@ namespace seqpar::attn {
 class SoftmaxOperator : public Operator {
  public:
   std::string blockName() const override { return block_->name(); }
+  /// The block's kernel calls.
+  std::vector<Count> counts() const override;
 
  protected:
   /// A block for `heads` query heads starting at `firstHead` and their `kvHeads` starting at `firstKvHead`, in query

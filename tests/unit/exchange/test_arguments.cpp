@@ -85,6 +85,55 @@ TEST_CASE("the unspoiled exchanges run") {
         seqparSuccess);
 }
 
+TEST_CASE("ranges that are not valid, and misuse of their plan, are refused") {
+  OneRank one;
+  seqparRangesPlan_t plan = nullptr;
+  const auto create = [&](std::vector<seqparRange_t> ranges) {
+    const auto count = static_cast<int64_t>(ranges.size());
+    return seqparRangesPlanCreate(&plan, &one.shards, &count, ranges.data(), one.comm);
+  };
+  const char* const call = "seqparRangesPlanCreate";
+  one.refused(create({{0, 1}, {-1, 2}}), call, {"ranges[1].first is -1, expected 0 to 4"});
+  one.refused(create({{5, 0}}), call, {"ranges[0].first is 5, expected 0 to 4"});
+  one.refused(create({{3, 2}}), call, {"ranges[0].count is 2, expected 0 to 1"});
+  one.refused(create({{3, kHuge}}), call, {"ranges[0].count is"});
+  one.refused(create({{2, 2}, {3, 0}, {0, 3}}), call, {"two ranges of rank 0 contain token 2"});
+  const int64_t negative = -1, count = 1;
+  one.refused(seqparRangesPlanCreate(&plan, &one.shards, &negative, nullptr, one.comm), call,
+              {"rangesOfRanks[0] is -1"});
+  one.refused(seqparRangesPlanCreate(&plan, &one.shards, nullptr, nullptr, one.comm), call, {"rangesOfRanks is NULL"});
+  one.refused(seqparRangesPlanCreate(&plan, &one.shards, &count, nullptr, one.comm), call, {"ranges is NULL"});
+  one.refused(seqparRangesPlanCreate(nullptr, &one.shards, &count, nullptr, one.comm), call, {"plan is NULL"});
+  one.refused(seqparRangesPlanCreate(&plan, nullptr, &count, nullptr, one.comm), call, {"shards is NULL"});
+  const int self = 0;
+  one.shards.group = &self;
+  one.shards.groupSize = 1;
+  one.refused(create({{0, 1}}), call, {"shards->group is an array, expected NULL"});
+  one.shards.group = nullptr;
+  one.shards.groupSize = 0;
+  CHECK(plan == nullptr);
+
+  CHECK(create({{3, 1}, {0, 2}}) == seqparSuccess);
+  one.refused(seqparGatherRanges(plan, nullptr, one.out.data(), nullptr), "seqparGatherRanges", {"shard is NULL"});
+  one.refused(seqparGatherRanges(plan, one.in.data(), nullptr, nullptr), "seqparGatherRanges", {"part is NULL"});
+  one.refused(seqparGatherRanges(plan, one.out.data(), one.out.data() + 20, nullptr), "seqparGatherRanges",
+              {"overlaps"});
+  one.refused(seqparScatterRanges(plan, one.out.data(), one.out.data() + 5, nullptr), "seqparScatterRanges",
+              {"overlaps"});
+  for (size_t i = 0; i < 24; ++i) one.in[i] = static_cast<float>(i);
+  CHECK(seqparGatherRanges(plan, one.in.data(), one.out.data(), nullptr) == seqparSuccess);
+  CHECK(std::vector<float>(one.out.begin(), one.out.begin() + 9) ==
+        std::vector<float>{9, 10, 11, 0, 1, 2, 3, 4, 5});  // then the second array
+  CHECK(one.out[9] == 21);
+  std::vector<float> sums(24, -2.f);
+  CHECK(seqparScatterRanges(plan, one.out.data(), sums.data(), nullptr) == seqparSuccess);
+  for (size_t i = 0; i < 24; ++i) CHECK(sums[i] == (i % 12 >= 6 && i % 12 < 9 ? -2.f : static_cast<float>(i)));
+  CHECK(seqparRangesPlanDestroy(plan) == seqparSuccess);
+  CHECK(seqparRangesPlanDestroy(plan) == seqparInvalidArgument);
+  CHECK(seqparGatherRanges(plan, one.in.data(), one.out.data(), nullptr) == seqparInvalidArgument);
+  CHECK(seqparRangesPlanDestroy(nullptr) == seqparSuccess);
+}
+
 TEST_CASE("empty arrays need no memory") {
   OneRank one;
   one.heads.tokens = one.shards.tokens = one.halo.left = one.halo.right = 0;

@@ -55,6 +55,7 @@ class SimulatedBlock final : public Block {
   void carve(Arena&) override {}
   void prepare() override {}
   bool needsOut() const override { return shape_.type != seqparFloat32; }
+  attn::KernelCalls calls() const override { return {}; }
   const char* name() const override { return "simulated"; }
 
   class Sum final : public Accumulator {

@@ -1,0 +1,69 @@
+// Gathers the keys that the ranks' queries see, in the order of their positions: MagiAttention's group cast. Where the
+// ranks need nearly all keys, or too many ranges of them, all keys are gathered, rank after rank.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "attn/problem/problem.h"
+#include "seqpar/exchange.h"
+
+namespace seqpar::attn {
+
+/// Which keys each rank gathers; equal on all ranks.
+struct GatheredKeys {
+  /// Of each rank: ranges of the tokens of Sharding::allRuns(), in the order of the gathered tensor. Empty: each rank
+  /// gathers all keys, rank after rank.
+  std::vector<std::vector<TokenRange>> ranges;
+  /// A rank's keys are in at most one of its rectangles each.
+  bool once = true;
+  int64_t mostReceived = 0;  ///< keys of other ranks that the rank with the most gathers
+  double meanReceived = 0;   ///< the mean of the ranks
+
+  int64_t tokensOf(const Problem& problem, int rank) const;
+  /// The gathered keys.
+  std::vector<TokenRun> runsOf(const Problem& problem, int rank) const;
+};
+
+GatheredKeys gatheredKeys(const Problem& problem);
+
+/// The calls for tensors of some of the key heads.
+class KeyGather {
+ public:
+  explicit KeyGather(const Problem& problem);
+
+  const GatheredKeys& keys() const { return keys_; }
+  int64_t tokens() const { return keys_.tokensOf(problem_, problem_.rank()); }
+  /// The shard may be at its place in the gathered tensor of one sequence, from token firstOwn() on.
+  bool inPlace() const { return keys_.ranges.empty() && problem_.desc.batch == 1; }
+  int64_t firstOwn() const { return firstOwn_; }
+  /// A token of this rank is seen by no query, so scatter() does not write its gradient.
+  bool leavesSome() const { return leavesSome_; }
+
+  /// Prepares calls for tensors of `type` with `inner` elements per token; collective.
+  void open(seqparDataType_t type, int64_t inner);
+  /// Dense tensors: this rank's shard, and the gathered keys.
+  void gather(const Tensor& shard, const Tensor& gathered, void* stream) const;
+  /// The adjoint: sums the copies of each key.
+  void scatter(const Tensor& gathered, const Tensor& shard, void* stream) const;
+
+ private:
+  struct Destroy {
+    void operator()(seqparRangesPlan_t plan) const { seqparRangesPlanDestroy(plan); }
+  };
+  using Plan = std::unique_ptr<std::remove_pointer_t<seqparRangesPlan_t>, Destroy>;
+
+  seqparShards_t shardsOf(seqparDataType_t type, int64_t inner) const;
+  seqparRangesPlan_t planFor(const Tensor& tensor) const;
+
+  const Problem& problem_;
+  GatheredKeys keys_;
+  int64_t firstOwn_ = 0;
+  bool leavesSome_ = false;
+  std::map<std::pair<int, int64_t>, Plan> plans_;  ///< by type and elements per token
+};
+
+}  // namespace seqpar::attn
