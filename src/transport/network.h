@@ -1,27 +1,21 @@
-// Messages through UCX to the ranks that share no memory with this one.
-//
-// Sends are synchronous in UCX's sense: a send completes when the receiver has stored the message in its memory, so
-// completions are the flow control. During an operation the rank's own thread progresses the messages; between
-// operations, a thread that sleeps on the worker's event descriptor does.
+// Messages to the ranks that share no memory with this one.
 #pragma once
 
-#include <atomic>
-#include <condition_variable>
-#include <deque>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "base/deadline.h"
 #include "base/health.h"
 #include "bootstrap/allgather.h"
-#include "transport/segment.h"
-#include "transport/ucx.h"
 
 namespace seqpar {
 
+/// Sends are synchronous: a send completes when the receiver has stored the message in its memory, so completions are
+/// the flow control. During an operation the rank's own thread progresses the messages; between operations, a thread of
+/// the network does.
 class Network {
  public:
   /// Collective over `control`: connects the ranks r with peers[r] (which must be symmetric), and returns after a
@@ -29,112 +23,36 @@ class Network {
   static std::unique_ptr<Network> connect(Allgather& control, const std::vector<bool>& peers, Health& health,
                                           std::chrono::milliseconds timeout);
 
-  /// Creates an unconnected object; see connect().
-  Network(int rank, Health& health);
+  Network() = default;
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
   /// Waits briefly for sends to complete and sends bye to the peers, unless the communicator has failed.
-  ~Network();
+  virtual ~Network() = default;
 
   /// The rank's own thread takes over progress from the background thread, or returns it.
-  void resume() noexcept { resting_ = false; }
-  void rest();
+  virtual void resume() noexcept = 0;
+  virtual void rest() = 0;
 
   /// Sends `bytes` at `data`; the memory must stay valid until completed(to) has reached the returned number.
-  uint64_t send(int to, const std::byte* data, size_t bytes);
-  uint64_t completed(int to) const { return queue(to).completed; }
+  virtual uint64_t send(int to, const std::byte* data, size_t bytes) = 0;
+  virtual uint64_t completed(int to) const = 0;
 
   /// True if the next message from `from` has arrived.
-  bool arrived(int from);
+  virtual bool arrived(int from) = 0;
   /// Its size and address, until release(). Requires arrived().
-  size_t bytes(int from) const { return next(from).bytes; }
-  const std::byte* data(int from) const { return next(from).memory; }
-  void release(int from);
+  virtual size_t bytes(int from) const = 0;
+  virtual const std::byte* data(int from) const = 0;
+  virtual void release(int from) = 0;
 
   /// Progresses messages; true if there was work.
-  bool progress();
+  virtual bool progress() = 0;
   /// Sleeps until there is work, at most `most`.
-  void doze(std::chrono::milliseconds most);
+  virtual void doze(std::chrono::milliseconds most) = 0;
 
   /// Description of the transport, e.g. "UCX 1.13.1 tcp".
-  std::string transport() const;
-  /// True if UCX supports the memory of CUDA devices.
-  bool cuda() const { return knowsCuda(context_.get()); }
-
- private:
-  struct Queue;
-  struct Send {
-    Queue* queue;
-    bool done;
-  };
-  struct FreeRequest {
-    void operator()(void* request) const noexcept { ucx().requestFree(request); }
-  };
-  struct Receive {
-    std::byte* memory = nullptr;
-    size_t bytes = 0;
-    std::unique_ptr<void, FreeRequest> request;
-    std::atomic<bool> arrived{false};
-  };
-  struct Queue {
-    Network* network = nullptr;
-    int rank = 0;
-    ucp_ep_h endpoint = nullptr;
-    std::deque<Send> sends;  ///< not completed, oldest first
-    uint64_t sent = 0;
-    std::atomic<uint64_t> completed{0};  ///< number of completed sends, in order
-    std::vector<Receive> receives;       ///< posted in advance; empty until first use of the queue
-    uint64_t received = 0;
-    std::unique_ptr<CacheLine[]> memory;
-    Receive hello;
-    Receive bye;
-  };
-  enum class Kind : uint64_t { Data, Hello, Bye };
-
-  void open(const std::vector<bool>& peers);
-  void connectTo(Queue& queue, const std::vector<std::byte>& address);
-  void greet(std::chrono::milliseconds timeout);
-  void bye();
-  void serve();
-  void stop() noexcept;
-  void closeEndpoints();
-
-  Queue& queue(int rank) const { return *queues_[static_cast<size_t>(rank)]; }
-  Receive& next(int from) const;
-  uint64_t tag(Kind kind, int source, uint64_t sequence) const;
-  void post(Queue& queue, Receive& receive, size_t capacity, uint64_t tag);
-  void cancel(Receive& receive);
-  void discardUnread();
-  void startSend(Queue& queue, const std::byte* data, size_t bytes, uint64_t tag);
-  void drain();
-  bool arm();
-  void reportFailure();
-  void noteFailure(const Queue& queue, ucs_status_t status);
-
-  static void onSent(void* request, ucs_status_t status, void* send);
-  static void onReceived(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info, void* receive);
-  static void onError(void* queue, ucp_ep_h endpoint, ucs_status_t status);
-  static void completeSend(Send& send);
-
-  const int rank_;
-  Health& health_;
-  UcxContext context_;
-  UcxWorker worker_;
-  int descriptor_ = -1;  ///< the worker's, for poll()
-  uint64_t id_ = 0;      ///< the communicator's, part of every tag
-  std::vector<std::unique_ptr<Queue>> queues_;
-
-  mutable std::mutex mutex_;  ///< guards the worker and the state that its callbacks change
-  std::string failure_;       ///< reported after the mutex is released
-  std::atomic<bool> failed_{false};
-  bool closing_ = false;
-
-  std::atomic<bool> resting_{true};
-  std::atomic<bool> parked_{false};  ///< the thread waits for rest()
-  std::atomic<bool> stopping_{false};
-  std::mutex restMutex_;
-  std::condition_variable restChanged_;
-  std::thread thread_;
+  virtual std::string transport() const = 0;
+  /// True if it supports the memory of CUDA devices.
+  virtual bool cuda() const = 0;
 };
 
 }  // namespace seqpar

@@ -13,7 +13,7 @@ prefix=$work/prefix
 
 programs=(seqpar_info mesh_schedule)
 if [ -x "$build/tools/seqpar_sim" ]; then programs+=(seqpar_sim); fi  # not in builds with CUDA
-for name in all_scan alltoall gather halo linear_attn mesh redistribute ring sendrecv softmax_attn; do
+for name in all_scan alltoall gather halo linear_attn merge mesh redistribute ring sendrecv softmax_attn; do
   programs+=("seqpar_${name}_perf")
 done
 [ "$(ls "$prefix/bin")" = "$(printf '%s\n' "${programs[@]}" | sort)" ] || { echo "installed are $(ls "$prefix/bin")"; exit 1; }

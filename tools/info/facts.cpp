@@ -5,12 +5,11 @@
 #include <array>
 #include <cstdlib>
 
+#include "ranks.h"
 #include "seqpar/attn_plan.h"
 
 namespace seqpar::info {
 namespace {
-
-using perf::require;
 
 constexpr size_t kSizes[] = {4 << 10, 64 << 10, 1 << 20, 16 << 20};
 constexpr int64_t kTokens[] = {1 << 10, 8 << 10, 64 << 10};
@@ -27,16 +26,14 @@ std::string libraryVersion() {
   return std::to_string(code / 10000) + '.' + std::to_string(code / 100 % 100) + '.' + std::to_string(code % 100);
 }
 
-std::vector<Node> nodesOf(perf::Group& group, const seqparCommInfo_t& info) {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  const double mine = info.node;
-  const auto numbers = group.gather(std::span(&mine, 1));
-  const auto hosts = group.gatherText(host.data());
+std::vector<Node> nodesOf(const seqparCommInfo_t& info, seqparComm_t comm) {
+  Report mine{info.node, {}};
+  gethostname(mine.host, sizeof(mine.host) - 1);
+  const auto reports = gather(mine, comm);
   std::vector<Node> nodes(static_cast<size_t>(info.nodes));
-  for (size_t rank = 0; rank < numbers.size(); ++rank) {
-    Node& node = nodes[static_cast<size_t>(numbers[rank])];
-    if (node.ranks.empty()) node.host = hosts[rank];
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    Node& node = nodes[static_cast<size_t>(reports[rank].node)];
+    if (node.ranks.empty()) node.host = reports[rank].host;
     node.ranks.push_back(static_cast<int>(rank));
   }
   return nodes;
@@ -78,14 +75,13 @@ MeshChoice meshOf(int64_t tokens, seqparComm_t comm) {
 
 }  // namespace
 
-Facts collect(perf::Group& group, const std::string& launch) {
-  auto* const comm = group.comm();
+Facts collect(seqparComm_t comm, const std::string& launch) {
   Facts facts;
   facts.version = libraryVersion();
   facts.launch = launch;
   facts.comm = SEQPAR_COMM_INFO_INITIALIZER;
   require(seqparCommQuery(comm, &facts.comm), "seqparCommQuery", comm);
-  facts.nodes = nodesOf(group, facts.comm);
+  facts.nodes = nodesOf(facts.comm, comm);
   for (int linkClass = 0; linkClass < SEQPAR_LINK_CLASSES; ++linkClass) {
     seqparLinkInfo_t link = SEQPAR_LINK_INFO_INITIALIZER;
     require(seqparLinkQuery(comm, linkClass, &link), "seqparLinkQuery", comm);

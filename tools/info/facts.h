@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "common/launch.h"
 #include "seqpar/mesh.h"
 #include "seqpar/plan.h"
 #include "seqpar/seqpar.h"
@@ -48,7 +47,7 @@ struct Facts {
 inline constexpr int kHeads = 32, kKvHeads = 8, kHeadDim = 128;
 
 /// Collective.
-Facts collect(perf::Group& group, const std::string& launch);
+Facts collect(seqparComm_t comm, const std::string& launch);
 
 std::string textOf(const Facts& facts);
 std::string jsonOf(const Facts& facts);

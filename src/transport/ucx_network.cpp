@@ -1,5 +1,5 @@
-// Connecting, progress and closing; see network_messages.cpp for the messages.
-#include "transport/network.h"
+// Connecting, progress and closing; see ucx_network_messages.cpp for the messages.
+#include "transport/ucx_network.h"
 
 #include <poll.h>
 #include <sched.h>
@@ -32,11 +32,16 @@ void sleepUntilEvent(bool armed, int descriptor, int milliseconds) {
 
 std::unique_ptr<Network> Network::connect(Allgather& control, const std::vector<bool>& peers, Health& health,
                                           std::chrono::milliseconds timeout) {
-  std::unique_ptr<Network> network;
+  return UcxNetwork::connect(control, peers, health, timeout);
+}
+
+std::unique_ptr<UcxNetwork> UcxNetwork::connect(Allgather& control, const std::vector<bool>& peers, Health& health,
+                                                std::chrono::milliseconds timeout) {
+  std::unique_ptr<UcxNetwork> network;
   std::vector<std::byte> address;
   together(control, [&] {
     if (std::find(peers.begin(), peers.end(), true) == peers.end()) return;
-    network = std::make_unique<Network>(control.rank(), health);
+    network = std::make_unique<UcxNetwork>(control.rank(), health);
     network->open(peers);
     address = ucxAddress(network->worker_.get());
   });
@@ -59,9 +64,9 @@ std::unique_ptr<Network> Network::connect(Allgather& control, const std::vector<
   return network;
 }
 
-Network::Network(int rank, Health& health) : rank_(rank), health_(health) {}
+UcxNetwork::UcxNetwork(int rank, Health& health) : rank_(rank), health_(health) {}
 
-void Network::open(const std::vector<bool>& peers) {
+void UcxNetwork::open(const std::vector<bool>& peers) {
   // No keepalive, neither UCX's nor the kernel's: the control plane detects silence, by the communicator's timeout, and
   // a process that dies closes its connections anyway. Shared-memory transports stay disabled (UCX enables them only on
   // request when error handling is on): without UCX's probes they do not detect death.
@@ -77,18 +82,18 @@ void Network::open(const std::vector<bool>& peers) {
   }
 }
 
-void Network::connectTo(Queue& queue, const std::vector<std::byte>& address) {
+void UcxNetwork::connectTo(Queue& queue, const std::vector<std::byte>& address) {
   ucp_ep_params_t params{};
   params.field_mask =
       UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
   params.address = reinterpret_cast<const ucp_address_t*>(address.data());
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-  params.err_handler.cb = &Network::onError;
+  params.err_handler.cb = &UcxNetwork::onError;
   params.err_handler.arg = &queue;
   checkUcx(ucx().epCreate(worker_.get(), &params, &queue.endpoint), concat("ucp_ep_create(to rank ", queue.rank, ")"));
 }
 
-void Network::greet(std::chrono::milliseconds timeout) {
+void UcxNetwork::greet(std::chrono::milliseconds timeout) {
   {
     const std::lock_guard lock(mutex_);
     for (const auto& queue : queues_) {
@@ -113,7 +118,7 @@ void Network::greet(std::chrono::milliseconds timeout) {
   }
 }
 
-Network::~Network() {
+UcxNetwork::~UcxNetwork() {
   if (worker_ == nullptr) return;
   resume();
   if (thread_.joinable() && health_.ok()) bye();
@@ -133,7 +138,7 @@ Network::~Network() {
   worker_.reset();
 }
 
-void Network::closeEndpoints() {
+void UcxNetwork::closeEndpoints() {
   for (const auto& queue : queues_) {
     if (queue == nullptr || queue->endpoint == nullptr) continue;
     ucp_request_param_t params{};
@@ -149,7 +154,7 @@ void Network::closeEndpoints() {
   }
 }
 
-void Network::bye() {
+void UcxNetwork::bye() {
   try {
     {
       const std::lock_guard lock(mutex_);
@@ -170,7 +175,7 @@ void Network::bye() {
   }
 }
 
-void Network::stop() noexcept {
+void UcxNetwork::stop() noexcept {
   if (!thread_.joinable()) return;
   stopping_ = true;
   {
@@ -181,14 +186,14 @@ void Network::stop() noexcept {
   thread_.join();
 }
 
-void Network::rest() {
+void UcxNetwork::rest() {
   resting_ = true;
   if (!parked_) return;
   const std::lock_guard lock(restMutex_);
   restChanged_.notify_all();
 }
 
-void Network::serve() {
+void UcxNetwork::serve() {
   while (true) {
     {
       std::unique_lock lock(restMutex_);
@@ -208,7 +213,7 @@ void Network::serve() {
   }
 }
 
-bool Network::progress() {
+bool UcxNetwork::progress() {
   bool moved = false;
   {
     const std::lock_guard lock(mutex_);
@@ -218,7 +223,7 @@ bool Network::progress() {
   return moved;
 }
 
-void Network::doze(std::chrono::milliseconds most) {
+void UcxNetwork::doze(std::chrono::milliseconds most) {
   bool armed = false;
   {
     const std::lock_guard lock(mutex_);
@@ -229,16 +234,16 @@ void Network::doze(std::chrono::milliseconds most) {
   sleepUntilEvent(armed, descriptor_, static_cast<int>(most.count()));
 }
 
-void Network::drain() {
+void UcxNetwork::drain() {
   while (ucx().workerProgress(worker_.get()) != 0) {
   }
 }
 
-bool Network::arm() {
+bool UcxNetwork::arm() {
   return ucx().workerArm(worker_.get()) == UCS_OK;
 }
 
-std::string Network::transport() const {
+std::string UcxNetwork::transport() const {
   const std::lock_guard lock(mutex_);
   std::string names;
   for (const auto& queue : queues_) {

@@ -1,5 +1,5 @@
-// The messages of Network: tags, sends, posted receives, and UCX's callbacks.
-#include "transport/network.h"
+// The messages of UcxNetwork: tags, sends, posted receives, and UCX's callbacks.
+#include "transport/ucx_network.h"
 
 #include "base/memory.h"
 
@@ -16,12 +16,12 @@ constexpr unsigned kSourceShift = 32;
 
 }  // namespace
 
-uint64_t Network::tag(Kind kind, int source, uint64_t sequence) const {
+uint64_t UcxNetwork::tag(Kind kind, int source, uint64_t sequence) const {
   return (id_ << kIdShift) | (static_cast<uint64_t>(kind) << kKindShift) |
          (static_cast<uint64_t>(source) << kSourceShift) | (sequence & 0xffffffffU);
 }
 
-uint64_t Network::send(int to, const std::byte* data, size_t bytes) {
+uint64_t UcxNetwork::send(int to, const std::byte* data, size_t bytes) {
   const std::lock_guard lock(mutex_);
   Queue& queue = this->queue(to);
   // The hello was this queue's first send, so the number of sends, this one included, counts the data messages.
@@ -29,12 +29,12 @@ uint64_t Network::send(int to, const std::byte* data, size_t bytes) {
   return queue.sent;
 }
 
-void Network::startSend(Queue& queue, const std::byte* data, size_t bytes, uint64_t tag) {
+void UcxNetwork::startSend(Queue& queue, const std::byte* data, size_t bytes, uint64_t tag) {
   Send& send = queue.sends.emplace_back(Send{&queue, false});
   ++queue.sent;
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-  params.cb.send = &Network::onSent;
+  params.cb.send = &UcxNetwork::onSent;
   params.user_data = &send;
   const ucs_status_ptr_t request = ucx().tagSendSyncNbx(queue.endpoint, data, bytes, tag, &params);
   if (UCS_PTR_IS_PTR(request)) return;
@@ -42,7 +42,7 @@ void Network::startSend(Queue& queue, const std::byte* data, size_t bytes, uint6
   if (UCS_PTR_IS_ERR(request)) noteFailure(queue, UCS_PTR_STATUS(request));
 }
 
-void Network::onSent(void* request, ucs_status_t status, void* user) {
+void UcxNetwork::onSent(void* request, ucs_status_t status, void* user) {
   auto& send = *static_cast<Send*>(user);
   const Queue& queue = *send.queue;
   completeSend(send);
@@ -50,7 +50,7 @@ void Network::onSent(void* request, ucs_status_t status, void* user) {
   ucx().requestFree(request);
 }
 
-void Network::completeSend(Send& send) {
+void UcxNetwork::completeSend(Send& send) {
   Queue& queue = *send.queue;
   send.done = true;
   uint64_t completed = queue.completed.load(std::memory_order_relaxed);
@@ -58,12 +58,12 @@ void Network::completeSend(Send& send) {
   queue.completed = completed;
 }
 
-Network::Receive& Network::next(int from) const {
+UcxNetwork::Receive& UcxNetwork::next(int from) const {
   Queue& queue = this->queue(from);
   return queue.receives[queue.received % kPosted];
 }
 
-bool Network::arrived(int from) {
+bool UcxNetwork::arrived(int from) {
   Queue& queue = this->queue(from);
   if (queue.receives.empty()) {
     const std::lock_guard lock(mutex_);
@@ -79,7 +79,7 @@ bool Network::arrived(int from) {
   return next(from).arrived;
 }
 
-void Network::release(int from) {
+void UcxNetwork::release(int from) {
   const std::lock_guard lock(mutex_);
   Queue& queue = this->queue(from);
   Receive& receive = next(from);
@@ -89,11 +89,11 @@ void Network::release(int from) {
   post(queue, receive, kMaxMessage, tag(Kind::Data, from, queue.received + kPosted));
 }
 
-void Network::post(Queue& queue, Receive& receive, size_t capacity, uint64_t tag) {
+void UcxNetwork::post(Queue& queue, Receive& receive, size_t capacity, uint64_t tag) {
   ucp_request_param_t params{};
   // Always with a callback: UCX has no other way to report the size of a message that is received immediately.
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
-  params.cb.recv = &Network::onReceived;
+  params.cb.recv = &UcxNetwork::onReceived;
   params.user_data = &receive;
   const ucs_status_ptr_t request =
       ucx().tagRecvNbx(worker_.get(), receive.memory, capacity, tag, ~uint64_t{0}, &params);
@@ -104,7 +104,7 @@ void Network::post(Queue& queue, Receive& receive, size_t capacity, uint64_t tag
   }
 }
 
-void Network::onReceived(void*, ucs_status_t status, const ucp_tag_recv_info_t* info, void* user) {
+void UcxNetwork::onReceived(void*, ucs_status_t status, const ucp_tag_recv_info_t* info, void* user) {
   // A failed receive never gets its message: the endpoint's error handler reports the reason.
   if (status != UCS_OK) return;
   auto& receive = *static_cast<Receive*>(user);
@@ -112,13 +112,13 @@ void Network::onReceived(void*, ucs_status_t status, const ucp_tag_recv_info_t* 
   receive.arrived = true;
 }
 
-void Network::cancel(Receive& receive) {
+void UcxNetwork::cancel(Receive& receive) {
   if (receive.request == nullptr) return;
   ucx().requestCancel(worker_.get(), receive.request.get());
   receive.request.reset();
 }
 
-void Network::discardUnread() {
+void UcxNetwork::discardUnread() {
   // UCX warns of messages that were never received, which is expected after a failure.
   ucp_tag_recv_info_t info{};
   while (const ucp_tag_message_h message = ucx().tagProbeNb(worker_.get(), 0, 0, 1, &info)) {
@@ -128,12 +128,12 @@ void Network::discardUnread() {
   }
 }
 
-void Network::onError(void* user, ucp_ep_h, ucs_status_t status) {
+void UcxNetwork::onError(void* user, ucp_ep_h, ucs_status_t status) {
   const Queue& queue = *static_cast<Queue*>(user);
   queue.network->noteFailure(queue, status);
 }
 
-void Network::noteFailure(const Queue& queue, ucs_status_t status) {
+void UcxNetwork::noteFailure(const Queue& queue, ucs_status_t status) {
   // A peer that has sent bye may disconnect.
   if (closing_ || queue.bye.arrived || !failure_.empty()) return;
   failure_ =
@@ -141,7 +141,7 @@ void Network::noteFailure(const Queue& queue, ucs_status_t status) {
   failed_ = true;
 }
 
-void Network::reportFailure() {
+void UcxNetwork::reportFailure() {
   if (!failed_ || !health_.ok()) return;
   std::string failure;
   {
