@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "attn/block/host_rows.h"
+#include "attn/block/host_tiles.h"
 #include "base/convert.h"
 #include "base/sgemm.h"
 #include "kernels/attn/softmax/merge.h"
@@ -14,13 +15,7 @@ namespace {
 
 constexpr int64_t kRows = 64;      ///< queries of a tile
 constexpr int64_t kColumns = 256;  ///< keys of a tile
-constexpr int64_t kChunk = 1024;   ///< keys that are converted together, before all queries use them
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
-constexpr int64_t kLowest = std::numeric_limits<int64_t>::min(), kHighest = std::numeric_limits<int64_t>::max();
-
-size_t size(int64_t value) {
-  return static_cast<size_t>(value);
-}
 
 /// Rows of fp32 elements.
 struct Matrix {
@@ -49,27 +44,8 @@ Matrix load(const Tensor& tensor, int64_t b, int64_t first, int64_t count, int64
   return {buffer, dim};
 }
 
-struct Range {
-  int64_t begin, end;
-  bool empty() const { return begin >= end; }
-};
-
-/// The columns of `within` that row `i` of the rectangle sees.
-Range seenBy(const Rectangle& r, int64_t i, Range within) {
-  if (r.lower != kLowest) within.begin = std::max(within.begin, i + r.lower);
-  if (r.upper != kHighest) within.end = std::min(within.end, i + r.upper + 1);
-  return within;
-}
-
-/// The columns that at least one of the rows sees.
-Range seenByAny(const Rectangle& r, int64_t firstRow, int64_t rows, Range within) {
-  if (r.lower != kLowest) within.begin = std::max(within.begin, firstRow + r.lower);
-  if (r.upper != kHighest) within.end = std::min(within.end, firstRow + rows + r.upper);
-  return within;
-}
-
 /// Zeros the elements of a tile row outside `seen`; both are relative to the same column.
-void clearOutside(float* row, Range tile, Range seen) {
+void clearOutside(float* row, TileRange tile, TileRange seen) {
   if (seen.empty()) return void(std::fill_n(row, tile.end - tile.begin, 0.0f));
   std::fill(row, row + (seen.begin - tile.begin), 0.0f);
   std::fill(row + (seen.end - tile.begin), row + (tile.end - tile.begin), 0.0f);
@@ -83,12 +59,13 @@ void HostBlock::carve(Arena& arena) {
   const bool training = shape_.training;
   for (auto& s : scratch_) {
     s.q = take(kRows * shape_.headDim);
-    s.k = take(kChunk * shape_.headDim);
-    s.v = take(kChunk * shape_.valueDim);
+    s.k = take(kKeyChunk * shape_.headDim);
+    s.v = take(kKeyChunk * shape_.valueDim);
     s.scores = take(kRows * kColumns);
     s.out = take(kRows * shape_.valueDim);
     s.dOut = training ? take(kRows * shape_.valueDim) : nullptr;
     s.gradients = training ? take(kRows * kColumns) : nullptr;
+    if (bf16Kernels_ != nullptr && shape_.type == seqparBfloat16) carveBf16(arena, s.bf16);
     s.scaled = training ? take(kRows * shape_.headDim) : nullptr;
   }
 }
@@ -105,8 +82,13 @@ void HostBlock::forward(const BlockInputs& in, std::span<const Rectangle> rectan
       pool.each(size(units * parts), [&](size_t task, int thread) {
         const int64_t unit = static_cast<int64_t>(task) / parts, part = static_cast<int64_t>(task) % parts;
         const int64_t begin = part * tiles / parts * kRows, end = std::min(r.rows, (part + 1) * tiles / parts * kRows);
-        forwardTask(in, r, into, unit / shape_.kvHeads, unit % shape_.kvHeads, begin, end - begin,
-                    scratch_[size(thread)]);
+        const int64_t b = unit / shape_.kvHeads, kvHead = unit % shape_.kvHeads;
+        auto& scratch = scratch_[size(thread)];
+        if (usesBf16(in)) {
+          forwardBf16(in, r, into, b, kvHead, begin, end - begin, scratch.bf16);
+        } else {
+          forwardTask(in, r, into, b, kvHead, begin, end - begin, scratch);
+        }
       });
     }
   });
@@ -115,30 +97,29 @@ void HostBlock::forward(const BlockInputs& in, std::span<const Rectangle> rectan
 void HostBlock::forwardTask(const BlockInputs& in, const Rectangle& r, const Partial& into, int64_t b, int64_t kvHead,
                             int64_t firstRow, int64_t rows, Scratch& s) {
   const size_t dim = size(shape_.headDim), width = size(shape_.valueDim);
-  const int64_t firstHead = std::max<int64_t>(0, kvHead * shape_.group - shape_.phase);
-  const int64_t endHead = std::min(shape_.heads, (kvHead + 1) * shape_.group - shape_.phase);
-  const Range all = seenByAny(r, firstRow, rows, {0, r.columns});
+  const auto [firstHead, endHead] = queryHeads(shape_, kvHead);
+  const TileRange all = seenByAny(r, firstRow, rows, {0, r.columns});
   float most[kRows], sum[kRows];
-  for (int64_t chunk = all.begin; chunk < all.end; chunk += kChunk) {
-    const int64_t columns = std::min(kChunk, all.end - chunk);
+  for (int64_t chunk = all.begin; chunk < all.end; chunk += kKeyChunk) {
+    const int64_t columns = std::min(kKeyChunk, all.end - chunk);
     const Matrix k = load(in.k, b, r.column + chunk, columns, kvHead, 1, s.k);
     const Matrix v = load(in.v, b, r.column + chunk, columns, kvHead, 1, s.v);
     for (int64_t h = firstHead; h < endHead; ++h) {
       for (int64_t row = firstRow; row < firstRow + rows; row += kRows) {
         const int64_t count = std::min(kRows, firstRow + rows - row);
-        const Range seen = seenByAny(r, row, count, {chunk, chunk + columns});
+        const TileRange seen = seenByAny(r, row, count, {chunk, chunk + columns});
         if (seen.empty()) continue;
         const Matrix q = load(in.q, b, r.row + row, count, h, shape_.scale, s.q);
         std::fill_n(most, count, kNothing);
         std::fill_n(sum, count, 0.0f);
         for (int64_t column = seen.begin; column < seen.end; column += kColumns) {
-          const Range tile{column, std::min(column + kColumns, seen.end)};
+          const TileRange tile{column, std::min(column + kColumns, seen.end)};
           const size_t breadth = size(tile.end - tile.begin);
           multiply(size(count), breadth, dim, {q.data, q.stride}, {k.row(column - chunk), k.stride, true}, false,
                    s.scores, size(kColumns));
           for (int64_t i = 0; i < count; ++i) {
             float* const scores = s.scores + i * kColumns;
-            const Range mine = seenBy(r, row + i, tile);
+            const TileRange mine = seenBy(r, row + i, tile);
             clearOutside(scores, tile, mine);
             if (mine.empty()) continue;
             float* const first = scores + (mine.begin - tile.begin);
@@ -159,15 +140,7 @@ void HostBlock::forwardTask(const BlockInputs& in, const Rectangle& r, const Par
         }
         for (int64_t i = 0; i < count; ++i) {
           if (sum[i] == 0) continue;
-          float* const lse = into.lse.at(b, h, r.row + row + i);
-          const auto weights = mergeWeights(*lse, most[i] + std::log(sum[i]));
-          auto* const out = reinterpret_cast<float*>(into.out.at(b, r.row + row + i, h));
-          if (*lse == kNothing) {
-            rows::scaledCopy(s.out + size(i) * width, width, 1 / sum[i], out);
-          } else {
-            rows::blend(out, weights.a, s.out + size(i) * width, weights.b / sum[i], width);
-          }
-          *lse = weights.lse;
+          mergeRow(into, b, h, r.row + row + i, most[i] + std::log(sum[i]), s.out + size(i) * width, 1 / sum[i]);
         }
       }
     }
@@ -257,14 +230,14 @@ void HostBlock::backward(const BlockGradientInputs& in, std::span<const Rectangl
 void HostBlock::backwardByParts(const BlockGradientInputs& in, const Rectangle& r, const BlockGradients& into) {
   auto& pool = exec_.pool();
   const int64_t units = shape_.batch * shape_.kvHeads;
-  const int64_t chunks = (r.columns + kChunk - 1) / kChunk, tiles = (r.rows + kRows - 1) / kRows;
+  const int64_t chunks = (r.columns + kKeyChunk - 1) / kKeyChunk, tiles = (r.rows + kRows - 1) / kRows;
   const int64_t parts = std::min(tiles, 2 * int64_t{pool.threads()});
   pool.each(size(units * (chunks + parts)), [&](size_t task, int thread) {
     const int64_t unit = static_cast<int64_t>(task) % units, piece = static_cast<int64_t>(task) / units;
     BackwardPart part{0, r.rows, 0, r.columns, false, false};
     if (piece < chunks) {
-      part.firstColumn = piece * kChunk;
-      part.endColumn = std::min(r.columns, part.firstColumn + kChunk);
+      part.firstColumn = piece * kKeyChunk;
+      part.endColumn = std::min(r.columns, part.firstColumn + kKeyChunk);
       part.keys = true;
     } else {
       part.firstRow = (piece - chunks) * tiles / parts * kRows;
@@ -278,25 +251,24 @@ void HostBlock::backwardByParts(const BlockGradientInputs& in, const Rectangle& 
 void HostBlock::backwardTask(const BlockGradientInputs& in, const Rectangle& r, const BlockGradients& into, int64_t b,
                              int64_t kvHead, const BackwardPart& part, Scratch& s) {
   const size_t dim = size(shape_.headDim), width = size(shape_.valueDim);
-  const int64_t firstHead = std::max<int64_t>(0, kvHead * shape_.group - shape_.phase);
-  const int64_t endHead = std::min(shape_.heads, (kvHead + 1) * shape_.group - shape_.phase);
+  const auto [firstHead, endHead] = queryHeads(shape_, kvHead);
   const auto sums = [&](const Tensor& tensor, int64_t token, int64_t head) {
     return reinterpret_cast<float*>(tensor.at(b, token, head));
   };
-  for (int64_t chunk = part.firstColumn; chunk < part.endColumn; chunk += kChunk) {
-    const int64_t columns = std::min(kChunk, part.endColumn - chunk);
+  for (int64_t chunk = part.firstColumn; chunk < part.endColumn; chunk += kKeyChunk) {
+    const int64_t columns = std::min(kKeyChunk, part.endColumn - chunk);
     const Matrix k = load(in.k, b, r.column + chunk, columns, kvHead, shape_.scale, s.k);  // scaled
     const Matrix v = load(in.v, b, r.column + chunk, columns, kvHead, 1, s.v);
     for (int64_t h = firstHead; h < endHead; ++h) {
       for (int64_t row = part.firstRow; row < part.endRow; row += kRows) {
         const int64_t count = std::min(kRows, part.endRow - row), token = r.row + row;
-        const Range seen = seenByAny(r, row, count, {chunk, chunk + columns});
+        const TileRange seen = seenByAny(r, row, count, {chunk, chunk + columns});
         if (seen.empty()) continue;
         const Matrix q = load(in.q, b, token, count, h, 1, s.q);
         const Matrix scaled = load(in.q, b, token, count, h, shape_.scale, s.scaled);
         const Matrix dOut = load(in.dOut, b, token, count, h, 1, s.dOut);
         for (int64_t column = seen.begin; column < seen.end; column += kColumns) {
-          const Range tile{column, std::min(column + kColumns, seen.end)};
+          const TileRange tile{column, std::min(column + kColumns, seen.end)};
           const size_t breadth = size(tile.end - tile.begin), stride = size(kColumns);
           multiply(size(count), breadth, dim, {q.data, q.stride}, {k.row(column - chunk), k.stride, true}, false,
                    s.scores, stride);
@@ -306,7 +278,7 @@ void HostBlock::backwardTask(const BlockGradientInputs& in, const Rectangle& r, 
             float* const scores = s.scores + i * kColumns;
             float* const gradients = s.gradients + i * kColumns;
             const float lse = *in.lse.at(b, h, token + i), delta = *in.delta.at(b, h, token + i);
-            Range mine = seenBy(r, row + i, tile);
+            TileRange mine = seenBy(r, row + i, tile);
             if (lse == kNothing) mine.end = mine.begin;  // scores of -inf only: no key counts
             clearOutside(scores, tile, mine);
             clearOutside(gradients, tile, mine);

@@ -1,17 +1,22 @@
 // Block kernel on hosts: FlashAttention's loops (arXiv 2205.14135, Algorithm 1; 2307.08691, Algorithm 2 for backward)
-// over matrix products (base/sgemm.h), in fp32 whatever the type of the inputs.
+// over matrix products: base/sgemm.h, in fp32; forward passes on bf16 inputs use bf16_kernels.h where the processor
+// supports them.
 #pragma once
 
 #include <vector>
 
+#include "attn/block/bf16_kernels.h"
 #include "attn/block/block.h"
+#include "attn/block/host_tiles.h"
 #include "attn/exec/host.h"
 
 namespace seqpar::attn {
 
 class HostBlock final : public Block {
  public:
-  HostBlock(HostExec& exec, const BlockShape& shape) : Block(exec), exec_(exec), shape_(shape) {}
+  /// `kernels`: for bf16 inputs; null: bf16 inputs are computed in fp32.
+  HostBlock(HostExec& exec, const BlockShape& shape, const Bf16Kernels* kernels = bestBf16Kernels())
+      : Block(exec), exec_(exec), shape_(shape), bf16Kernels_(kernels) {}
 
   void expect(std::span<const Rectangle> rectangles, int64_t, int64_t, Passes passes) override {
     const auto count = static_cast<int64_t>(rectangles.size());
@@ -33,15 +38,35 @@ class HostBlock final : public Block {
   const char* name() const override { return "host, tiles over the built-in sgemm"; }
 
  private:
+  /// Buffers of one thread for bf16 inputs.
+  struct Bf16Scratch {
+    uint16_t *rows, *k, *v, *lastKeys;  ///< v is transposed
+    uint32_t *q, *weights;              ///< pairs; see Bf16Kernels::multiply()
+    float *scores, *out;                ///< transposed
+  };
   /// Buffers of one thread.
   struct Scratch {
     float *q, *k, *v, *scores, *out, *dOut, *gradients, *scaled;
+    Bf16Scratch bf16;
   };
 
   /// Calls body(b, h, token) for all rows of queries, distributed over the threads.
   void eachRow(int64_t tokens, const std::function<void(int64_t b, int64_t h, int64_t token, int thread)>& body);
   void forwardTask(const BlockInputs& in, const Rectangle& r, const Partial& into, int64_t b, int64_t kvHead,
                    int64_t firstRow, int64_t rows, Scratch& scratch);
+  /// Merges factor * row, normalized with `rowLse`, into a row of `into`.
+  void mergeRow(const Partial& into, int64_t b, int64_t h, int64_t token, float rowLse, const float* row,
+                float factor) const;
+
+  bool usesBf16(const BlockInputs& in) const;
+  void carveBf16(Arena& arena, Bf16Scratch& scratch) const;
+  void loadBf16(const BlockInputs& in, int64_t b, int64_t token, int64_t count, int64_t kvHead,
+                Bf16Scratch& scratch) const;
+  void addTileBf16(const TileRange& keys, int64_t queries, bool first, float* most, float* sum, const int32_t* firstKey,
+                   const int32_t* endKey, Bf16Scratch& scratch) const;
+  void forwardBf16(const BlockInputs& in, const Rectangle& r, const Partial& into, int64_t b, int64_t kvHead,
+                   int64_t firstRow, int64_t rows, Bf16Scratch& scratch) const;
+
   /// The results of a part of a backward pass: gradients of its rows' queries, of its columns' keys and values, or
   /// both.
   struct BackwardPart {
@@ -56,6 +81,7 @@ class HostBlock final : public Block {
   HostExec& exec_;
   BlockShape shape_;
   KernelCalls calls_;
+  const Bf16Kernels* bf16Kernels_;
   std::vector<Scratch> scratch_;  ///< [threads]
 };
 

@@ -1,0 +1,63 @@
+// The arithmetic of the host block kernel on bf16 inputs, for processors with AMX or AVX512-BF16. Scores are transposed
+// (S^T = K Q^T, O^T = V^T P^T): a vector has 16 queries, so maxima and sums need no operation across its elements.
+//
+// The sources of the kernels must not use inline functions of shared headers; see base/simd.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace seqpar::attn {
+
+/// Queries of a tile: the row length of scores, weights and transposed results.
+constexpr std::size_t kTileQueries = 64;
+/// Keys of a tile.
+constexpr std::size_t kTileKeys = 128;
+
+/// One step of the online softmax over a tile of scores [keys][kTileQueries].
+struct SoftmaxTile {
+  const float* scores;
+  std::size_t keys;         ///< a multiple of 32, at most kTileKeys
+  std::size_t queries;      ///< a multiple of 16, at most kTileQueries
+  float factor;             ///< scores times this are base-2 logarithms
+  const int32_t* firstKey;  ///< [queries] a query sees the keys from firstKey to endKey - 1
+  const int32_t* endKey;
+  float* most;        ///< [queries] largest score times factor so far; -inf: none
+  float* sum;         ///< [queries] sum of 2^(score factor - most)
+  float* kept;        ///< [queries] written: the factor of earlier results
+  uint32_t* weights;  ///< [keys / 2][kTileQueries] written: 2^(score factor - most) of keys 2i and 2i + 1 in bf16
+};
+
+struct Bf16Kernels {
+  const char* name;
+  /// c = a b, or c += a b, accumulated in fp32. a: m rows of k bf16 elements, strideA apart. b [k / 2][kTileQueries]:
+  /// pairs of rows 2i (low half) and 2i + 1. c [m][kTileQueries]. m and n are multiples of 16, k of 32. Subnormal
+  /// elements count as 0.
+  void (*multiply)(std::size_t m, std::size_t n, std::size_t k, const uint16_t* a, std::size_t strideA,
+                   const uint32_t* b, bool accumulate, float* c);
+  /// Returns false if every `kept` is 1.
+  bool (*softmax)(const SoftmaxTile& tile);
+  /// c [m][kTileQueries]: multiplies column q by kept[q], for the first n columns.
+  void (*rescale)(std::size_t m, std::size_t n, const float* kept, float* c);
+  /// to[j][i] = from[i][j]. rows and columns are multiples of 8.
+  void (*transpose16)(std::size_t rows, std::size_t columns, const uint16_t* from, std::size_t strideFrom, uint16_t* to,
+                      std::size_t strideTo);
+  /// As transpose16; rows and columns are multiples of 4.
+  void (*transpose32)(std::size_t rows, std::size_t columns, const uint32_t* from, std::size_t strideFrom, uint32_t* to,
+                      std::size_t strideTo);
+};
+
+/// The kernels that this processor and its operating system support, the fastest last; may be empty.
+std::span<const Bf16Kernels> supportedBf16Kernels();
+
+/// The fastest kernels; null if there are none.
+const Bf16Kernels* bestBf16Kernels();
+
+#if defined(__x86_64__)
+extern const Bf16Kernels kBf16Avx512;
+void multiplyBf16Amx(std::size_t m, std::size_t n, std::size_t k, const uint16_t* a, std::size_t strideA,
+                     const uint32_t* b, bool accumulate, float* c);
+#endif
+
+}  // namespace seqpar::attn

@@ -1,0 +1,191 @@
+#include <immintrin.h>
+
+#include "attn/block/bf16_kernels.h"
+
+namespace seqpar::attn {
+namespace {
+
+constexpr float kLowest = -__builtin_huge_valf();
+
+/// Four rows and Columns vectors of c.
+template <std::size_t Columns>
+void block(std::size_t k, const uint16_t* a, std::size_t strideA, const uint32_t* b, bool accumulate, float* c) {
+  __m512 sum[4][Columns];
+  for (std::size_t i = 0; i < 4; ++i) {
+    for (std::size_t j = 0; j < Columns; ++j) {
+      sum[i][j] = accumulate ? _mm512_loadu_ps(c + i * kTileQueries + j * 16) : _mm512_setzero_ps();
+    }
+  }
+  for (std::size_t p = 0; p < k; p += 2, b += kTileQueries) {
+    __m512i row[Columns];
+    for (std::size_t j = 0; j < Columns; ++j) row[j] = _mm512_loadu_si512(b + j * 16);
+    for (std::size_t i = 0; i < 4; ++i) {
+      int pair = 0;
+      __builtin_memcpy(&pair, a + i * strideA + p, sizeof pair);
+      const __m512i left = _mm512_set1_epi32(pair);
+      for (std::size_t j = 0; j < Columns; ++j) {
+        sum[i][j] = _mm512_dpbf16_ps(sum[i][j], reinterpret_cast<__m512bh>(left), reinterpret_cast<__m512bh>(row[j]));
+      }
+    }
+  }
+  for (std::size_t i = 0; i < 4; ++i) {
+    for (std::size_t j = 0; j < Columns; ++j) _mm512_storeu_ps(c + i * kTileQueries + j * 16, sum[i][j]);
+  }
+}
+
+void multiply(std::size_t m, std::size_t n, std::size_t k, const uint16_t* a, std::size_t strideA, const uint32_t* b,
+              bool accumulate, float* c) {
+  const auto rows = [&](auto&& one) {
+    for (std::size_t i = 0; i < m; i += 4) one(k, a + i * strideA, strideA, b, accumulate, c + i * kTileQueries);
+  };
+  if (n == 64) return rows(block<4>);
+  if (n == 48) return rows(block<3>);
+  if (n == 32) return rows(block<2>);
+  rows(block<1>);
+}
+
+/// 2^x: 2^n 2^r with n the nearest integer. NaN stays NaN; below -200 it is 0.
+inline __m512 powerOfTwo(__m512 x) {
+  x = _mm512_max_ps(_mm512_set1_ps(-200.0f), x);
+  const __m512 n = _mm512_roundscale_ps(x, 8);  // nearest, without exceptions
+  const __m512 r = _mm512_sub_ps(x, n);
+  __m512 p = _mm512_set1_ps(1.54035304e-4f);
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.33335581e-3f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(9.61812911e-3f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.55041087e-2f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(2.40226507e-1f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(6.93147181e-1f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+  return _mm512_scalef_ps(p, n);
+}
+
+/// 16 queries of a tile.
+struct Group {
+  const float* scores;
+  __m512i first, end;
+  __m512 factor;
+
+  __mmask16 seen(std::size_t key) const {
+    const __m512i at = _mm512_set1_epi32(static_cast<int>(key));
+    return _mm512_cmpge_epi32_mask(at, first) & _mm512_cmplt_epi32_mask(at, end);
+  }
+  /// The scores of a key in base 2; -inf for queries that do not see it.
+  __m512 score(std::size_t key, bool all) const {
+    const __m512 value = _mm512_mul_ps(_mm512_loadu_ps(scores + key * kTileQueries), factor);
+    return all ? value : _mm512_mask_mov_ps(_mm512_set1_ps(kLowest), seen(key), value);
+  }
+};
+
+bool softmaxGroup(const SoftmaxTile& tile, std::size_t query) {
+  const Group group{tile.scores + query, _mm512_loadu_si512(tile.firstKey + query),
+                    _mm512_loadu_si512(tile.endKey + query), _mm512_set1_ps(tile.factor)};
+  // Keys that all queries see, and keys that any sees.
+  const auto allFirst = static_cast<long>(_mm512_reduce_max_epi32(group.first));
+  const auto allEnd = static_cast<long>(_mm512_reduce_min_epi32(group.end));
+  const auto all = [&](std::size_t key) {
+    return static_cast<long>(key) >= allFirst && static_cast<long>(key) + 1 < allEnd;
+  };
+  const __m512 before = _mm512_loadu_ps(tile.most + query);
+  __m512 most = before;
+  for (std::size_t key = 0; key < tile.keys; key += 2) {
+    const bool whole = all(key);
+    most = _mm512_max_ps(group.score(key, whole), most);  // NaN scores leave `most`
+    most = _mm512_max_ps(group.score(key + 1, whole), most);
+  }
+  // Without a visible score there is no maximum to subtract.
+  const __mmask16 none = _mm512_cmpeq_ps_mask(most, _mm512_set1_ps(kLowest));
+  const __m512 shift = _mm512_mask_mov_ps(most, none, _mm512_setzero_ps());
+  const __m512 kept = _mm512_mask_mov_ps(powerOfTwo(_mm512_sub_ps(before, shift)), _mm512_cmpeq_ps_mask(before, shift),
+                                         _mm512_set1_ps(1.0f));
+  const __m512i interleave = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22,
+                                              6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  __m512 even = _mm512_setzero_ps(), odd = _mm512_setzero_ps();
+  for (std::size_t key = 0; key < tile.keys; key += 2) {
+    const bool whole = all(key);
+    const __m512 a = powerOfTwo(_mm512_sub_ps(group.score(key, whole), shift));
+    const __m512 b = powerOfTwo(_mm512_sub_ps(group.score(key + 1, whole), shift));
+    even = _mm512_add_ps(even, a);
+    odd = _mm512_add_ps(odd, b);
+    const auto both = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a));
+    _mm512_storeu_si512(tile.weights + key / 2 * kTileQueries + query, _mm512_permutexvar_epi16(interleave, both));
+  }
+  _mm512_storeu_ps(tile.most + query, most);
+  _mm512_storeu_ps(tile.sum + query,
+                   _mm512_fmadd_ps(_mm512_loadu_ps(tile.sum + query), kept, _mm512_add_ps(even, odd)));
+  _mm512_storeu_ps(tile.kept + query, kept);
+  return _mm512_cmpneq_ps_mask(kept, _mm512_set1_ps(1.0f)) != 0;
+}
+
+bool softmax(const SoftmaxTile& tile) {
+  bool changed = false;
+  for (std::size_t query = 0; query < tile.queries; query += 16) changed |= softmaxGroup(tile, query);
+  return changed;
+}
+
+void rescale(std::size_t m, std::size_t n, const float* kept, float* c) {
+  for (std::size_t q = 0; q < n; q += 16) {
+    const __m512 factor = _mm512_loadu_ps(kept + q);
+    for (std::size_t i = 0; i < m; ++i) {
+      float* const at = c + i * kTileQueries + q;
+      _mm512_storeu_ps(at, _mm512_mul_ps(_mm512_loadu_ps(at), factor));
+    }
+  }
+}
+
+inline __m128i load(const void* from) {
+  return _mm_loadu_si128(static_cast<const __m128i*>(from));
+}
+
+inline void store(void* to, __m128i value) {
+  _mm_storeu_si128(static_cast<__m128i*>(to), value);
+}
+
+void transpose32(std::size_t rows, std::size_t columns, const uint32_t* from, std::size_t strideFrom, uint32_t* to,
+                 std::size_t strideTo) {
+  for (std::size_t i = 0; i < rows; i += 4) {
+    for (std::size_t j = 0; j < columns; j += 4) {
+      const uint32_t* const f = from + i * strideFrom + j;
+      uint32_t* const t = to + j * strideTo + i;
+      const __m128i r0 = load(f), r1 = load(f + strideFrom), r2 = load(f + 2 * strideFrom),
+                    r3 = load(f + 3 * strideFrom);
+      const __m128i a = _mm_unpacklo_epi32(r0, r1), b = _mm_unpackhi_epi32(r0, r1);
+      const __m128i c = _mm_unpacklo_epi32(r2, r3), d = _mm_unpackhi_epi32(r2, r3);
+      store(t, _mm_unpacklo_epi64(a, c));
+      store(t + strideTo, _mm_unpackhi_epi64(a, c));
+      store(t + 2 * strideTo, _mm_unpacklo_epi64(b, d));
+      store(t + 3 * strideTo, _mm_unpackhi_epi64(b, d));
+    }
+  }
+}
+
+void transpose16(std::size_t rows, std::size_t columns, const uint16_t* from, std::size_t strideFrom, uint16_t* to,
+                 std::size_t strideTo) {
+  for (std::size_t i = 0; i < rows; i += 8) {
+    for (std::size_t j = 0; j < columns; j += 8) {
+      const uint16_t* const f = from + i * strideFrom + j;
+      __m128i pairs[8], quads[8];
+      for (std::size_t x = 0; x < 8; x += 2) {  // elements of rows x and x + 1, alternating
+        const __m128i upper = load(f + x * strideFrom), lower = load(f + (x + 1) * strideFrom);
+        pairs[x] = _mm_unpacklo_epi16(upper, lower);
+        pairs[x + 1] = _mm_unpackhi_epi16(upper, lower);
+      }
+      for (std::size_t x = 0; x < 8; x += 4) {  // of four rows: columns 0 and 1, 2 and 3, 4 and 5, 6 and 7
+        quads[x] = _mm_unpacklo_epi32(pairs[x], pairs[x + 2]);
+        quads[x + 1] = _mm_unpackhi_epi32(pairs[x], pairs[x + 2]);
+        quads[x + 2] = _mm_unpacklo_epi32(pairs[x + 1], pairs[x + 3]);
+        quads[x + 3] = _mm_unpackhi_epi32(pairs[x + 1], pairs[x + 3]);
+      }
+      uint16_t* const t = to + j * strideTo + i;
+      for (std::size_t x = 0; x < 4; ++x) {
+        store(t + 2 * x * strideTo, _mm_unpacklo_epi64(quads[x], quads[x + 4]));
+        store(t + (2 * x + 1) * strideTo, _mm_unpackhi_epi64(quads[x], quads[x + 4]));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+constinit const Bf16Kernels kBf16Avx512 = {"AVX512-BF16", multiply, softmax, rescale, transpose16, transpose32};
+
+}  // namespace seqpar::attn

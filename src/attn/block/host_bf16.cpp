@@ -1,0 +1,153 @@
+// The forward pass of the host block kernel on bf16 inputs, with the kernels of bf16_kernels.h. Weights are rounded to
+// bf16 for their product with v, as in FlashAttention-2 (arXiv 2307.08691); sums and results are fp32.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numbers>
+
+#include "attn/block/host.h"
+#include "attn/block/host_rows.h"
+#include "attn/block/host_tiles.h"
+#include "kernels/attn/softmax/merge.h"
+
+namespace seqpar::attn {
+namespace {
+
+constexpr int64_t kQueries = kTileQueries, kKeys = kTileKeys;
+constexpr int64_t kDepth = 32;                  ///< of a step of Bf16Kernels::multiply()
+constexpr int64_t kPitch = kKeyChunk + kDepth;  ///< elements of a row of v^T; no multiple of a page
+constexpr float kNothing = -std::numeric_limits<float>::infinity();
+
+int64_t up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+/// Copies `count` tokens of one head into rows of `pitch` elements, and zero-fills these and the rows up to `rows`.
+void copyRows(const Tensor& tensor, int64_t b, int64_t first, int64_t count, int64_t head, int64_t rows, int64_t pitch,
+              uint16_t* to) {
+  for (int64_t t = 0; t < count; ++t, to += pitch) {
+    std::memcpy(to, tensor.at(b, first + t, head), size(tensor.dim) * sizeof *to);
+    std::fill(to + tensor.dim, to + pitch, uint16_t{0});
+  }
+  std::fill_n(to, (rows - count) * pitch, uint16_t{0});
+}
+
+}  // namespace
+
+bool HostBlock::usesBf16(const BlockInputs& in) const {
+  const auto bf16 = [](const Tensor& tensor) { return tensor.type == seqparBfloat16; };
+  return bf16Kernels_ != nullptr && bf16(in.q) && bf16(in.k) && bf16(in.v);
+}
+
+void HostBlock::carveBf16(Arena& arena, Bf16Scratch& s) const {
+  const int64_t depth = up(shape_.headDim, kDepth), width = up(shape_.valueDim, 16);
+  const auto take = [&](auto*& to, int64_t count) {
+    to = static_cast<std::remove_reference_t<decltype(to)>>(arena.take(size(count) * sizeof *to));
+  };
+  take(s.rows, std::max(kQueries, kKeyChunk + kDepth) * std::max(depth, width));
+  take(s.k, (kKeyChunk + kDepth) * depth);
+  take(s.v, width * kPitch);
+  take(s.lastKeys, width * kDepth);
+  take(s.q, depth / 2 * kQueries);
+  take(s.weights, kKeys / 2 * kQueries);
+  take(s.scores, kKeys * kQueries);
+  take(s.out, width * kQueries);
+}
+
+void HostBlock::loadBf16(const BlockInputs& in, int64_t b, int64_t token, int64_t count, int64_t kvHead,
+                         Bf16Scratch& s) const {
+  const int64_t depth = up(shape_.headDim, kDepth), width = up(shape_.valueDim, 16), rows = up(count, kDepth);
+  copyRows(in.k, b, token, count, kvHead, count + kDepth, depth, s.k);
+  copyRows(in.v, b, token, count, kvHead, rows, width, s.rows);
+  bf16Kernels_->transpose16(size(rows), size(width), s.rows, size(width), s.v, size(kPitch));
+}
+
+// The tile's scores and weights, and out^T = kept out^T + v^T weights. Hidden keys after the tile may contain NaN, so
+// the last step of the product uses a copy of v without them.
+void HostBlock::addTileBf16(const TileRange& keys, int64_t queries, bool first, float* most, float* sum,
+                            const int32_t* firstKey, const int32_t* endKey, Bf16Scratch& s) const {
+  const Bf16Kernels& kernels = *bf16Kernels_;
+  const int64_t depth = up(shape_.headDim, kDepth), width = up(shape_.valueDim, 16);
+  const int64_t count = keys.end - keys.begin, whole = count / kDepth * kDepth, rows = up(count, kDepth);
+  const size_t n = size(queries);
+  kernels.multiply(size(rows), n, size(depth), s.k + keys.begin * depth, size(depth), s.q, false, s.scores);
+  float factor = shape_.scale * std::numbers::log2e_v<float>;
+  if (shape_.softcap != 0) {
+    rows::scale(s.scores, size(rows * kQueries), shape_.scale);
+    rows::cap(s.scores, size(rows * kQueries), shape_.softcap);
+    factor = std::numbers::log2e_v<float>;
+  }
+  alignas(64) float kept[kTileQueries];
+  const bool changed = kernels.softmax({s.scores, size(rows), n, factor, firstKey, endKey, most, sum, kept, s.weights});
+  if (!first && changed) kernels.rescale(size(width), n, kept, s.out);
+  if (whole > 0)
+    kernels.multiply(size(width), n, size(whole), s.v + keys.begin, size(kPitch), s.weights, !first, s.out);
+  if (whole == count) return;
+  for (int64_t i = 0; i < width; ++i) {
+    const uint16_t* const from = s.v + i * kPitch + keys.begin + whole;
+    std::copy_n(from, count - whole, s.lastKeys + i * kDepth);
+    std::fill(s.lastKeys + i * kDepth + count - whole, s.lastKeys + (i + 1) * kDepth, uint16_t{0});
+  }
+  kernels.multiply(size(width), n, size(kDepth), s.lastKeys, size(kDepth), s.weights + whole / 2 * kQueries,
+                   !first || whole > 0, s.out);
+}
+
+void HostBlock::forwardBf16(const BlockInputs& in, const Rectangle& r, const Partial& into, int64_t b, int64_t kvHead,
+                            int64_t firstRow, int64_t rows, Bf16Scratch& s) const {
+  const int64_t depth = up(shape_.headDim, kDepth), width = up(shape_.valueDim, 16);
+  const auto [firstHead, endHead] = queryHeads(shape_, kvHead);
+  const TileRange all = seenByAny(r, firstRow, rows, {0, r.columns});
+  alignas(64) float most[kTileQueries], sum[kTileQueries];
+  alignas(64) int32_t firstKey[kTileQueries], endKey[kTileQueries];
+  for (int64_t chunk = all.begin; chunk < all.end; chunk += kKeyChunk) {
+    const int64_t columns = std::min(kKeyChunk, all.end - chunk);
+    loadBf16(in, b, r.column + chunk, columns, kvHead, s);
+    for (int64_t h = firstHead; h < endHead; ++h) {
+      for (int64_t row = firstRow; row < firstRow + rows; row += kQueries) {
+        const int64_t count = std::min(kQueries, firstRow + rows - row), queries = up(count, 16);
+        const TileRange seen = seenByAny(r, row, count, {chunk, chunk + columns});
+        if (seen.empty()) continue;
+        copyRows(in.q, b, r.row + row, count, h, queries, depth, s.rows);
+        bf16Kernels_->transpose32(size(queries), size(depth / 2), reinterpret_cast<const uint32_t*>(s.rows),
+                                  size(depth / 2), s.q, size(kQueries));
+        std::fill_n(most, kQueries, kNothing);
+        std::fill_n(sum, kQueries, 0.0f);
+        for (int64_t column = seen.begin; column < seen.end; column += kKeys) {
+          const TileRange tile{column, std::min(column + kKeys, seen.end)};
+          for (int64_t i = 0; i < queries; ++i) {
+            const TileRange mine = i < count ? seenBy(r, row + i, tile) : TileRange{tile.begin, tile.begin};
+            firstKey[i] = static_cast<int32_t>(mine.begin - tile.begin);
+            endKey[i] = static_cast<int32_t>(std::max(mine.begin, mine.end) - tile.begin);
+          }
+          addTileBf16({tile.begin - chunk, tile.end - chunk}, queries, column == seen.begin, most, sum, firstKey,
+                      endKey, s);
+        }
+        auto* const out = reinterpret_cast<float*>(s.rows);  // [queries][width]
+        bf16Kernels_->transpose32(size(width), size(queries), reinterpret_cast<const uint32_t*>(s.out), size(kQueries),
+                                  reinterpret_cast<uint32_t*>(out), size(width));
+        for (int64_t i = 0; i < count; ++i) {
+          if (sum[i] == 0) continue;
+          const float lse = (most[i] == kNothing ? 0.0f : most[i]) + std::log2(sum[i]);
+          mergeRow(into, b, h, r.row + row + i, lse * std::numbers::ln2_v<float>, out + i * width, 1 / sum[i]);
+        }
+      }
+    }
+  }
+}
+
+void HostBlock::mergeRow(const Partial& into, int64_t b, int64_t h, int64_t token, float rowLse, const float* row,
+                         float factor) const {
+  const size_t width = size(shape_.valueDim);
+  float* const lse = into.lse.at(b, h, token);
+  const auto weights = mergeWeights(*lse, rowLse);
+  auto* const out = reinterpret_cast<float*>(into.out.at(b, token, h));
+  if (*lse == kNothing) {
+    rows::scaledCopy(row, width, factor, out);
+  } else {
+    rows::blend(out, weights.a, row, weights.b * factor, width);
+  }
+  *lse = weights.lse;
+}
+
+}  // namespace seqpar::attn

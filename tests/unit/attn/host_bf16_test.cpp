@@ -1,0 +1,191 @@
+// The forward pass of the host block kernel on bf16 inputs, with all kernels that this processor supports.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "attn/block/host.h"
+#include "base/convert.h"
+#include "unit/seed.h"
+
+namespace {
+
+using namespace seqpar::attn;  // NOLINT(google-build-using-namespace)
+
+/// `count` values in bf16, and the same as fp32.
+struct Values {
+  Values(size_t count, std::mt19937& random) : bits(count), exact(count) {
+    std::normal_distribution<float> normal;
+    for (float& value : exact) value = normal(random);
+    round();
+  }
+  void round() {
+    seqpar::fromFloat(exact.data(), bits.data(), seqparBfloat16, exact.size());
+    seqpar::toFloat(bits.data(), seqparBfloat16, exact.data(), exact.size());
+  }
+  std::vector<uint16_t> bits;
+  std::vector<float> exact;
+};
+
+struct Problem {
+  BlockShape shape;
+  int64_t rows, columns;
+  std::vector<Rectangle> rectangles;  ///< with disjoint pairs of a row and a column
+};
+
+Problem draw(std::mt19937& random) {
+  const auto upTo = [&](int64_t most) { return 1 + static_cast<int64_t>(random() % static_cast<unsigned>(most)); };
+  Problem p;
+  p.shape.type = seqparBfloat16;
+  p.shape.kvHeads = upTo(2);
+  p.shape.group = upTo(3);
+  p.shape.heads = p.shape.kvHeads * p.shape.group;
+  p.shape.headDim = random() % 2 == 0 ? 64 : upTo(80);
+  p.shape.valueDim = random() % 2 == 0 ? 48 : upTo(80);
+  p.shape.scale = 1 / std::sqrt(static_cast<float>(p.shape.headDim));
+  if (random() % 3 == 0) p.shape.softcap = 1.5f;
+  p.rows = upTo(150);
+  p.columns = 40 + upTo(random() % 3 == 0 ? 1400 : 300);
+  const int64_t border = upTo(p.columns - 33);
+  p.rectangles = {{0, p.rows, 0, border}, {0, p.rows, border, p.columns - border}};
+  p.rectangles[1].upper = upTo(200) - 60;
+  p.rectangles[1].lower = p.rectangles[1].upper - upTo(150);
+  return p;
+}
+
+bool sees(const Rectangle& r, int64_t row, int64_t column) {
+  const int64_t i = row - r.row, j = column - r.column;
+  return i >= 0 && i < r.rows && j >= 0 && j < r.columns && j - i >= r.lower && j - i <= r.upper;
+}
+
+struct Results {
+  std::vector<float> out, lse;
+};
+
+struct Inputs {
+  Values q, k, v;
+};
+
+Results compute(const Problem& p, Inputs& in, const Bf16Kernels* kernels, int threads) {
+  HostExec exec(threads, nullptr);
+  HostBlock block(exec, p.shape, kernels);
+  Arena counting;
+  block.carve(counting);
+  const auto memory = exec.allocate(counting.used(), "a test");
+  Arena arena(memory.get());
+  block.carve(arena);
+  const auto& s = p.shape;
+  const auto view = [](Values& values, int64_t tokens, int64_t heads, int64_t dim) {
+    return denseTensor(values.bits.data(), seqparBfloat16, 1, tokens, heads, dim);
+  };
+  Results results{std::vector<float>(static_cast<size_t>(p.rows * s.heads * s.valueDim)),
+                  std::vector<float>(static_cast<size_t>(p.rows * s.heads))};
+  const Partial partial{denseTensor(results.out.data(), seqparFloat32, 1, p.rows, s.heads, s.valueDim),
+                        denseRows(results.lse.data(), 1, s.heads, p.rows)};
+  const auto attention = block.accumulate(partial, {}, {});
+  attention->add({view(in.q, p.rows, s.heads, s.headDim), view(in.k, p.columns, s.kvHeads, s.headDim),
+                  view(in.v, p.columns, s.kvHeads, s.valueDim)},
+                 p.rectangles);
+  attention->finish(nullptr, partial.out, {});
+  return results;
+}
+
+/// Compares a row with fp64. Weights p are rounded to bf16, so a sum of terms p v is off by at most 2^-8 of the sum of
+/// p |v|; the polynomial of 2^x and the fp32 sums add less than 2^-14 of it.
+void checkRow(const Problem& p, const Inputs& in, const Results& results, int64_t row, int64_t h) {
+  const auto& s = p.shape;
+  const int64_t kvHead = h / s.group;
+  std::vector<double> out(static_cast<size_t>(s.valueDim)), sizes = out;
+  double sum = 0;
+  for (int64_t column = 0; column < p.columns; ++column) {
+    if (!sees(p.rectangles[0], row, column) && !sees(p.rectangles[1], row, column)) continue;
+    double score = 0;
+    for (int64_t i = 0; i < s.headDim; ++i) {
+      score += double{in.q.exact[static_cast<size_t>((row * s.heads + h) * s.headDim + i)]} *
+               in.k.exact[static_cast<size_t>((column * s.kvHeads + kvHead) * s.headDim + i)];
+    }
+    score *= s.scale;
+    if (s.softcap != 0) score = s.softcap * std::tanh(score / s.softcap);
+    const double weight = std::exp(score);
+    sum += weight;
+    for (int64_t i = 0; i < s.valueDim; ++i) {
+      const double value = in.v.exact[static_cast<size_t>((column * s.kvHeads + kvHead) * s.valueDim + i)];
+      out[static_cast<size_t>(i)] += weight * value;
+      sizes[static_cast<size_t>(i)] += weight * std::abs(value);
+    }
+  }
+  CAPTURE(row, h);
+  const float lse = results.lse[static_cast<size_t>(h * p.rows + row)];
+  if (sum == 0) {
+    REQUIRE(lse == -std::numeric_limits<float>::infinity());
+    return;
+  }
+  REQUIRE(std::abs(lse - std::log(sum)) < 2e-5);
+  for (int64_t i = 0; i < s.valueDim; ++i) {
+    const float found = results.out[static_cast<size_t>((row * s.heads + h) * s.valueDim + i)];
+    const auto at = static_cast<size_t>(i);
+    REQUIRE(std::abs(found - out[at] / sum) <= (0x1p-8 + 0x1p-14) * sizes[at] / sum + 1e-30);
+  }
+}
+
+TEST_CASE("bf16 attention agrees with fp64 with all kernels, on any number of threads") {
+  const seqpar::test::Seed seed;
+  std::mt19937 random(seed);
+  for (int round = 0; round < 12; ++round) {
+    const Problem p = draw(random);
+    const auto& s = p.shape;
+    CAPTURE(round, p.rows, p.columns, s.heads, s.kvHeads, s.headDim, s.valueDim, s.softcap);
+    const auto values = [&](int64_t count) { return Values(static_cast<size_t>(count), random); };
+    Inputs in{values(p.rows * s.heads * s.headDim), values(p.columns * s.kvHeads * s.headDim),
+              values(p.columns * s.kvHeads * s.valueDim)};
+    for (const auto& kernels : supportedBf16Kernels()) {
+      CAPTURE(kernels.name);
+      const auto results = compute(p, in, &kernels, 1);
+      for (int64_t row = 0; row < p.rows; ++row)
+        checkRow(p, in, results, row, static_cast<int64_t>(random()) % s.heads);
+      const auto threaded = compute(p, in, &kernels, 3);
+      CHECK(results.out == threaded.out);
+      CHECK(results.lse == threaded.lse);
+    }
+  }
+}
+
+TEST_CASE("bf16 attention: NaN in hidden keys has no effect, and infinite scores follow the definition") {
+  std::mt19937 random(1);
+  Problem p;
+  p.shape.type = seqparBfloat16;
+  p.shape.headDim = p.shape.valueDim = 32;
+  p.rows = 20;
+  p.columns = 90;
+  p.rectangles = {{0, 20, 0, 45}, {0, 20, 45, 0}};
+  Inputs in{Values(20 * 32, random), Values(90 * 32, random), Values(90 * 32, random)};
+  for (const auto& kernels : supportedBf16Kernels()) {
+    CAPTURE(kernels.name);
+    Inputs poisoned = in;
+    for (size_t i = size_t{45} * 32; i < size_t{90} * 32; ++i) poisoned.k.exact[i] = poisoned.v.exact[i] = NAN;
+    poisoned.k.round();
+    poisoned.v.round();
+    CHECK(compute(p, in, &kernels, 1).out == compute(p, poisoned, &kernels, 1).out);
+    for (const float score : {-INFINITY, INFINITY, NAN}) {
+      Problem one = p;
+      one.rows = one.columns = 1;
+      one.rectangles = {{0, 1, 0, 1}};
+      Inputs single{Values(32, random), Values(32, random), Values(32, random)};
+      std::fill(single.q.exact.begin(), single.q.exact.end(), 0.0f);
+      single.q.exact[0] = score;
+      single.k.exact[0] = 1;
+      single.q.round();
+      single.k.round();
+      const auto results = compute(one, single, &kernels, 1);
+      if (score < 0) {
+        CHECK(results.lse[0] == -INFINITY);
+        CHECK(results.out == std::vector<float>(32, 0.0f));
+      } else {
+        CHECK(std::isnan(results.out[0]));
+      }
+    }
+  }
+}
+
+}  // namespace
