@@ -29,6 +29,23 @@ struct SoftmaxTile {
   uint32_t* weights;  ///< [keys / 2][kTileQueries] written: 2^(score factor - most) of keys 2i and 2i + 1 in bf16
 };
 
+/// Weights and gradients of scores of a tile, both transposed: weight = 2^(score factor - lse), and gradient = weight
+/// (product - delta), 0 for keys that a query does not see.
+struct GradientTile {
+  const float* scores;      ///< [keys][kTileQueries]
+  const float* products;    ///< [keys][kTileQueries]: of v and dOut
+  std::size_t keys;         ///< a multiple of 32, at most kTileKeys
+  std::size_t queries;      ///< a multiple of 32, at most kTileQueries
+  float factor;             ///< scores times this are base-2 logarithms
+  const int32_t* firstKey;  ///< [queries] a query sees the keys from firstKey to endKey - 1
+  const int32_t* endKey;
+  const float* lse;         ///< [queries] base 2
+  const float* delta;       ///< [queries]
+  uint16_t* weights;        ///< [keys][kTileQueries] written, in bf16
+  uint16_t* gradients;      ///< [keys][kTileQueries] written, in bf16
+  uint32_t* gradientPairs;  ///< [keys / 2][kTileQueries] written: gradients of keys 2i and 2i + 1
+};
+
 struct Bf16Kernels {
   const char* name;
   /// c = a b, or c += a b, accumulated in fp32. a: m rows of k bf16 elements, strideA apart. b [k / 2][kTileQueries]:
@@ -38,8 +55,12 @@ struct Bf16Kernels {
                    const uint32_t* b, bool accumulate, float* c);
   /// Returns false if every `kept` is 1.
   bool (*softmax)(const SoftmaxTile& tile);
+  void (*gradient)(const GradientTile& tile);
   /// c [m][kTileQueries]: multiplies column q by kept[q], for the first n columns.
   void (*rescale)(std::size_t m, std::size_t n, const float* kept, float* c);
+  /// to[i][j] = from[2i][j] (low half) and from[2i + 1][j], for the b of multiply(). rows is even, columns a multiple
+  /// of 16 and at most kTileQueries; a row of `to` has kTileQueries elements.
+  void (*pair)(std::size_t rows, std::size_t columns, const uint16_t* from, std::size_t strideFrom, uint32_t* to);
   /// to[j][i] = from[i][j]. rows and columns are multiples of 8.
   void (*transpose16)(std::size_t rows, std::size_t columns, const uint16_t* from, std::size_t strideFrom, uint16_t* to,
                       std::size_t strideTo);

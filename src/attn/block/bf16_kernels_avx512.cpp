@@ -59,6 +59,18 @@ inline __m512 powerOfTwo(__m512 x) {
   return _mm512_scalef_ps(p, n);
 }
 
+/// a and b in bf16, one after the other.
+inline __m512i rounded(__m512 a, __m512 b) {
+  return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a));
+}
+
+/// The elements of a (low halves) and b in bf16.
+inline __m512i pairs(__m512 a, __m512 b) {
+  const __m512i alternating = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22,
+                                               6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  return _mm512_permutexvar_epi16(alternating, rounded(a, b));
+}
+
 /// 16 queries of a tile.
 struct Group {
   const float* scores;
@@ -97,8 +109,6 @@ bool softmaxGroup(const SoftmaxTile& tile, std::size_t query) {
   const __m512 shift = _mm512_mask_mov_ps(most, none, _mm512_setzero_ps());
   const __m512 kept = _mm512_mask_mov_ps(powerOfTwo(_mm512_sub_ps(before, shift)), _mm512_cmpeq_ps_mask(before, shift),
                                          _mm512_set1_ps(1.0f));
-  const __m512i interleave = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22,
-                                              6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
   __m512 even = _mm512_setzero_ps(), odd = _mm512_setzero_ps();
   for (std::size_t key = 0; key < tile.keys; key += 2) {
     const bool whole = all(key);
@@ -106,8 +116,7 @@ bool softmaxGroup(const SoftmaxTile& tile, std::size_t query) {
     const __m512 b = powerOfTwo(_mm512_sub_ps(group.score(key + 1, whole), shift));
     even = _mm512_add_ps(even, a);
     odd = _mm512_add_ps(odd, b);
-    const auto both = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a));
-    _mm512_storeu_si512(tile.weights + key / 2 * kTileQueries + query, _mm512_permutexvar_epi16(interleave, both));
+    _mm512_storeu_si512(tile.weights + key / 2 * kTileQueries + query, pairs(a, b));
   }
   _mm512_storeu_ps(tile.most + query, most);
   _mm512_storeu_ps(tile.sum + query,
@@ -120,6 +129,46 @@ bool softmax(const SoftmaxTile& tile) {
   bool changed = false;
   for (std::size_t query = 0; query < tile.queries; query += 16) changed |= softmaxGroup(tile, query);
   return changed;
+}
+
+/// 16 queries of a GradientTile.
+struct GradientGroup {
+  Group group;
+  const float* products;
+  __m512 lse, delta;
+
+  GradientGroup(const GradientTile& tile, std::size_t query)
+      : group{tile.scores + query, _mm512_loadu_si512(tile.firstKey + query), _mm512_loadu_si512(tile.endKey + query),
+              _mm512_set1_ps(tile.factor)},
+        products(tile.products + query),
+        lse(_mm512_loadu_ps(tile.lse + query)),
+        delta(_mm512_loadu_ps(tile.delta + query)) {}
+
+  struct Values {
+    __m512 weight, gradient;
+  };
+  Values at(std::size_t key) const {
+    const __mmask16 seen = group.seen(key);
+    const __m512 weight = _mm512_maskz_mov_ps(seen, powerOfTwo(_mm512_sub_ps(group.score(key, true), lse)));
+    const __m512 product = _mm512_sub_ps(_mm512_loadu_ps(products + key * kTileQueries), delta);
+    return {weight, _mm512_maskz_mul_ps(seen, weight, product)};
+  }
+};
+
+void gradient(const GradientTile& tile) {
+  for (std::size_t query = 0; query < tile.queries; query += 32) {
+    const GradientGroup low(tile, query), high(tile, query + 16);
+    for (std::size_t key = 0; key < tile.keys; key += 2) {
+      const auto a = low.at(key), b = high.at(key), c = low.at(key + 1), d = high.at(key + 1);
+      const std::size_t row = key * kTileQueries + query, pair = key / 2 * kTileQueries + query;
+      _mm512_storeu_si512(tile.weights + row, rounded(a.weight, b.weight));
+      _mm512_storeu_si512(tile.weights + row + kTileQueries, rounded(c.weight, d.weight));
+      _mm512_storeu_si512(tile.gradients + row, rounded(a.gradient, b.gradient));
+      _mm512_storeu_si512(tile.gradients + row + kTileQueries, rounded(c.gradient, d.gradient));
+      _mm512_storeu_si512(tile.gradientPairs + pair, pairs(a.gradient, c.gradient));
+      _mm512_storeu_si512(tile.gradientPairs + pair + 16, pairs(b.gradient, d.gradient));
+    }
+  }
 }
 
 void rescale(std::size_t m, std::size_t n, const float* kept, float* c) {
@@ -138,6 +187,18 @@ inline __m128i load(const void* from) {
 
 inline void store(void* to, __m128i value) {
   _mm_storeu_si128(static_cast<__m128i*>(to), value);
+}
+
+void pair(std::size_t rows, std::size_t columns, const uint16_t* from, std::size_t strideFrom, uint32_t* to) {
+  const auto widened = [](const uint16_t* at) {
+    return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
+  };
+  for (std::size_t i = 0; i < rows; i += 2, to += kTileQueries) {
+    for (std::size_t j = 0; j < columns; j += 16) {
+      const uint16_t* const at = from + i * strideFrom + j;
+      _mm512_storeu_si512(to + j, _mm512_or_si512(widened(at), _mm512_slli_epi32(widened(at + strideFrom), 16)));
+    }
+  }
 }
 
 void transpose32(std::size_t rows, std::size_t columns, const uint32_t* from, std::size_t strideFrom, uint32_t* to,
@@ -186,6 +247,7 @@ void transpose16(std::size_t rows, std::size_t columns, const uint16_t* from, st
 
 }  // namespace
 
-constinit const Bf16Kernels kBf16Avx512 = {"AVX512-BF16", multiply, softmax, rescale, transpose16, transpose32};
+constinit const Bf16Kernels kBf16Avx512 = {"AVX512-BF16", multiply, softmax,     gradient,
+                                           rescale,       pair,     transpose16, transpose32};
 
 }  // namespace seqpar::attn

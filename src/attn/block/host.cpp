@@ -250,6 +250,7 @@ void HostBlock::backwardByParts(const BlockGradientInputs& in, const Rectangle& 
 
 void HostBlock::backwardTask(const BlockGradientInputs& in, const Rectangle& r, const BlockGradients& into, int64_t b,
                              int64_t kvHead, const BackwardPart& part, Scratch& s) {
+  if (usesBf16(in)) return backwardBf16(in, r, into, b, kvHead, part, s.bf16);
   const size_t dim = size(shape_.headDim), width = size(shape_.valueDim);
   const auto [firstHead, endHead] = queryHeads(shape_, kvHead);
   const auto sums = [&](const Tensor& tensor, int64_t token, int64_t head) {

@@ -1,6 +1,5 @@
 // Block kernel on hosts: FlashAttention's loops (arXiv 2205.14135, Algorithm 1; 2307.08691, Algorithm 2 for backward)
-// over matrix products: base/sgemm.h, in fp32; forward passes on bf16 inputs use bf16_kernels.h where the processor
-// supports them.
+// over matrix products: base/sgemm.h, in fp32, and bf16_kernels.h for bf16 inputs where the processor supports them.
 #pragma once
 
 #include <vector>
@@ -41,8 +40,12 @@ class HostBlock final : public Block {
   /// Buffers of one thread for bf16 inputs.
   struct Bf16Scratch {
     uint16_t *rows, *k, *v, *lastKeys;  ///< v is transposed
-    uint32_t *q, *weights;              ///< pairs; see Bf16Kernels::multiply()
+    uint32_t *q, *weights;              ///< pairs of q^T and weights^T; see Bf16Kernels::multiply()
     float *scores, *out;                ///< transposed
+    // Of backward passes. There v is not transposed, `weights` are gradients of scores, and `out` is dq.
+    uint16_t *kTransposed, *weightRows, *gradientRows;
+    uint32_t *dOut, *qPairs, *dOutPairs;  ///< pairs of dOut^T, q and dOut
+    float *products, *dk, *dv;
   };
   /// Buffers of one thread.
   struct Scratch {
@@ -59,6 +62,7 @@ class HostBlock final : public Block {
                 float factor) const;
 
   bool usesBf16(const BlockInputs& in) const;
+  bool usesBf16(const BlockGradientInputs& in) const;
   void carveBf16(Arena& arena, Bf16Scratch& scratch) const;
   void loadBf16(const BlockInputs& in, int64_t b, int64_t token, int64_t count, int64_t kvHead,
                 Bf16Scratch& scratch) const;
@@ -75,6 +79,12 @@ class HostBlock final : public Block {
   };
   void backwardTask(const BlockGradientInputs& in, const Rectangle& r, const BlockGradients& into, int64_t b,
                     int64_t kvHead, const BackwardPart& part, Scratch& scratch);
+  void backwardBf16(const BlockGradientInputs& in, const Rectangle& r, const BlockGradients& into, int64_t b,
+                    int64_t kvHead, const BackwardPart& part, Bf16Scratch& scratch) const;
+  void loadRowsBf16(const BlockGradientInputs& in, int64_t b, int64_t h, int64_t token, int64_t count,
+                    Bf16Scratch& scratch) const;
+  void addGradientTileBf16(const TileRange& keys, const BackwardPart& part, bool first, const GradientTile& tile,
+                           Bf16Scratch& scratch) const;
   /// Backward pass with fewer key heads than threads.
   void backwardByParts(const BlockGradientInputs& in, const Rectangle& r, const BlockGradients& into);
 

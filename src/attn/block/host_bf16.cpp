@@ -2,11 +2,11 @@
 // bf16 for their product with v, as in FlashAttention-2 (arXiv 2307.08691); sums and results are fp32.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <numbers>
 
 #include "attn/block/host.h"
+#include "attn/block/host_bf16.h"
 #include "attn/block/host_rows.h"
 #include "attn/block/host_tiles.h"
 #include "kernels/attn/softmax/merge.h"
@@ -14,24 +14,7 @@
 namespace seqpar::attn {
 namespace {
 
-constexpr int64_t kQueries = kTileQueries, kKeys = kTileKeys;
-constexpr int64_t kDepth = 32;                  ///< of a step of Bf16Kernels::multiply()
-constexpr int64_t kPitch = kKeyChunk + kDepth;  ///< elements of a row of v^T; no multiple of a page
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
-
-int64_t up(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
-/// Copies `count` tokens of one head into rows of `pitch` elements, and zero-fills these and the rows up to `rows`.
-void copyRows(const Tensor& tensor, int64_t b, int64_t first, int64_t count, int64_t head, int64_t rows, int64_t pitch,
-              uint16_t* to) {
-  for (int64_t t = 0; t < count; ++t, to += pitch) {
-    std::memcpy(to, tensor.at(b, first + t, head), size(tensor.dim) * sizeof *to);
-    std::fill(to + tensor.dim, to + pitch, uint16_t{0});
-  }
-  std::fill_n(to, (rows - count) * pitch, uint16_t{0});
-}
 
 }  // namespace
 
@@ -41,18 +24,28 @@ bool HostBlock::usesBf16(const BlockInputs& in) const {
 }
 
 void HostBlock::carveBf16(Arena& arena, Bf16Scratch& s) const {
-  const int64_t depth = up(shape_.headDim, kDepth), width = up(shape_.valueDim, 16);
+  const int64_t depth = up(shape_.headDim, kDepth), width = up(shape_.valueDim, kDepth);
   const auto take = [&](auto*& to, int64_t count) {
     to = static_cast<std::remove_reference_t<decltype(to)>>(arena.take(size(count) * sizeof *to));
   };
-  take(s.rows, std::max(kQueries, kKeyChunk + kDepth) * std::max(depth, width));
+  take(s.rows, std::max(2 * kQueries, kKeyChunk + kDepth) * std::max(depth, width));
   take(s.k, (kKeyChunk + kDepth) * depth);
   take(s.v, width * kPitch);
-  take(s.lastKeys, width * kDepth);
+  take(s.lastKeys, std::max(depth, width) * kDepth);
   take(s.q, depth / 2 * kQueries);
   take(s.weights, kKeys / 2 * kQueries);
   take(s.scores, kKeys * kQueries);
-  take(s.out, width * kQueries);
+  take(s.out, std::max(depth, width) * kQueries);
+  if (!shape_.training) return;
+  take(s.kTransposed, depth * kPitch);
+  take(s.dOut, width / 2 * kQueries);
+  take(s.qPairs, kQueries / 2 * up(depth, kQueries));
+  take(s.dOutPairs, kQueries / 2 * up(width, kQueries));
+  take(s.products, kKeys * kQueries);
+  take(s.weightRows, kKeys * kQueries);
+  take(s.gradientRows, kKeys * kQueries);
+  take(s.dk, up(depth, kQueries) * (kGradientKeys + kDepth));
+  take(s.dv, up(width, kQueries) * (kGradientKeys + kDepth));
 }
 
 void HostBlock::loadBf16(const BlockInputs& in, int64_t b, int64_t token, int64_t count, int64_t kvHead,
@@ -84,11 +77,7 @@ void HostBlock::addTileBf16(const TileRange& keys, int64_t queries, bool first, 
   if (whole > 0)
     kernels.multiply(size(width), n, size(whole), s.v + keys.begin, size(kPitch), s.weights, !first, s.out);
   if (whole == count) return;
-  for (int64_t i = 0; i < width; ++i) {
-    const uint16_t* const from = s.v + i * kPitch + keys.begin + whole;
-    std::copy_n(from, count - whole, s.lastKeys + i * kDepth);
-    std::fill(s.lastKeys + i * kDepth + count - whole, s.lastKeys + (i + 1) * kDepth, uint16_t{0});
-  }
+  copyLastColumns(s.v, width, keys.begin + whole, count - whole, s.lastKeys);
   kernels.multiply(size(width), n, size(kDepth), s.lastKeys, size(kDepth), s.weights + whole / 2 * kQueries,
                    !first || whole > 0, s.out);
 }
