@@ -23,6 +23,7 @@ struct BackwardShape {
   bool perSegment = false;                       ///< maps as the passes leave them with `perSegment`
   double qScale = 1, kScale = 1, dOutScale = 1;  ///< standard deviations
   std::vector<int64_t> starts;
+  bool inputGates = false;  ///< the kernels get values and input gates with the case's values as products
   std::string name() const;
 };
 

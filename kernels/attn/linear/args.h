@@ -47,6 +47,8 @@ struct LinearProblem {
   int gateType = seqparFloat32;  ///< a seqparDataType_t: fp32; Gate::Channel also bf16
   Input q, k, v;
   Input gates;  ///< natural logarithms of a_t, at most 0; -inf discards the state, even NaN and infinity
+  Input inputGates;  ///< factors of k_t v_t^T, [batch][token][head]; NULL: 1. Requires fusesInputGate()
+  int inputGateType = seqparFloat32;  ///< a seqparDataType_t: fp32 or bf16
 };
 
 constexpr int kMostKeyDimension = 256;
@@ -55,6 +57,10 @@ constexpr int kChunkTokens = 64;  ///< segment bounds are multiples of it
 /// Why no kernel supports `problem`; NULL: one does. 16-bit tensors and gates of Gate::Channel need addresses and
 /// strides that are multiples of 16 bytes.
 const char* whyNot(const LinearProblem& problem);
+
+/// Whether all passes of the current device apply `inputGates` to `problem`; does not check its pointers. Otherwise the
+/// values are multiplied before the passes (input_gate.h). Only in builds with CUDA.
+bool fusesInputGate(const LinearProblem& problem);
 
 /// A segment of a packed batch (batch 1): tokens of one sequence.
 struct Span {
@@ -194,6 +200,7 @@ struct Gradients {
   Output dGates;                         ///< shaped like the gates, in the type below; Gate::Head: [heads], summed over
                                          ///< tokens
   int dGateType = seqparFloat32;
+  Output dInputGates;          ///< of inputGateType, [batch][token][head]; without data: not written
   float* dInitial = nullptr;  ///< out: [batch][heads][dk][dv]; NULL: not written
   void* workspace = nullptr;  ///< gradientsWorkspaceSize() bytes
 };

@@ -27,6 +27,8 @@ int dispatch(const LinearProblem& problem, const Act& act) {
   return problem.type == seqparFloat16 ? dispatchDk<Float16>(problem, act) : dispatchDk<Bfloat16>(problem, act);
 }
 
+constexpr int kMostFusedDimension = 128;
+
 bool allowed(const LinearProblem& problem, const HeadRange& heads) {
   return whyNot(problem) == nullptr && heads.first >= 0 && heads.count >= 0 &&
          heads.first + heads.count <= problem.heads;
@@ -82,6 +84,7 @@ int launchMaps(const SegmentStates& pass, const Launch& launch) {
   int error = cudaSuccess;
   const bool full = pass.problem.type == seqparFloat32;
   if (!full && hopper::fits(pass.problem) && hopper::segmentStates(pass, segments, launch, error)) return error;
+  if (pass.problem.inputGates.data != nullptr) return cudaErrorNotSupported;
   startsEarly(ordinaryRecord(pass.maps), launch);
   if (full) return runSegmentStatesFp32(pass, segments, launch);
   return dispatch(pass.problem, [&](auto t, auto dk, auto perChannel) {
@@ -110,6 +113,12 @@ bool betterPerSegment(const LinearProblem& problem, const Segments& segments) {
 bool supportsLead(const LinearProblem& problem) {
   // With channel decays both passes are memory bound, so concurrent outputs would slow pass 1.
   return problem.gate != Gate::Channel && problem.type != seqparFloat32 && hopper::fits(problem);
+}
+
+bool fusesInputGate(const LinearProblem& problem) {
+  // The backward's sums over blocks of more than 128 channels or columns exclude the gate's gradient.
+  return problem.gate != Gate::Channel && problem.dk <= kMostFusedDimension && problem.dv <= kMostFusedDimension &&
+         problem.type != seqparFloat32 && hopper::fits(problem);
 }
 
 int launchSegmentStates(const SegmentStates& pass, const Launch& launch) {
@@ -156,6 +165,7 @@ int launchOutputs(const Outputs& pass, const Launch& launch) {
   int error = cudaSuccess;
   const bool full = pass.problem.type == seqparFloat32;
   if (!full && hopper::fits(pass.problem) && hopper::outputs(pass, launch, error)) return error;
+  if (pass.problem.inputGates.data != nullptr) return cudaErrorNotSupported;
   if (pass.perSegment) error = launchFold({pass.problem, pass.segments, pass.heads, pass.maps}, launch);
   if (error != cudaSuccess) return error;
   startsEarly(waitingRecord(pass), launch);

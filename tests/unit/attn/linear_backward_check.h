@@ -10,6 +10,7 @@
 #include "kernels/attn/linear/backward/exact.h"
 #include "kernels/attn/linear/backward/gradients.h"
 #include "kernels/attn/linear/backward/plan.h"
+#include "support/gated_values.h"
 #include "support/linear_backward_case.h"
 #include "unit/seed.h"
 
@@ -123,7 +124,9 @@ void checkKernels(BackwardShape shape, double mostOfTokens = 0) {
   const seqpar::test::Seed seed;
   INFO(shape.name() << ", seed " << seed);
   const BackwardCase c(shape, seed);
-  const LinearProblem problem = c.problem(c.q.data(), c.k.data(), c.v.data(), c.gates.data());
+  LinearProblem problem = c.problem(c.q.data(), c.k.data(), c.v.data(), c.gates.data());
+  const seqpar::test::GatedValues gated(c.v, problem, seed);
+  if (shape.inputGates) gated.giveTo(problem);
   const Segments segments = c.segmentsAt(c.spans.data());
   const double unit = K::kExact ? 0x1p-20 : std::is_same_v<T, Bf16> ? 0x1p-9 : 0x1p-12;
   const double most = 4 * unit, tokens = mostOfTokens > 0 ? mostOfTokens : most;
@@ -166,6 +169,11 @@ void checkKernels(BackwardShape shape, double mostOfTokens = 0) {
   task.dGates = gates.target;
   task.dGates.wide = seed % 2 == 0;
   task.dInitial = dInitial.data();
+  std::vector<float> dInputs(gated.gates.size(), NAN);
+  if (shape.inputGates) {
+    const Input& like = problem.inputGates;
+    task.dInputGates = {dInputs.data(), like.batch, like.token, like.head};
+  }
   const Workspace workspace = workspaceOf(problem, segments);
   std::vector<char> scratch(static_cast<size_t>(workspace.size));
   task.states = scratch.data() + std::max<int64_t>(workspace.states, 0);
@@ -177,7 +185,18 @@ void checkKernels(BackwardShape shape, double mostOfTokens = 0) {
 
   checkError("dq", dq.sum(task.group), c.expected.dq, tokens);
   checkError("dk", dk.sum(task.group), c.expected.dk, tokens);
-  checkError("dv", dv.sum(1), c.expected.dv, tokens);
+  std::vector<double> expectedDv = c.expected.dv;
+  if (shape.inputGates) {
+    const std::vector<double> values = valuesOf(gated.values, shape.type);
+    std::vector<double> expectedInputs(dInputs.size(), 0);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const size_t row = i / static_cast<size_t>(problem.dv);
+      expectedInputs[row] += values[i] * expectedDv[i];
+      expectedDv[i] *= static_cast<double>(gated.gates[row]);
+    }
+    checkError("input gates", wide(dInputs), expectedInputs, tokens);
+  }
+  checkError("dv", dv.sum(1), expectedDv, tokens);
   if (c.continues()) checkError("dInitial", wide(dInitial), c.expected.dInitial, most);
   if (shape.gate == Gate::None) return;
   std::vector<double> sums = gates.sum(1);

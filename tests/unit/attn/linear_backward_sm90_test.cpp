@@ -131,6 +131,23 @@ TEST_CASE("backward kernels of sm_90 leave strong decays to others") {
   checkSm90<Bf16, true>(packed);
 }
 
+TEST_CASE("backward kernels of sm_90 with an input gate") {
+  BackwardShape shape = shapeOf(Gate::Token, 200, 128, 64, 0.05);
+  shape.heads = 2;
+  shape.qkHeads = 1;
+  shape.segmentTokens = 128;
+  shape.inputGates = true;
+  checkSm90<Bf16, false>(shape);
+  shape.heads = 1;
+  shape.decay = kZeros;
+  checkSm90<Fp16, false>(shape);
+  for (const Gate gate : {Gate::Head, Gate::None}) {
+    shape = shapeOf(gate, 130, 96, 128, 0.05);
+    shape.inputGates = true;
+    checkSm90<Bf16, false>(shape);
+  }
+}
+
 TEST_CASE("backward kernels of sm_90 with a decay a token or a head, and without") {
   BackwardShape shape = shapeOf(Gate::Token, 200, 128, 128, 0.05);
   shape.heads = 2;

@@ -7,6 +7,7 @@
 
 #include "kernels/arch/ptx.h"
 #include "kernels/attn/linear/args.h"
+#include "support/gated_values.h"
 #include "support/linear_forward_case.h"
 #include "unit/seed.h"
 
@@ -69,6 +70,8 @@ ForwardResults runForward(const ForwardCase& test, bool perSegment, int ctas, bo
   problem.k.data = test.k.data();
   problem.v.data = test.v.data();
   problem.gates.data = test.gates.data();
+  const seqpar::test::GatedValues gated(test.v, problem, spec.seed);
+  if (spec.inputGates) gated.giveTo(problem);
 
   SegmentStates first;
   first.problem = problem;

@@ -63,6 +63,19 @@ TEST_CASE("forward kernels of sm_90 with a decay a token or a head, and without"
   checkForward<Sm90>(spec, false);
 }
 
+TEST_CASE("forward kernels of sm_90 with an input gate") {
+  for (const Gate gate : {Gate::Token, Gate::Head, Gate::None}) {
+    ForwardSpec spec = specOf(gate, 200, 128, 128, Decays::Typical);
+    spec.inputGates = true;
+    checkForward<Sm90>(spec, true, 2, gate == Gate::Token);
+  }
+  ForwardSpec spec = specOf(Gate::Token, 170, 96, 64, Decays::Mixed);
+  spec.heads = 2;
+  spec.sequences = 3;
+  spec.inputGates = true;
+  checkForward<Sm90>(spec, false);
+}
+
 TEST_CASE("forward kernels of sm_90 keep packed sequences apart") {
   for (const Gate gate : {Gate::Channel, Gate::Token, Gate::Head, Gate::None}) {
     for (const Decays decays : {Decays::Typical, Decays::Mixed}) {

@@ -202,6 +202,7 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
   if (problem.batch == 0 || pass.heads.count == 0) return cudaSuccess;
   if (pass.heads.first % task.group != 0 || pass.heads.count % task.group != 0) return cudaErrorInvalidValue;
   if (problem.gate != Gate::Channel && pass.dGateType != seqparFloat32) return cudaErrorInvalidValue;
+  if (problem.inputGates.data != nullptr && !fusesInputGate(problem)) return cudaErrorNotSupported;
   const Workspace workspace = workspaceOf(problem, pass.segments);
   auto* base = static_cast<char*>(pass.workspace);
   task.before = pass.before;
@@ -217,6 +218,7 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
     task.dGates = targetOf(pass.dGates, pass.dGateType, base, workspace.gates, problem,
                            channel ? task.valueBlocks : task.keyBlocks * task.valueBlocks, channel ? problem.dk : 1);
   }
+  if (problem.inputGates.data != nullptr) task.dInputGates = wholeTarget(pass.dInputGates, problem.inputGateType);
   const bool sm90 = hasSm90(problem), channel = problem.gate == Gate::Channel;
   task.perSegment = pass.perSegment && sm90;
   if (pass.perSegment && !sm90) {

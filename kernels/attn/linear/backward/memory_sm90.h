@@ -107,6 +107,8 @@ struct TokenMemory : ChunkTiles<T> {
   float terms[2][kChunk];  ///< sums of q dq - k dk over each warpgroup's channels
   float carry[2][kWarps];  ///< sum of S * E at the ends of two chunks, per warp
   float own[kChunk];       ///< dA of a token with itself
+  float inputs[2][kChunk];      ///< input gates, if there are any
+  float inputTerms[2][kChunk];  ///< terms of their gradients
   alignas(16) char item[kItemBytes];
 
   SEQPAR_DEVICE T* sweptKeys(int chunk) { return this->tiles[chunk % 4 * 2]; }

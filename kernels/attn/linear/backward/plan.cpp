@@ -62,6 +62,8 @@ Task taskOf(const LinearProblem& problem, const Segments& segments, const HeadRa
   task.v = problem.v;
   task.dOut = dOut;
   task.gates = problem.gates;
+  task.inputGates = problem.inputGates;
+  task.inputGateType = problem.inputGateType;
   task.segments = allSegments(segments);
   task.mapCount = segments.count;
   task.segmentTokens = segments.tokens;

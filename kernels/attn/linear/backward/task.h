@@ -26,6 +26,8 @@ struct Task {
   Gate gate = Gate::None;
   int gateType = seqparFloat32;
   Input q, k, v, dOut, gates;
+  Input inputGates;  ///< as in LinearProblem; only the sm_90 kernels for token decays read them
+  int inputGateType = seqparFloat32;
   int segments = 1;  ///< to process, starting at the first
   int mapCount = 1;  ///< Segments::count
   int64_t segmentTokens = 0;
@@ -37,6 +39,7 @@ struct Task {
   bool beforeComplete = false;  ///< `before` is complete when the previous kernel starts
   const float *initial = nullptr, *finalGradient = nullptr;
   Target dq, dkOut, dvOut, dGates;
+  Target dInputGates;  ///< of inputGateType
   float* dInitial = nullptr;
   char* states = nullptr;      ///< scratch per CTA: the states before its segment's chunks
   char* decays = nullptr;      ///< sm_90, per CTA: kDecaySumsBytes for each of its segment's chunks

@@ -1,7 +1,10 @@
 // A chunk's gradients for any token decays: the decay between two tokens is applied to their score.
+//
+// An input gate b of the key's token multiplies dA, keys of the state and, at the end, dv. Its gradient is a sum over
+// queries of a times dA without b, plus k times the state's term of dk without b (input_gate_sm90.h).
 #pragma once
 
-#include "kernels/attn/linear/backward/chunk_sm90.h"
+#include "kernels/attn/linear/backward/input_gate_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
 
@@ -11,17 +14,25 @@ struct TokenProducer {
   using Memory = TokenMemory<T>;
   static constexpr bool kDecaysFirst = false;  ///< the state's gradient is stored before the chunk's decay
 
-  TokenLogs logs;
+  TokenLogs logs;  ///< of the second warp: input gates
 
-  /// The first warp adds the logarithms.
+  /// The first warp adds the logarithms, the second one copies the input gates.
   SEQPAR_DEVICE static bool adds(const Half& me) { return me.thread < 32; }
+  SEQPAR_DEVICE static bool copies(const Task& task, const Half& me) {
+    return task.inputGates.data != nullptr && me.thread / 32 == 1;
+  }
 
   SEQPAR_DEVICE void load(const Task& task, const Item<T>& item, int chunk, const Half& me) {
-    if (adds(me)) logs.load(task, item, item.first + int64_t{chunk} * kChunk, me.lane);
+    const int64_t token = item.first + int64_t{chunk} * kChunk;
+    if (adds(me)) logs.load(task, item, token, me.lane);
+    if (copies(task, me)) loadInputs(logs.log, task, item, token, me.lane);
   }
-  SEQPAR_DEVICE void addUp(const Task&, const Item<T>&, int chunk, Memory& memory, const Half& me) const {
-    if (!adds(me)) return;
-    logs.addUp(memory.sums[chunk % 2], memory.forgets[chunk % 2], me.lane);
+  SEQPAR_DEVICE void addUp(const Task& task, const Item<T>&, int chunk, Memory& memory, const Half& me) const {
+    if (adds(me)) logs.addUp(memory.sums[chunk % 2], memory.forgets[chunk % 2], me.lane);
+    if (copies(task, me)) {
+      SEQPAR_UNROLL
+      for (int i = 0; i < 2; ++i) memory.inputs[chunk % 2][me.lane * 2 + i] = logs.log[i];
+    }
   }
 
   /// Loads keys and values two chunks ahead. Token decays are never too strong.
@@ -44,7 +55,7 @@ struct TokenProducer {
       if (i + 1 < item.chunks) producer.load(task, item, i + 1, me);
       ptx::cpAsyncWaitGroup<kAhead>();
       Roles::syncProducers();
-      scaleSwept(i, memory, me.opaque());
+      scaleSwept(task, i, memory, me.opaque());
       warpgroup::fenceProxyAsync();
       Roles::arrivePrepared(i);
     }
@@ -52,12 +63,17 @@ struct TokenProducer {
     if (item.chunks > 0) Roles::awaitDone(item.chunks - 1);
     return true;
   }
-  /// Multiplies keys by their decay to the chunk's end.
-  SEQPAR_DEVICE static void scaleSwept(int chunk, Memory& memory, const Half& me) {
+  /// Multiplies keys by their input gates and decay to the chunk's end.
+  SEQPAR_DEVICE static void scaleSwept(const Task& task, int chunk, Memory& memory, const Half& me) {
     T* keys = memory.sweptKeys(chunk);
     const float* sums = memory.sums[chunk % 2];
     const float last = sums[kChunk - 1];
-    scaleRows(keys, keys, decayOf(last - sums[me.row]), decayOf(last - sums[me.row + 8]), me);
+    float factor = decayOf(last - sums[me.row]), factor8 = decayOf(last - sums[me.row + 8]);
+    if (task.inputGates.data != nullptr) {
+      factor *= memory.inputs[chunk % 2][me.row];
+      factor8 *= memory.inputs[chunk % 2][me.row + 8];
+    }
+    scaleRows(keys, keys, factor, factor8, me);
   }
   SEQPAR_DEVICE static void measure(int, Memory&, const Half&) {}
   SEQPAR_DEVICE static void scale(const Task&, int, Memory&, const Half&) {}
@@ -113,6 +129,9 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
   SEQPAR_DEVICE void run() {
     const ChunkOperands<T> operands = this->operands();
     const int64_t token = this->token();
+    const bool gated = task.inputGates.data != nullptr;
+    const InputGateTerms<T> inputs{memory, chunk, me};
+    float terms[2] = {0, 0};  ///< of this thread's rows
     Part dq, dk, dv;
     {
       Scores dA, a;
@@ -126,22 +145,42 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
       warpgroup::fenceOperand(dk);
       Roles::arriveStateRead();
       Products::keepDiagonal(memory.own, dA, task.scale, me);
-      applyDecays(dA, a);
-      this->storeMatrices(operands, dA, a);
+      if (gated) {
+        float columns[4][2];
+        applyDecays<true>(dA, a, columns);
+        inputs.addColumns(columns);
+        inputs.template putColumns<2>(columns);
+        this->storeMatrices(operands, dA, a);
+        inputs.template putColumns<0>(columns);
+      } else {
+        float unused[4][2];
+        applyDecays<false>(dA, a, unused);
+        this->storeMatrices(operands, dA, a);
+      }
     }
     const float* sums = sumsOf();
     scaleRows(dq, task.scale * decayOf(sums[me.row]), task.scale * decayOf(sums[me.row + 8]));
     scaleRows(dk, toEnd(0), toEnd(1));
+    if (gated) {
+      inputs.addRows(terms, dk);
+      scaleRows(dk, inputs.of(0), inputs.of(1));
+    }
     warpgroup::fenceProxyAsync();
     Roles::syncConsumers();
+    if (gated) inputs.putRows(terms);
     warpgroup::arrive();
     Products::second(operands, dq, dk, dv, me);
     me = me.opaque();
     warpgroup::wait<1>();
     warpgroup::fenceOperand(dv);
+    if (gated) scaleRows(dv, inputs.of(0), inputs.of(1));
     this->finishProducts(dq, dk, dv, token);
     const Rows dqRows = this->rowsOf(task.dq, token), dkRows = this->rowsOf(task.dkOut, token);
-    const float own[2] = {memory.own[me.row], memory.own[me.row + 8]};
+    float own[2] = {memory.own[me.row], memory.own[me.row + 8]};
+    if (gated) {
+      own[0] *= inputs.of(0);
+      own[1] *= inputs.of(1);
+    }
     float sum[2] = {0, 0};
     finishTiles<0>(dq, dk, sum, own, dqRows, dkRows);
     finishTiles<2>(dq, dk, sum, own, dqRows, dkRows);
@@ -152,6 +191,7 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
     dkRows.writePut(memory.k(chunk), me);
     Roles::syncConsumers();
     writeGates(token);
+    if (gated) inputs.write(task, item, token);
     Roles::arriveDone(chunk);
   }
 
@@ -159,19 +199,30 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
   SEQPAR_DEVICE const float* sumsOf() const { return memory.sums[chunk % 2]; }
   SEQPAR_DEVICE float toEnd(int r) const { return decayOf(sumsOf()[kChunk - 1] - sumsOf()[me.row + r * 8]); }
 
-  /// Multiplies dA below the diagonal, and A with the diagonal, by the decays between their tokens.
-  SEQPAR_DEVICE void applyDecays(Scores& dA, Scores& a) const {
+  /// Multiplies dA below the diagonal, and A with the diagonal, by the decays between their tokens; `gated`: dA by the
+  /// key's input gate, too. `terms`: this thread's sums over queries of a dA.
+  template <bool gated>
+  SEQPAR_DEVICE void applyDecays(Scores& dA, Scores& a, float (&terms)[4][2]) const {
     const float rows[2] = {sumsOf()[me.row], sumsOf()[me.row + 8]};
     SEQPAR_UNROLL
     for (int n = 0; n < 4; ++n) {
       float columns[2];
       ptx::loadPair(sumsOf() + Products::keyOf(n, 0, me), columns[0], columns[1]);
+      float inputs[2] = {1, 1};
+      if constexpr (gated) {
+        ptx::loadPair(memory.inputs[chunk % 2] + Products::keyOf(n, 0, me), inputs[0], inputs[1]);
+        terms[n][0] = terms[n][1] = 0;
+      }
       SEQPAR_UNROLL
       for (int e = 0; e < 4; ++e) {
         const int t = Products::queryOf(e, me), s = Products::keyOf(n, e, me);
         const float decay = decayOf(rows[e / 2] - columns[e % 2]);
-        dA[n][e] = s < t ? times(decay, task.scale * dA[n][e]) : 0.f;
         a[n][e] = s <= t ? times(decay, task.scale * a[n][e]) : 0.f;
+        if constexpr (gated) {
+          if (s <= t) terms[n][e % 2] += a[n][e] * dA[n][e];
+          dA[n][e] *= inputs[e % 2];
+        }
+        dA[n][e] = s < t ? times(decay, task.scale * dA[n][e]) : 0.f;
       }
     }
   }

@@ -1,9 +1,11 @@
 // Preparation of a chunk of pass 3 by a warpgroup, for one decay of all channels: scores q k 2^(L of the query - L of
-// the key), with L the sum of log2-decays from the chunk's start, then keys times 2^(Lend - L). Queries are unchanged.
+// the key), with L the sum of log2-decays from the chunk's start, then keys times 2^(Lend - L). Both are multiplied by the
+// key's input gate. Queries are unchanged.
 //
 // Vector 0 of a stage: 2^L of each token, then 2^Lend.
 #pragma once
 
+#include "kernels/attn/linear/head_input_gates.h"
 #include "kernels/attn/linear/hopper/outputs_shared.cuh"
 
 namespace seqpar::attn::hopper {
@@ -22,11 +24,13 @@ class UniformPreparer {
     tokens_ = problem_.gate == Gate::Token ? static_cast<const float*>(problem_.gates.data) +
                                                  item.batch * problem_.gates.batch + item.head * problem_.gates.head
                                            : nullptr;
+    inputs_ = HeadInputGates(problem_.inputGates, problem_.inputGateType, item.batch, item.head);
     Chunk next;
     const auto take = [&] {
       next = Chunk();
       if (chunks.more()) next = chunks.take();
       gates_ = make_float2(read(next, lane_), read(next, lane_ + 32));
+      if (inputs_.given()) factors_ = make_float2(readInput(next, lane_), readInput(next, lane_ + 32));
     };
     take();
     int running = first;
@@ -34,16 +38,18 @@ class UniformPreparer {
       const int length = next.length;
       float2 sums = make_float2(sumTo(log2Decay(gates_.x)), sumTo(log2Decay(gates_.y)));
       sums.y += __shfl_sync(0xffffffffU, sums.x, 31);
+      const float2 inputs = factors_;
       take();
       char* const stage = shared_ + running % Layout::kStages * Layout::kStageBytes;
       pipeline.waitFull(running);
       if (length < kChunk) clearOthers(stage, length);
       float scores[32];
       multiplyScores<T>(scores, stage);
+      if (inputs_.given()) multiplyColumns(scores, inputs);
       putDecayed(stage, scores, sums);
-      if (problem_.gate != Gate::None) {
+      if (problem_.gate != Gate::None || inputs_.given()) {
         ptx::barrierSync(kPrepareBarrier, kGroupThreads);  // all scores are computed
-        decayKeys(stage, sums);
+        decayKeys(stage, sums, inputs);
       }
       warpgroup::fenceProxyAsync();
       ptx::mbarrierArrive(pipeline.prepared(running));
@@ -55,6 +61,22 @@ class UniformPreparer {
   SEQPAR_DEVICE float read(const Chunk& chunk, int t) const {
     if (t >= chunk.length) return 0;
     return tokens_ == nullptr ? constant_ : tokens_[(chunk.token + t) * problem_.gates.token];
+  }
+  SEQPAR_DEVICE float readInput(const Chunk& chunk, int t) const {
+    return t < chunk.length ? inputs_.read(chunk.token + t) : 0;
+  }
+  /// Multiplies the score of each key by the key's factor.
+  SEQPAR_DEVICE void multiplyColumns(float (&scores)[32], float2 factors) const {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int key = 8 * j + 2 * (lane_ % 4) + e;
+        const float factor = __shfl_sync(0xffffffffU, j < 4 ? factors.x : factors.y, key % 32);
+        scores[4 * j + e] *= factor;
+        scores[4 * j + 2 + e] *= factor;
+      }
+    }
   }
   /// The inclusive prefix sum over lanes.
   SEQPAR_DEVICE float sumTo(float own) const {
@@ -93,9 +115,10 @@ class UniformPreparer {
     putScores<T>(stage, decayed);
   }
 
-  SEQPAR_DEVICE void decayKeys(char* stage, float2 sums) const {
+  SEQPAR_DEVICE void decayKeys(char* stage, float2 sums, float2 inputs) const {
     const float end = __shfl_sync(0xffffffffU, sums.y, 31);
-    const float2 factors = make_float2(ptx::ex2Approx(end - sums.x), ptx::ex2Approx(end - sums.y));
+    const float2 factors =
+        make_float2(inputs.x * ptx::ex2Approx(end - sums.x), inputs.y * ptx::ex2Approx(end - sums.y));
     scaleRows<T>(stage + Layout::kKeys, factors);
   }
 
@@ -104,7 +127,9 @@ class UniformPreparer {
   int lane_;
   float constant_ = 0;
   const float* tokens_ = nullptr;
+  HeadInputGates inputs_;
   float2 gates_;
+  float2 factors_ = make_float2(1, 1);  ///< input gates of the next chunk
 };
 
 }  // namespace seqpar::attn::hopper

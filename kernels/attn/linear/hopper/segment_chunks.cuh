@@ -1,6 +1,7 @@
 // The chunks of a segment in the order of pass 1 (segment_states.cuh), and decays of their tokens.
 #pragma once
 
+#include "kernels/attn/linear/head_input_gates.h"
 #include "kernels/attn/linear/hopper/pipeline.cuh"
 
 namespace seqpar::attn::hopper {
@@ -78,6 +79,40 @@ class TokenDecays {
   const float* data_ = nullptr;
   int64_t stride_ = 0;
   float constant_;
+  float2 next_, after_;
+};
+
+/// Input gates of tokens `lane` and 32 + `lane` of a chunk, likewise; 1 if there are none, and in the backward, whose
+/// first pass is independent of them.
+template <Pass P>
+class TokenInputs {
+ public:
+  SEQPAR_DEVICE TokenInputs(const LinearProblem& problem, const Item& item, const ItemChunks<P>& chunks)
+      : chunks_(chunks) {
+    if (P == Pass::Forward) gates_ = HeadInputGates(problem.inputGates, problem.inputGateType, item.batch, item.head);
+    next_ = read(0);
+    after_ = read(1);
+  }
+  SEQPAR_DEVICE bool given() const { return gates_.given(); }
+  SEQPAR_DEVICE float2 take(int number) {
+    const float2 now = next_;
+    next_ = after_;
+    after_ = read(number + 2);
+    return now;
+  }
+
+ private:
+  SEQPAR_DEVICE float2 read(int number) const {
+    if (!gates_.given()) return make_float2(1, 1);
+    const int64_t token = chunks_.token(number) + threadIdx.x % 32;
+    return make_float2(readToken(number, token), readToken(number, token + 32));
+  }
+  SEQPAR_DEVICE float readToken(int number, int64_t token) const {
+    return number >= chunks_.count || token >= chunks_.end ? 0 : gates_.read(token);
+  }
+
+  const ItemChunks<P>& chunks_;
+  HeadInputGates gates_;
   float2 next_, after_;
 };
 

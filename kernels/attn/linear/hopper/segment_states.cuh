@@ -112,6 +112,7 @@ class StatesCta {
   SEQPAR_DEVICE int prepare(const Item& item, int first) {
     const ItemChunks<P> chunks(item);
     TokenDecays<P> tokenDecays(problem_, item, chunks);
+    TokenInputs<P> tokenInputs(problem_, item, chunks);
     float2 later = make_float2(0, 0);  // log2-decays of the chunks before this one: of two channels, or, in x, of all
     bool skipping = false;
     int loaded = chunks.count;
@@ -122,7 +123,7 @@ class StatesCta {
       if (!skipping) {
         if (const int length = chunks.length(number); length < kChunk) clear(stage, length);
         if constexpr (Kind == GateKind::Uniform) {
-          skipping = !decayKeys(stage, tokenDecays.take(number), later);
+          skipping = !decayKeys(stage, tokenDecays.take(number), tokenInputs, number, later);
         } else {
           skipping = !decayKeys(stage, running % 2, later);
         }
@@ -176,9 +177,10 @@ class StatesCta {
     later = make_float2(later.x + (own.x + other.x), later.y + (own.y + other.y));
     return true;
   }
-  /// With one decay for all channels.
-  SEQPAR_DEVICE bool decayKeys(char* stage, float2 decays, float2& later) {
+  /// With one decay for all channels; multiplies keys by their input gates, too.
+  SEQPAR_DEVICE bool decayKeys(char* stage, float2 decays, TokenInputs<P>& tokenInputs, int number, float2& later) {
     if (later.x < kFlushedLog2) return false;
+    const float2 inputs = tokenInputs.take(number);
     constexpr int kLast = P == Pass::Forward ? 0 : 31;  // the lane with the sum of all other lanes
     const float2 sums = make_float2(sumBehind(decays.x), sumBehind(decays.y));
     const float2 total = make_float2(__shfl_sync(0xffffffffU, sums.x + decays.x, kLast),
@@ -186,8 +188,9 @@ class StatesCta {
     const float2 exponents = P == Pass::Forward ? make_float2(total.y + sums.x, sums.y)
                                                 : make_float2(sums.x + decays.x, total.x + (sums.y + decays.y));
     char* const keys = stage + Layout::kKeys;
-    if (problem_.gate != Gate::None) {
-      const float2 factors = make_float2(ptx::ex2Approx(later.x + exponents.x), ptx::ex2Approx(later.x + exponents.y));
+    if (problem_.gate != Gate::None || tokenInputs.given()) {
+      const float2 factors = make_float2(inputs.x * ptx::ex2Approx(later.x + exponents.x),
+                                         inputs.y * ptx::ex2Approx(later.x + exponents.y));
       scaleRows<T>(keys, factors);
     }
     later.x += total.x + total.y;

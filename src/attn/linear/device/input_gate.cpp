@@ -1,5 +1,5 @@
-// The input gate on a GPU: a kernel multiplies the values by it before the passes, and another computes the gradients
-// of both after them.
+// The input gate on a GPU where the passes do not apply it: a kernel multiplies the values by it before the passes, and
+// another computes the gradients of both after them.
 #include "attn/linear/device/check.h"
 #include "attn/linear/device/passes.h"
 
@@ -21,21 +21,21 @@ InputGate DevicePasses::inputGate(const Inputs& in) const {
 
 Inputs DevicePasses::gated(const Inputs& in) const {
   Inputs made = in;
-  if (shard_.inputGate) {
+  if (multipliesValues()) {
     made.v = denseTensor(products_, in.v.type, in.v.batch, in.v.tokens, in.v.heads, in.v.dim);
   }
   return made;
 }
 
 void DevicePasses::multiplyValues(const Inputs& in) {
-  if (!shard_.inputGate) return;
+  if (!multipliesValues()) return;
   const Tensor products = gated(in).v;
   checkLaunch(launchGateValues({inputGate(in), outputOf(products)}, {exec_.main()}), "values times the input gate");
   sequence_.end();  // the products are an input of the next kernels
 }
 
 void DevicePasses::finishValues(const Inputs& in, const Gradients& to) {
-  if (!shard_.inputGate) return;
+  if (!multipliesValues()) return;
   const Tensor& dGate = to.dGates[shard_.family->gateCount];
   checkLaunch(launchGateGradients({inputGate(in), outputOf(to.dv), outputOf(dGate)}, {exec_.main()}),
               "gradients of the input gate");

@@ -17,6 +17,7 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
   whole_ = wholeOf(shard, ctas, spans_);
   parts_ = partsOf(shard, ctas);
   const LinearProblem shape = withoutTensors(whole_.shape);
+  fusesInputGate_ = shard.inputGate && fusesInputGate(shape);
   whole_.perSegment = betterPerSegment(shape, whole_.segments);
   if (shard_.reserves && whole_.perSegment) idle_ = idleSmsOfGradients(shape, whole_.segments);
   forward_ = whole_;
@@ -35,7 +36,7 @@ void DevicePasses::carve(Arena& arena) {
     workspace_ = arena.take(sizes.gradients);
     if (!parts_.empty()) headGates_ = static_cast<float*>(arena.take(shard_.heads * sizeof(float)));
   }
-  if (shard_.inputGate) {
+  if (multipliesValues()) {
     products_ = arena.take(shard_.batch * shard_.tokens * shard_.heads * shard_.dv * bytesOf(shard_.type));
   }
   if (!shard_.alone) {
@@ -63,6 +64,11 @@ std::string DevicePasses::name() const {
 
 LinearProblem DevicePasses::problem(const Part& part, const Inputs& in) const {
   auto problem = problemOf(part, in);
+  if (fusesInputGate_) {
+    const Tensor& gate = in.gates[shard_.family->gateCount];
+    problem.inputGates = inputOf(gate, part.piece.first);
+    problem.inputGateType = gate.type;
+  }
   if (const char* const reason = whyNot(problem)) fail(seqparInvalidArgument, kDeviceWho, ": ", reason);
   return problem;
 }
@@ -123,6 +129,7 @@ void DevicePasses::makeGradients(const Part& part, const Inputs& in, const Gradi
   pass.dv = outputOf(to.dv, first);
   pass.dGates = outputOf(to.dGates[0], pass.problem.gate == Gate::Head ? 0 : first);
   pass.dGateType = pass.problem.gateType;
+  if (fusesInputGate_) pass.dInputGates = outputOf(to.dGates[shard_.family->gateCount], first);
   pass.dInitial = dBefore;
   pass.workspace = workspace_;
   checkLaunch(launchGradients(pass, onMain()), "gradients");

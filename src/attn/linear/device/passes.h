@@ -74,12 +74,14 @@ class DevicePasses final : public Passes {
   Number* atBegin(const Part& part, Number* states) const;
 
   Launch onMain() { return {exec_.main(), 0, &sequence_}; }
+  /// Whether there is an input gate that the kernels of the passes do not apply.
+  bool multipliesValues() const { return shard_.inputGate && !fusesInputGate_; }
   /// The input gate of the whole, with the given values; for calls with one.
   InputGate inputGate(const Inputs& in) const;
-  /// With an input gate: writes the values times it, which gated() gives to the passes.
+  /// If multipliesValues(): writes the values times the gate, which gated() gives to the passes.
   void multiplyValues(const Inputs& in);
   Inputs gated(const Inputs& in) const;
-  /// With an input gate: the gradients of it and of the values, after those of the products in to.dv.
+  /// Likewise: the gradients of gate and values, after those of the products in to.dv.
   void finishValues(const Inputs& in, const Gradients& to);
   void makeStates(const Part& part, const Inputs& in, bool forRank);
   void makeOutputs(const Part& part, const Inputs& in, const Tensor& out, const float* incoming, float* final);
@@ -98,6 +100,7 @@ class DevicePasses final : public Passes {
   Exec& exec_;
   Part whole_;
   Part forward_;  // the whole, divided for launchForward()
+  bool fusesInputGate_ = false;  // the passes' kernels apply it
   int idle_ = 0;  // SMs that the gradients' sweep leaves idle, if the forward leaves its states
   std::vector<Part> parts_;
   void *before_ = nullptr, *after_ = nullptr;  // maps of segments
