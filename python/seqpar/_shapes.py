@@ -67,3 +67,20 @@ def scale_of(what, scale):
 def scan_shapes(op, heads, dk):
     """The shape of an All-Scan's transition, None for op "sum"."""
     return {"sum": None, "scalar": (heads,), "diag": (heads, dk), "matrix": (heads, dk, dk)}[op]
+
+
+def require_mamba2(shapes):
+    """Raises ValueError unless these shapes fit as mamba2()'s x, dt, A, B, C, D, z and dt_bias; None: not given."""
+    for name, of in (("x", "heads][head dim"), ("B", "groups][state"), ("C", "groups][state")):
+        if len(shapes[name]) != 4:
+            raise ValueError(f"mamba2: {name} has the shape {shapes[name]}, expected [batch][tokens][{of}]")
+    (batch, tokens, heads, dim), (groups, state) = shapes["x"], shapes["B"][2:]
+    if heads % groups:
+        raise ValueError(f"mamba2: B has {groups} groups, expected a divisor of {heads}, the heads of x")
+    shared = (batch, tokens, groups, state)
+    expected = {"dt": [(batch, tokens, heads)], "A": [(heads,)], "B": [shared], "C": [shared], "D": [(heads,), (heads, dim)],
+                "z": [shapes["x"]], "dt_bias": [(heads,)]}
+    for name, fits in expected.items():
+        if shapes[name] is not None and shapes[name] not in fits:
+            raise ValueError(f"mamba2: {name} has the shape {shapes[name]}, expected {' or '.join(map(str, fits))} with x of the shape "
+                             f"{shapes['x']}")

@@ -92,7 +92,8 @@ std::string ForwardSpec::name() const {
   out << kTypes[type] << ", gate " << kGates[static_cast<int>(gate)] << ' ' << kTypes[gateType] << ' '
       << kDecays[static_cast<int>(decays)] << ", batch " << batch << ", tokens " << tokens << ", heads " << heads << '/'
       << qkHeads << ", dk " << dk << ", dv " << dv << ", segments of " << segmentTokens << " after " << leadTokens
-      << ", starts " << sequences << (initial ? ", initial" : "") << (headsFirst ? ", heads first" : "") << ", seed "
+      << ", starts " << sequences << (initial ? ", initial" : "") << (headsFirst ? ", heads first" : "")
+      << (inputGates ? ", input gates" : "") << ", seed "
       << seed;
   return out.str();
 }

@@ -24,7 +24,7 @@ struct ForwardSpec {
   int64_t segmentTokens = 1024;  ///< a multiple of 64
   int64_t leadTokens = 0;        ///< before the first segment (launchForward()), at most; a multiple of 64
   int sequences = 0;             ///< maximum number of packed sequences that start among the tokens
-  bool inputGates = false;  ///< the kernels get values and input gates with the case's values as products
+  bool inputGates = false;       ///< the kernels get values and input gates with the case's values as products
   uint64_t seed = 0;
   std::string name() const;
 };

@@ -46,7 +46,7 @@ struct LinearProblem {
   Gate gate = Gate::None;
   int gateType = seqparFloat32;  ///< a seqparDataType_t: fp32; Gate::Channel also bf16
   Input q, k, v;
-  Input gates;  ///< natural logarithms of a_t, at most 0; -inf discards the state, even NaN and infinity
+  Input gates;       ///< natural logarithms of a_t, at most 0; -inf discards the state, even NaN and infinity
   Input inputGates;  ///< factors of k_t v_t^T, [batch][token][head]; NULL: 1. Requires fusesInputGate()
   int inputGateType = seqparFloat32;  ///< a seqparDataType_t: fp32 or bf16
 };
@@ -200,7 +200,7 @@ struct Gradients {
   Output dGates;                         ///< shaped like the gates, in the type below; Gate::Head: [heads], summed over
                                          ///< tokens
   int dGateType = seqparFloat32;
-  Output dInputGates;          ///< of inputGateType, [batch][token][head]; without data: not written
+  Output dInputGates;         ///< of inputGateType, [batch][token][head]; without data: not written
   float* dInitial = nullptr;  ///< out: [batch][heads][dk][dv]; NULL: not written
   void* workspace = nullptr;  ///< gradientsWorkspaceSize() bytes
 };

@@ -7,6 +7,7 @@
 #include "kernels/attn/linear/hopper.h"
 #include "kernels/attn/linear/instances.h"
 #include "kernels/attn/linear/numbers.cuh"
+#include "kernels/attn/linear/pairs.h"
 #include "kernels/attn/linear/sequence.h"
 
 namespace seqpar::attn {
@@ -113,6 +114,10 @@ bool betterPerSegment(const LinearProblem& problem, const Segments& segments) {
 bool supportsLead(const LinearProblem& problem) {
   // With channel decays both passes are memory bound, so concurrent outputs would slow pass 1.
   return problem.gate != Gate::Channel && problem.type != seqparFloat32 && hopper::fits(problem);
+}
+
+bool outputsArePaired(const LinearProblem& problem) {
+  return problem.type != seqparFloat32 && pairsHeads(problem) && hopper::fits(problem);
 }
 
 bool fusesInputGate(const LinearProblem& problem) {

@@ -171,15 +171,16 @@ def attention(q, k, v, comm, *, sinks=None, return_lse=False, **options):
 
 
 def _linear_fields(family, q, k, v, gates, comm, scale=None, initial_state=None, cu_seqlens=None, algorithm="auto", wire=None,
-                   reserve=True, **unknown):
-    """(fields of a seqparAttnDesc_t, bounds of the packed sequences) of a differentiated call."""
+                   reserve=True, input_gate=False, **unknown):
+    """(fields of a seqparAttnDesc_t, bounds of the packed sequences) of a differentiated call. input_gate: the last of the
+    gates is a factor per token and head on k v^T."""
     name = _NAMES[family]
     options = _families.options_of(family, _LINEAR_OPTIONS)
     normalize = bool(unknown.pop("normalize", False)) if "normalize" in options else False
     _shapes.require_options(name, unknown, options)
     bounds = _checked(name, comm, q, k, v, None, cu_seqlens, linear=True)
     (batch, local, _, dim), (heads, value_dim) = q.shape, v.shape[2:]
-    _families.require_gates(name, family, gates, q.shape, v.shape)
+    _families.require_gates(name, family, gates[:-1] if input_gate else gates, q.shape, v.shape)
     for gate_name, gate in _families.named(family, gates).items():
         if gate.dtype.name not in ("float32", "bfloat16"):
             raise TypeError(f"{name}: {gate_name} is {gate.dtype.name}, expected float32 or bfloat16")
@@ -194,7 +195,8 @@ def _linear_fields(family, q, k, v, gates, comm, scale=None, initial_state=None,
             "batch": batch, "tokens": local * comm.size, "heads": heads, "kvHeads": k.shape[2], "headDim": dim,
             "valueDim": value_dim, "dataType": data_type(name, q), "scale": _shapes.scale_of(name, scale) or 0.0,
             "gateTypes": tuple(data_type(name, gate) for gate in gates), "reserve": int(bool(reserve)),
-            "normalize": int(normalize), "wireType": _abi.choose("wire", str(wire or "float32"), _abi.TYPES)}, bounds
+            "normalize": int(normalize), "inputGate": int(input_gate),
+            "wireType": _abi.choose("wire", str(wire or "float32"), _abi.TYPES)}, bounds
 
 
 def _linear(family, q, k, v, gates, comm, *, initial_state=None, output_final_state=False, **options):

@@ -3,22 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from ._attention import simple_gla
-
-
-def _require_shapes(x, dt, A, B, C, D, z, dt_bias):
-    for name, array, of in (("x", x, "heads][head dim"), ("B", B, "groups][state"), ("C", C, "groups][state")):
-        if array.ndim != 4:
-            raise ValueError(f"mamba2: {name} has the shape {array.shape}, expected [batch][tokens][{of}]")
-    (batch, tokens, heads, dim), (groups, state) = x.shape, B.shape[2:]
-    if heads % groups:
-        raise ValueError(f"mamba2: B has {groups} groups, expected a divisor of {heads}, the heads of x")
-    shared = (batch, tokens, groups, state)
-    for name, array, shapes in (("dt", dt, [(batch, tokens, heads)]), ("A", A, [(heads,)]), ("B", B, [shared]), ("C", C, [shared]),
-                                ("D", D, [(heads,), (heads, dim)]), ("z", z, [x.shape]), ("dt_bias", dt_bias, [(heads,)])):
-        if array is not None and array.shape not in shapes:
-            raise ValueError(f"mamba2: {name} has the shape {array.shape}, expected {' or '.join(map(str, shapes))} with x of the shape "
-                             f"{x.shape}")
+from .. import _shapes
+from ._attention import _linear
 
 
 def mamba2(x, dt, A, B, C, chunk_size=None, D=None, z=None, dt_bias=None, initial_states=None, cu_seqlens=None,
@@ -34,13 +20,14 @@ def mamba2(x, dt, A, B, C, chunk_size=None, D=None, z=None, dt_bias=None, initia
         return_final_states    returns (y, states after this rank's last token)
         algorithm, wire, reserve   as in gla()
     """
-    _require_shapes(x, dt, A, B, C, D, z, dt_bias)
+    shapes = {name: None if array is None else array.shape for name, array in
+              dict(x=x, dt=dt, A=A, B=B, C=C, D=D, z=z, dt_bias=dt_bias).items()}
+    _shapes.require_mamba2(shapes)
     steps = dt.astype(jnp.float32) if dt_bias is None else dt.astype(jnp.float32) + dt_bias.astype(jnp.float32)
     steps = jnp.clip(jax.nn.softplus(steps) if dt_softplus else steps, *dt_limit)
-    values = (x * steps[..., None]).astype(x.dtype)
-    found = simple_gla(C, B, values, steps * A.astype(jnp.float32), comm, scale=1.0, output_final_state=return_final_states,
-                       initial_state=None if initial_states is None else jnp.swapaxes(initial_states, 2, 3), cu_seqlens=cu_seqlens,
-                       algorithm=algorithm, wire=wire, reserve=reserve)
+    found = _linear("scalar", C, B, x, (steps * A.astype(jnp.float32), steps), comm, scale=1.0, output_final_state=return_final_states,
+                    initial_state=None if initial_states is None else jnp.swapaxes(initial_states, 2, 3), cu_seqlens=cu_seqlens,
+                    algorithm=algorithm, wire=wire, reserve=reserve, input_gate=True)
     out, states = found if return_final_states else (found, None)
     if D is not None:
         out = out + x * (D if D.ndim == 2 else D[:, None]).astype(x.dtype)

@@ -5,6 +5,7 @@ import math
 import torch
 from torch.nn import functional as F
 
+from .. import _shapes
 from ._layout import bounds_of, require_fit
 from ._linear import _run
 from ._refusals import collective
@@ -16,19 +17,7 @@ def _require_shapes(x, dt, A, B, C, D, z, dt_bias):
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor) and not (tensor is None and name in ("D", "z", "dt_bias")):
             raise TypeError(f"mamba2: {name} is {type(tensor).__name__}, expected a tensor")
-    for name, of in (("x", "heads][head dim"), ("B", "groups][state"), ("C", "groups][state")):
-        if tensors[name].dim() != 4:
-            raise ValueError(f"mamba2: {name} has the shape {tuple(tensors[name].shape)}, expected [batch][tokens][{of}]")
-    (batch, tokens, heads, dim), (groups, state) = x.shape, B.shape[2:]
-    if heads % groups:
-        raise ValueError(f"mamba2: B has {groups} groups, expected a divisor of {heads}, the heads of x")
-    expected = {"dt": [(batch, tokens, heads)], "A": [(heads,)], "B": [(batch, tokens, groups, state)],
-                "C": [(batch, tokens, groups, state)], "D": [(heads,), (heads, dim)], "z": [tuple(x.shape)], "dt_bias": [(heads,)]}
-    for name, shapes in expected.items():
-        found = tensors[name]
-        if found is not None and tuple(found.shape) not in shapes:
-            raise ValueError(f"mamba2: {name} has the shape {tuple(found.shape)}, expected {' or '.join(map(str, shapes))} with x of the "
-                             f"shape {tuple(x.shape)}")
+    _shapes.require_mamba2({name: None if tensor is None else tuple(tensor.shape) for name, tensor in tensors.items()})
 
 
 def _steps(dt, dt_bias, dt_softplus, dt_limit):

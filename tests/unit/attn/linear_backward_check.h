@@ -187,7 +187,7 @@ void checkKernels(BackwardShape shape, double mostOfTokens = 0) {
   checkError("dk", dk.sum(task.group), c.expected.dk, tokens);
   std::vector<double> expectedDv = c.expected.dv;
   if (shape.inputGates) {
-    const std::vector<double> values = valuesOf(gated.values, shape.type);
+    const std::vector<double> values = seqpar::test::valuesOf(gated.values, shape.type);
     std::vector<double> expectedInputs(dInputs.size(), 0);
     for (size_t i = 0; i < values.size(); ++i) {
       const size_t row = i / static_cast<size_t>(problem.dv);

@@ -31,6 +31,11 @@ struct Sm90 {
   static void outputs(const Outputs& pass, int ctas, uint64_t seed) {
     hopper::OutputsKernel kernel;
     REQUIRE(setArguments(kernel, pass));
+    if (hopper::pairs(pass)) {
+      return emulator::run(ctas, hopper::kThreads, hopper::PairShared::kBytes, seed, [&] {
+        hopper::OutputsCta<Bfloat16, hopper::GateKind::Uniform, true>(kernel, ptx::sharedMemory()).run();
+      });
+    }
     hopper::dispatch(pass.problem, [&](auto kind) {
       emulator::run(ctas, hopper::kThreads, hopper::OutputsShared::kBytes, seed,
                     [&] { hopper::OutputsCta<Bfloat16, kind()>(kernel, ptx::sharedMemory()).run(); });
@@ -74,6 +79,24 @@ TEST_CASE("forward kernels of sm_90 with an input gate") {
   spec.sequences = 3;
   spec.inputGates = true;
   checkForward<Sm90>(spec, false);
+}
+
+TEST_CASE("forward kernels of sm_90 with pairs of heads that share queries and keys") {
+  for (const Gate gate : {Gate::Token, Gate::Head, Gate::None}) {
+    ForwardSpec spec = specOf(gate, 200, 128, 64, gate == Gate::Token ? Decays::Mixed : Decays::Typical);
+    spec.heads = 4;
+    spec.qkHeads = gate == Gate::None ? 1 : 2;
+    spec.inputGates = gate != Gate::Head;
+    spec.headsFirst = gate == Gate::Head;
+    spec.sequences = gate == Gate::Head ? 3 : 0;
+    checkForward<Sm90>(spec, gate == Gate::Token);
+  }
+  ForwardSpec spec = specOf(Gate::Token, 500, 96, 64, Decays::Thirty);
+  spec.heads = 2;
+  spec.qkHeads = 1;
+  spec.inputGates = true;
+  spec.segmentTokens = 192;
+  checkForward<Sm90>(spec, true, 1);
 }
 
 TEST_CASE("forward kernels of sm_90 keep packed sequences apart") {

@@ -104,9 +104,9 @@ struct TokenMemory : ChunkTiles<T> {
   T queries[kTile], keys[kTile];  ///< with their decays from the chunk's start, to its end
   float sums[2][kChunk];
   uint8_t forgets[2][kChunk];
-  float terms[2][kChunk];  ///< sums of q dq - k dk over each warpgroup's channels
-  float carry[2][kWarps];  ///< sum of S * E at the ends of two chunks, per warp
-  float own[kChunk];       ///< dA of a token with itself
+  float terms[2][kChunk];       ///< sums of q dq - k dk over each warpgroup's channels
+  float carry[2][kWarps];       ///< sum of S * E at the ends of two chunks, per warp
+  float own[kChunk];            ///< dA of a token with itself
   float inputs[2][kChunk];      ///< input gates, if there are any
   float inputTerms[2][kChunk];  ///< terms of their gradients
   alignas(16) char item[kItemBytes];

@@ -6,6 +6,7 @@
 #include "kernels/attn/linear/hopper/outputs.cuh"
 #include "kernels/attn/linear/hopper/segment_states.cuh"
 #include "kernels/attn/linear/hopper/tensor_map.h"
+#include "kernels/attn/linear/pairs.h"
 
 namespace seqpar::attn::hopper {
 
@@ -15,6 +16,11 @@ inline int tilesOf(const LinearProblem& problem) {
 
 inline bool encode16(CUtensorMap& map, const Input& tensor, int columns, int heads, const LinearProblem& problem) {
   return encodeMap(map, {tensor, problem.type, columns, heads, kSwizzleColumns, kChunk, true}, problem);
+}
+
+/// Whether pass 3 processes pairs of heads.
+inline bool pairs(const Outputs& pass) {
+  return pairsHeads(pass.problem) && pass.heads.first % 2 == 0 && pass.heads.count % 2 == 0;
 }
 
 /// Tensor map of channel gates; the TMA does not read other gates.
@@ -37,7 +43,9 @@ inline bool setArguments(StatesKernel& kernel, const SegmentStates& pass, int se
 
 inline bool setArguments(OutputsKernel& kernel, const Outputs& pass) {
   const LinearProblem& problem = pass.problem;
-  const int64_t items = itemCount(problem, pass.heads, allSegments(pass.segments), tilesOf(problem));
+  HeadRange heads = pass.heads;
+  if (pairs(pass)) heads.count /= 2;
+  const int64_t items = itemCount(problem, heads, allSegments(pass.segments), tilesOf(problem));
   kernel = {pass, items, {}, {}, {}, {}, {}};
   const Input out = {pass.out.data, pass.out.batch, pass.out.token, pass.out.head};
   return items == 0 ||

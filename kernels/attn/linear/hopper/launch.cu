@@ -68,6 +68,11 @@ bool outputs(const Outputs& pass, const Launch& launch, int& error) {
   kernel.pass.mapsComplete =
       earlier != nullptr && earlier->isComplete(pass.maps.states) && earlier->isComplete(pass.initial);
   const bool overlaps = startsEarly(recordOf(kernel.pass), launch);
+  if (pairs(pass)) {
+    error = launchKernel(outputsKernel<Bfloat16, GateKind::Uniform, true>, gridOf(kernel.items, launch.ctas), kThreads,
+                         PairShared::kBytes, launch.stream, overlaps, kernel);
+    return true;
+  }
   error = dispatch(problem, [&](auto kind) {
     return launchKernel(outputsKernel<Bfloat16, kind()>, gridOf(kernel.items, launch.ctas), kThreads,
                         OutputsShared::kBytes, launch.stream, overlaps, kernel);

@@ -2,7 +2,9 @@
 // S^T Q^T + V^T P^T with P the scores within the chunk, then S^T = S^T decay + V^T K. S^T stays in registers, as A of
 // the first product.
 //
-// Work      a CTA of 512 threads, one per SM, takes items (batch, segment, head, 128 columns of v) in steps of the grid
+// Work      a CTA of 512 threads, one per SM, takes items (batch, segment, head, 128 columns of v) in steps of the
+// grid;
+//           Pair: two heads of 64 columns that share queries and keys instead of one, one per consumer
 // Roles     warpgroup 0: producer, one thread issues TMA loads; 1: transform, decays and scores; 2, 3: consumers,
 //           wgmma, 64 columns of v each. Registers: kProducerRegisters, kTransformRegisters, kConsumerRegisters.
 // Tiles     chunks of 64 tokens x 128; S^T 64 x 128 fp32 in the registers of each consumer
@@ -17,17 +19,21 @@
 #pragma once
 
 #include "kernels/arch/pdl.h"
-#include "kernels/attn/linear/hopper/outputs_multiply.cuh"
+#include "kernels/attn/linear/hopper/multiply_channels.cuh"
+#include "kernels/attn/linear/hopper/multiply_uniform.cuh"
 #include "kernels/attn/linear/hopper/prepare_channels.cuh"
+#include "kernels/attn/linear/hopper/prepare_pair.cuh"
 #include "kernels/attn/linear/hopper/prepare_uniform.cuh"
 
 namespace seqpar::attn::hopper {
 
-template <class T, GateKind Kind>
+template <class T, GateKind Kind, bool Pair = false>
 class OutputsCta {
  public:
-  using Layout = OutputsShared;
   static constexpr bool kUniform = Kind == GateKind::Uniform;
+  using Layout = std::conditional_t<Pair, PairShared, OutputsShared>;
+  using Multiplier = std::conditional_t<kUniform, UniformMultiplier<T, Pair>, ChannelMultiplier<T>>;
+  using Preparer = std::conditional_t<Pair, PairPreparer<T>, UniformPreparer<T>>;
   static constexpr int kProducerRegisters = kUniform ? 24 : 32, kTransformRegisters = kUniform ? 104 : 160,
                        kConsumerRegisters = kUniform ? 192 : 160;
   static_assert((kProducerRegisters + kTransformRegisters + 2 * kConsumerRegisters) * kGroupThreads <=
@@ -50,7 +56,7 @@ class OutputsCta {
     } else if (role == kPreparer) {
       if constexpr (kUniform) {
         warpgroup::setmaxnregDec<kTransformRegisters>();
-        UniformPreparer<T> preparer(problem_, shared_);
+        Preparer preparer(problem_, shared_);
         each([&](const Item& item, int first) { return preparer.run(item, first, pipeline_); });
       } else {
         warpgroup::setmaxnregInc<kTransformRegisters>();
@@ -59,7 +65,7 @@ class OutputsCta {
       }
     } else {
       warpgroup::setmaxnregInc<kConsumerRegisters>();
-      Multiplier<T, Kind> multiplier(kernel_, shared_, role - kMultiplier);
+      Multiplier multiplier(kernel_, shared_, role - kMultiplier);
       each([&](const Item& item, int first) { return multiplier.run(item, first, pipeline_); });
     }
   }
@@ -71,8 +77,12 @@ class OutputsCta {
     const int tiles = (problem_.dv + kMostColumns - 1) / kMostColumns;
     const Segments& cut = kernel_.pass.segments;
     int first = 0;
+    HeadRange heads = kernel_.pass.heads;
+    if (Pair) heads = {heads.first / 2, heads.count / 2};
     for (int64_t index = blockIdx.x; index < kernel_.items; index += gridDim.x) {
-      first += act(itemAt(index, problem_, kernel_.pass.heads, cut, allSegments(cut), tiles), first);
+      Item item = itemAt(index, problem_, heads, cut, allSegments(cut), tiles);
+      if (Pair) item.head *= 2;
+      first += act(item, first);
     }
   }
 
@@ -94,8 +104,8 @@ class OutputsCta {
         const int column = tile * kSwizzleColumns, at = tile * kTileBytes;
         ptx::tmaLoad(stage + Layout::kQueries + at, kernel_.queries, full, column, qk, token, batch);
         ptx::tmaLoad(stage + Layout::kKeys + at, kernel_.keys, full, column, qk, token, batch);
-        ptx::tmaLoad(stage + Layout::kValues + at, kernel_.values, full, item.tile * kMostColumns + column, item.head,
-                     token, batch);
+        ptx::tmaLoad(stage + Layout::kValues + at, kernel_.values, full, Pair ? 0 : item.tile * kMostColumns + column,
+                     Pair ? item.head + tile : item.head, token, batch);
       }
     }
     return running - first;
@@ -107,11 +117,11 @@ class OutputsCta {
   Pipeline<Layout::kStages> pipeline_;
 };
 
-template <class T, GateKind Kind>
+template <class T, GateKind Kind, bool Pair = false>
 __global__ void __launch_bounds__(kThreads, 1) outputsKernel(const __grid_constant__ OutputsKernel kernel) {
   extern __shared__ __align__(1024) char shared[];
   if (Kind == GateKind::Uniform && kernel.pass.isLead) ptx::griddepcontrolLaunchDependents();
-  OutputsCta<T, Kind>(kernel, shared).run();
+  OutputsCta<T, Kind, Pair>(kernel, shared).run();
 }
 
 }  // namespace seqpar::attn::hopper

@@ -27,6 +27,21 @@ struct OutputsShared {
   static_assert(kStageBytes % 1024 == 0 && kBytes <= warpgroup::kMostSharedBytes);
 };
 
+/// For a pair of heads with the same queries and keys (PairPreparer): the values of both, 64 columns each, scores and
+/// vectors of each head.
+struct PairShared {
+  static constexpr int kQueries = OutputsShared::kQueries, kKeys = OutputsShared::kKeys,
+                       kValues = OutputsShared::kValues, kScores = OutputsShared::kScores;
+  static constexpr int kVectors = kScores + 2 * kTileBytes;
+  static constexpr int kVectorBytes = 4 * kMostColumns;
+  static constexpr int kStageBytes = kVectors + 4 * kVectorBytes;
+  static constexpr int kStages = 3;
+  static constexpr int kOut = kStages * kStageBytes;  ///< an output tile per consumer
+  static constexpr int kBarriers = kOut + 2 * kTileBytes;
+  static constexpr int kBytes = kBarriers + Pipeline<kStages>::kBarrierBytes;
+  static_assert(kStageBytes % 1024 == 0 && kBytes <= warpgroup::kMostSharedBytes);
+};
+
 /// Offset of a product's `step` along the channels of a matrix, for consumers and preparers.
 SEQPAR_DEVICE int channelStep(int step) {
   return step / 4 * kTileBytes + step % 4 * kNextStepOfRows;

@@ -9,10 +9,14 @@ namespace seqpar::attn::hopper {
 
 class StateBefore {
  public:
-  using Layout = OutputsShared;
-
-  SEQPAR_DEVICE StateBefore(const Outputs& pass, char* shared, int which)
-      : pass_(pass), problem_(pass.problem), shared_(shared), which_(which), thread_(threadIdx.x % kGroupThreads) {}
+  /// `outTile`: the consumer's output buffer; `half`: its 64 columns of the tile.
+  SEQPAR_DEVICE StateBefore(const Outputs& pass, char* outTile, int which, int half)
+      : pass_(pass),
+        problem_(pass.problem),
+        outTile_(outTile),
+        which_(which),
+        half_(half),
+        thread_(threadIdx.x % kGroupThreads) {}
 
   /// From the last segment to the first, or all segments as one; then `initial`. The nearest state is added without a
   /// factor. Packed, the second one is loaded with it; further ones are loaded while decays leave a nonzero factor.
@@ -64,9 +68,9 @@ class StateBefore {
     const float* const from = next > 0
                                   ? pass_.maps.states + (firstMap(item) + (pass_.perSegment ? next - 1 : next)) * size
                                   : pass_.initial + headIndex(item, problem_) * size;
-    if (next > 0 && pass_.packed) return getPacked(numbers, from, item.tile, which_);
+    if (next > 0 && pass_.packed) return getPacked(numbers, from, item.tile, half_);
     const int column = item.tile * kMostColumns, values = problem_.dv - column;
-    const int thread = ptx::opaque(thread_), row = kSwizzleColumns * which_ + 16 * (thread / 32) + thread % 32 / 4;
+    const int thread = ptx::opaque(thread_), row = kSwizzleColumns * half_ + 16 * (thread / 32) + thread % 32 / 4;
     const float* at = from + column + 2 * (thread % 4) * problem_.dv + row;
     const bool there[2] = {row < values, row + 8 < values};
 #pragma unroll
@@ -89,7 +93,7 @@ class StateBefore {
     return ptx::barrierRedOr(kMultiplyBarrier + which_, kGroupThreads, mine != 0);
   }
   SEQPAR_DEVICE float* factors() const {
-    return reinterpret_cast<float*>(shared_ + Layout::kOut + which_ * kTileBytes);
+    return reinterpret_cast<float*>(outTile_);
   }
   /// Adds a state times factors().
   SEQPAR_DEVICE void addDecayed(float (&state)[64], const float (&numbers)[64]) const {
@@ -107,8 +111,8 @@ class StateBefore {
 
   const Outputs& pass_;
   const LinearProblem& problem_;
-  char* shared_;
-  int which_, thread_;
+  char* outTile_;
+  int which_, half_, thread_;
 };
 
 }  // namespace seqpar::attn::hopper

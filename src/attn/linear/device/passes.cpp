@@ -4,6 +4,7 @@
 
 #include "attn/linear/device/check.h"
 #include "device/upload.h"
+#include "kernels/attn/linear/pairs.h"
 
 namespace seqpar::attn::linear {
 DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec_(exec) {
@@ -21,7 +22,11 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
   whole_.perSegment = betterPerSegment(shape, whole_.segments);
   if (shard_.reserves && whole_.perSegment) idle_ = idleSmsOfGradients(shape, whole_.segments);
   forward_ = whole_;
-  if (spans_.empty()) forward_.segments = cutForward(shape, ctas, supportsLead(shape));
+  if (spans_.empty()) {
+    LinearProblem items = shape;  // a pair of heads is one
+    if (outputsArePaired(shape)) items.heads /= 2;
+    forward_.segments = cutForward(items, ctas, supportsLead(shape));
+  }
   forward_.perSegment = betterPerSegment(shape, forward_.segments);
   for (auto& part : parts_) part.perSegment = betterPerSegment(withoutTensors(part.shape), part.segments);
 }

@@ -99,9 +99,9 @@ class DevicePasses final : public Passes {
   Shard shard_;
   Exec& exec_;
   Part whole_;
-  Part forward_;  // the whole, divided for launchForward()
+  Part forward_;                 // the whole, divided for launchForward()
   bool fusesInputGate_ = false;  // the passes' kernels apply it
-  int idle_ = 0;  // SMs that the gradients' sweep leaves idle, if the forward leaves its states
+  int idle_ = 0;                 // SMs that the gradients' sweep leaves idle, if the forward leaves its states
   std::vector<Part> parts_;
   void *before_ = nullptr, *after_ = nullptr;  // maps of segments
   void* kept_ = nullptr;                       // maps before the segments of the whole, replaces before_

@@ -1,0 +1,187 @@
+// The consumer warpgroups of pass 3 (outputs.cuh) for channel decays.
+#pragma once
+
+#include "kernels/attn/linear/hopper/outputs_consumer.cuh"
+
+namespace seqpar::attn::hopper {
+
+template <class T>
+class ChannelMultiplier : OutputsConsumer<T, false, false> {
+ public:
+  using Base = OutputsConsumer<T, false, false>;
+  using Base::Base;
+  using typename Base::Layout;
+
+  SEQPAR_DEVICE int run(const Item& item, int first, const Pipeline<Layout::kStages>& pipeline) {
+    start(item);
+    const bool wantsFinal = this->wantsFinal(item);
+    const auto multiply = [&](char* stage, const Chunk& chunk, int running, bool last) {
+      this->template scaleState<false>(vectors(stage, 0));
+      if (reinterpret_cast<const int*>(shared_ + Layout::kExact)[running % Layout::kStages] == 0) {
+        multiplySafe(stage, item, chunk, running);
+      } else {
+        multiplyExact(stage, item, chunk, running);
+      }
+      if (wantsFinal && last) this->template scaleState<false>(vectors(stage, 1));
+    };
+    const int count = this->each(item, first, pipeline, multiply);
+    if (thread_ == 0) ptx::cpAsyncBulkWaitGroup();
+    ptx::griddepcontrolWait();  // the next kernel only waits for this one
+    if (wantsFinal) putFinal(item);
+    return count;
+  }
+
+ private:
+  using Base::kernel_, Base::problem_, Base::shared_, Base::which_, Base::thread_, Base::lane_, Base::state_;
+  using Base::vectors, Base::syncGroup, Base::round, Base::operands, Base::addScores, Base::put, Base::awaitOutTile,
+      Base::finish, Base::putFinal, Base::kToState;
+  /// Like StateBefore, for channel decays, where registers do not suffice for two states at once: the code of
+  /// StateBefore spills more of them.
+  SEQPAR_DEVICE void start(const Item& item) {
+    const Outputs& pass = kernel_.pass;
+    const int64_t firstMap = mapIndex(item, problem_, pass.segments) - item.before;  // of the sequence
+    const int64_t size = int64_t{problem_.dk} * problem_.dv;
+    const float* const initial =
+        pass.initial != nullptr && item.continues ? pass.initial + headIndex(item, problem_) * size : nullptr;
+#pragma unroll
+    for (int i = 0; i < 64; ++i) state_[i] = 0;
+    if (item.before == 0 && initial == nullptr) return;  // independent of pass 1: these CTAs may overlap with it
+    // From the last segment to the first, or all segments as one; then `initial`.
+    if (!pass.mapsComplete) ptx::griddepcontrolWait();
+#pragma unroll 1
+    for (int next = item.before; next >= 0; next = pass.perSegment ? next - 1 : min(next, 1) - 1) {
+      const float* from = initial;
+      if (next > 0) from = pass.maps.states + (firstMap + (pass.perSegment ? next - 1 : next)) * size;
+      if (from != nullptr && !addDecayed(item, from, next)) return;  // the earlier states are forgotten too
+    }
+  }
+  /// Adds a state decayed over the sequence's segments from `first` to before the item's. Returns false if the decay
+  /// has forgotten it.
+  SEQPAR_DEVICE bool addDecayed(const Item& item, const float* from, int first) {
+    const Outputs& pass = kernel_.pass;
+    const int column = item.tile * kMostColumns, values = problem_.dv - column;
+    // Uses the output buffer, after the outputs of the previous item were copied.
+    float* const factors = reinterpret_cast<float*>(shared_ + Layout::kOut + which_ * kTileBytes);
+    if (thread_ == 0) ptx::cpAsyncBulkWaitGroupRead<0>();
+    syncGroup();
+    const int width = transitionWidth(problem_);
+    const int64_t firstMap = mapIndex(item, problem_, pass.segments) - item.before;
+    float sum = 0;
+    for (int map = first; map < item.before && thread_ < problem_.dk; ++map) {
+      sum += pass.maps.transitions[(firstMap + map) * width + (width > 1 ? thread_ : 0)];
+    }
+    const float mine = thread_ < problem_.dk ? ptx::ex2Approx(sum * kLog2e) : 0;
+    factors[thread_] = mine;
+    if (!ptx::barrierRedOr(kMultiplyBarrier + which_, kGroupThreads, mine != 0)) return false;
+    const int thread = ptx::opaque(thread_), row = kSwizzleColumns * which_ + 16 * (thread / 32) + thread % 32 / 4;
+    const float* at = from + column + 2 * (thread % 4) * problem_.dv + row;
+    const bool there[2] = {row < values, row + 8 < values};
+    float numbers[64];  // loaded together; indexed as in eachOfState()
+#pragma unroll
+    for (int j = 0; j < 16; ++j) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const bool exists = 8 * j < problem_.dk && there[e / 2];
+        numbers[4 * j + e] = exists ? at[e % 2 * problem_.dv + e / 2 * 8] : 0;
+      }
+      at += 8 * problem_.dv;
+    }
+#pragma unroll
+    for (int j = 0; j < 16; ++j) {
+      const float2 by = *reinterpret_cast<const float2*>(factors + 8 * j + 2 * (thread % 4));
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float factor = e % 2 == 0 ? by.x : by.y;
+        state_[4 * j + e] += factor == 0 ? 0 : factor * numbers[4 * j + e];
+      }
+    }
+    syncGroup();
+    return true;
+  }
+
+  /// For small exponents within the chunk: queries, keys and the state are relative to the middle of the chunk.
+  SEQPAR_DEVICE void multiplySafe(char* stage, const Item& item, const Chunk& chunk, int running) {
+    const auto with = operands(stage);
+    uint32_t a[8][4];
+    float out[32];
+    awaitOutTile();
+    round(a);
+    warpgroup::fenceOperand(state_);
+    warpgroup::arrive();
+#pragma unroll
+    for (int step = 0; step < 8; ++step) {
+      warpgroup::multiply<T, Terms::AlongRows>(out, a[step], with.queries + channelStep(step), step > 0);
+    }
+    addScores(out, with, true);
+    warpgroup::commit();
+    this->template addKeys<0>(with);
+    this->template addKeys<1>(with);
+    this->template addKeys<2>(with);
+    this->template addKeys<3>(with);
+    warpgroup::commit();
+    warpgroup::wait<1>();
+    warpgroup::fenceOperand(out);
+    put(out, running);
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(state_);
+    finish(item, chunk, running);
+  }
+
+  /// Blocks of 16 tokens, relative to the block's start; the scores are those within blocks. Decays may be 0.
+  /// Non-finite elements of the state are excluded from the product, because queries are 0 where such elements are
+  /// forgotten. Outputs with other queries for such elements become NaN.
+  SEQPAR_DEVICE void multiplyExact(char* stage, const Item& item, const Chunk& chunk, int running) {
+    const auto with = operands(stage);
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < 64; ++i) sum += state_[i] * 0.0F;  // 0, or NaN
+    const bool finite = !ptx::barrierRedOr(kMultiplyBarrier + which_, kGroupThreads, sum != sum);
+    awaitOutTile();
+#pragma unroll 1
+    for (int block = 0; block < kChunk / kBlockTokens; ++block) {
+      const int rows = block * kNextStepOfColumns;
+      float out[8];
+      bool met[8] = {};
+      if (!finite) {
+        // A different weight per channel, so that queries do not cancel.
+        multiplyBlock(out, with.queries + rows, [](float x, int channel) {
+          return isfinite(x) ? 0 : 1 + static_cast<float>(channel) / kMostColumns;
+        });
+#pragma unroll
+        for (int i = 0; i < 8; ++i) met[i] = out[i] != 0;
+      }
+      multiplyBlock(out, with.queries + rows, [](float x, int) { return isfinite(x) ? x * kToState : 0; });
+      this->template scaleState<true>(vectors(stage, 2) + block * kMostColumns);
+      warpgroup::fenceOperand(state_);
+      warpgroup::fenceOperand(out);
+      warpgroup::arrive();
+      warpgroup::multiply<T, Terms::Rows, Terms::AlongRows>(out, with.values + rows,
+                                                            with.scores + (rows + block * kNextStepOfRows), true);
+      warpgroup::multiply<T, Terms::Rows, Terms::Rows>(state_, with.values + rows, with.keys + rows, true);
+      warpgroup::commit();
+      warpgroup::wait<0>();
+      warpgroup::fenceOperand(out);
+      warpgroup::fenceOperand(state_);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) out[i] = met[i] ? NAN : out[i];
+      this->putColumns(out, running, 16 * block);
+    }
+    finish(item, chunk, running);
+  }
+  template <class Change>
+  SEQPAR_DEVICE void multiplyBlock(float (&out)[8], Matrix queries, const Change& change) {
+    uint32_t a[8][4];
+    round(a, change);
+    warpgroup::fenceOperand(out);
+    warpgroup::arrive();
+#pragma unroll
+    for (int step = 0; step < 8; ++step) {
+      warpgroup::multiply<T, Terms::AlongRows>(out, a[step], queries + channelStep(step), step > 0);
+    }
+    warpgroup::commit();
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(out);
+  }
+};
+
+}  // namespace seqpar::attn::hopper

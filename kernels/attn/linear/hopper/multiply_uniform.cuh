@@ -1,0 +1,159 @@
+// The consumer warpgroups of pass 3 (outputs.cuh) for one decay of all channels.
+#pragma once
+
+#include "kernels/attn/linear/hopper/outputs_consumer.cuh"
+#include "kernels/attn/linear/hopper/state_before.cuh"
+
+namespace seqpar::attn::hopper {
+
+template <class T, bool Pair>
+class UniformMultiplier : OutputsConsumer<T, Pair, !Pair> {
+ public:
+  using Base = OutputsConsumer<T, Pair, !Pair>;
+  using Base::Base;
+  using typename Base::Layout;
+
+  SEQPAR_DEVICE int run(const Item& given, int first, const Pipeline<Layout::kStages>& pipeline) {
+    Item item = given;
+    if (Pair) item.head += which_;
+    char* const outTile = shared_ + Layout::kOut + which_ * kTileBytes;
+    StateBefore(kernel_.pass, outTile, which_, this->half()).make(item, state_);
+    const auto multiply = [&](char* stage, const Chunk& chunk, int running, bool) {
+      if (decays(stage)[kChunk] == 0) {
+        multiplyChunk<true>(stage, item, chunk, running);
+      } else {
+        multiplyChunk<false>(stage, item, chunk, running);
+      }
+    };
+    const int count = this->each(item, first, pipeline, multiply);
+    if (this->wantsFinal(item)) putFinal(item);  // earlier, for a lead
+    if (thread_ == 0) ptx::cpAsyncBulkWaitGroup();
+    ptx::griddepcontrolWait();  // the next kernel only waits for this one
+    return count;
+  }
+
+ private:
+  using Base::kernel_, Base::problem_, Base::shared_, Base::which_, Base::thread_, Base::lane_, Base::state_;
+  using Base::vectors, Base::syncGroup, Base::round, Base::operands, Base::addScores, Base::put, Base::awaitOutTile,
+      Base::finish, Base::putFinal, Base::kToState;
+  /// Of the consumer's head: 2^L of each token, then 2^Lend.
+  SEQPAR_DEVICE const float* decays(const char* stage) const { return vectors(stage, Pair ? which_ : 0); }
+  template <bool forgets>
+  SEQPAR_DEVICE void multiplyChunk(char* stage, const Item& item, const Chunk& chunk, int running) {
+    if constexpr (Pair) {
+      multiplyPair<forgets>(stage, item, chunk, running);
+    } else {
+      multiplyUniform<forgets>(stage, item, chunk, running);
+    }
+  }
+
+  /// One decay for all channels: keys contain their decays to the chunk's end; the state's contribution to outputs is
+  /// multiplied by the decays from the chunk's start. `forgets`: the decay of the whole chunk is 0; discarded elements
+  /// may be non-finite.
+  template <bool forgets>
+  SEQPAR_DEVICE void multiplyUniform(char* stage, const Item& item, const Chunk& chunk, int running) {
+    const auto with = operands(stage);
+    uint32_t a[8][4];
+    float out[32], within[32];
+    round(a);
+    const float decay = decays(stage)[kChunk];
+#pragma unroll
+    for (int i = 0; i < 64; ++i) state_[i] = forgets ? 0 : state_[i] * decay;
+    warpgroup::fenceOperand(state_);
+    warpgroup::arrive();
+#pragma unroll
+    for (int step = 0; step < 8; ++step) {
+      warpgroup::multiply<T, Terms::AlongRows>(out, a[step], with.queries + channelStep(step), step > 0);
+    }
+    addScores(within, with, false);
+    warpgroup::commit();
+    this->template addKeys<0>(with);
+    this->template addKeys<1>(with);
+    this->template addKeys<2>(with);
+    this->template addKeys<3>(with);
+    warpgroup::commit();
+    warpgroup::wait<1>();
+    warpgroup::fenceOperand(out);
+    warpgroup::fenceOperand(within);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const float2 by = *reinterpret_cast<const float2*>(decays(stage) + 8 * j + 2 * (lane_ % 4));
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float factor = e % 2 == 0 ? by.x : by.y;
+        within[4 * j + e] += forgets && factor == 0 ? 0 : out[4 * j + e] * factor;
+      }
+    }
+    put(within, running);
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(state_);
+    finish(item, chunk, running);
+  }
+
+  /// The same with fewer registers, which the values need: the state's term is complete before the scores' is added.
+  template <bool forgets>
+  SEQPAR_DEVICE void multiplyPair(char* stage, const Item& item, const Chunk& chunk, int running) {
+    const auto with = operands(stage);
+    uint32_t a[8][4], values[4][4];
+    float out[32];
+    round(a);
+    const float decay = decays(stage)[kChunk];
+#pragma unroll
+    for (int i = 0; i < 64; ++i) state_[i] = forgets ? 0 : state_[i] * decay;
+    warpgroup::arrive();
+#pragma unroll
+    for (int step = 0; step < 8; ++step) {
+      warpgroup::multiply<T, Terms::AlongRows>(out, a[step], with.queries + channelStep(step), step > 0);
+    }
+    warpgroup::commit();
+    loadValues(values, stage);
+    awaitOutTile();
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(out);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const float2 by = *reinterpret_cast<const float2*>(decays(stage) + 8 * j + 2 * (lane_ % 4));
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float factor = e % 2 == 0 ? by.x : by.y;
+        out[4 * j + e] = forgets && factor == 0 ? 0 : out[4 * j + e] * factor;
+      }
+    }
+    warpgroup::fenceOperand(out);
+    warpgroup::fenceOperand(state_);
+    warpgroup::arrive();
+    addScores(out, with, true);
+    warpgroup::commit();
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      warpgroup::multiply<T, Terms::Rows>(state_, values[step], with.keys + step * kNextStepOfColumns, true);
+    }
+    warpgroup::commit();
+    warpgroup::wait<1>();
+    warpgroup::fenceOperand(out);
+    put(out, running);
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(state_);
+    finish(item, chunk, running);
+  }
+
+  /// Pair: this thread's values, times their tokens' factors, as A of the state's product.
+  SEQPAR_DEVICE void loadValues(uint32_t (&values)[4][4], const char* stage) const {
+    const int warp = thread_ / 32, matrix = lane_ / 8;
+    const uint32_t tile = ptx::sharedAddress(stage) + Layout::kValues + which_ * kTileBytes;
+    const float* const factors = vectors(stage, 2 + which_) + 2 * (lane_ % 4);
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      const int token = 16 * step + matrix / 2 * 8 + lane_ % 8;
+      ptx::ldmatrixX4Trans(values[step], tile + swizzled(token, 32 * warp + matrix % 2 * 16));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float2 by = *reinterpret_cast<const float2*>(factors + 16 * step + i / 2 * 8);
+        const float2 two = Numbers<T>::unpack(values[step][i]);
+        values[step][i] = Numbers<T>::pack(two.x * by.x, two.y * by.y);
+      }
+    }
+  }
+};
+
+}  // namespace seqpar::attn::hopper

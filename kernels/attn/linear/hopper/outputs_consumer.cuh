@@ -1,0 +1,181 @@
+// A consumer warpgroup of pass 3 (outputs.cuh), for all kinds of decays.
+#pragma once
+
+#include "kernels/arch/pdl.h"
+#include "kernels/attn/linear/hopper/outputs_shared.cuh"
+
+namespace seqpar::attn::hopper {
+
+struct OutputsKernel {
+  Outputs pass;
+  int64_t items;
+  CUtensorMap queries, keys, values, gates, out;
+};
+
+/// One consumer warpgroup: 64 columns of v; Pair: all columns of one of the item's two heads. TwoTiles: outputs of
+/// alternate chunks have different buffers.
+template <class T, bool Pair, bool TwoTiles>
+class OutputsConsumer {
+ public:
+  using Layout = std::conditional_t<Pair, PairShared, OutputsShared>;
+  static constexpr float kToState = Numbers<T>::kStateScale;
+
+  SEQPAR_DEVICE OutputsConsumer(const OutputsKernel& kernel, char* shared, int which)
+      : kernel_(kernel),
+        problem_(kernel.pass.problem),
+        shared_(shared),
+        which_(which),
+        thread_(static_cast<int>(threadIdx.x) % kGroupThreads),
+        lane_(static_cast<int>(threadIdx.x) % 32) {}
+
+ protected:
+  /// Calls multiply(stage, chunk, running number, whether it is the item's last) for each prepared chunk; returns their
+  /// number.
+  template <class Multiply>
+  SEQPAR_DEVICE int each(const Item& item, int first, const Pipeline<Layout::kStages>& pipeline,
+                         const Multiply& multiply) {
+    ForwardChunks chunks(item);
+    int running = first;
+    for (; chunks.more(); ++running) {
+      const Chunk chunk = chunks.take();
+      char* const stage = shared_ + running % Layout::kStages * Layout::kStageBytes;
+      pipeline.waitPrepared(running);
+      if (Pair) pipeline.waitFull(running);  // consumers read values themselves
+      multiply(stage, chunk, running, !chunks.more());
+      __syncwarp();
+      if (lane_ == 0) ptx::mbarrierArrive(pipeline.empty(running));
+    }
+    return running - first;
+  }
+  SEQPAR_DEVICE bool wantsFinal(const Item& item) const {
+    return kernel_.pass.finalState != nullptr && item.segment == kernel_.pass.segments.count - 1;
+  }
+  SEQPAR_DEVICE void putFinal(const Item& item) {
+    putState(kernel_.pass.finalState + headIndex(item, problem_) * problem_.dk * problem_.dv, state_, problem_,
+             item.tile, half());
+  }
+  /// The consumer's columns of the tile, in halves.
+  SEQPAR_DEVICE int half() const { return Pair ? 0 : which_; }
+  static SEQPAR_DEVICE const float* vectors(const char* stage, int number) {
+    return reinterpret_cast<const float*>(stage + Layout::kVectors) + number * kMostColumns;
+  }
+  SEQPAR_DEVICE void syncGroup() const { ptx::barrierSync(kMultiplyBarrier + which_, kGroupThreads); }
+
+  /// Multiplies each channel by factor[channel]; with `mayForget`, a factor of 0 discards even NaN.
+  template <bool mayForget>
+  SEQPAR_DEVICE void scaleState(const float* factors) {
+#pragma unroll
+    for (int j = 0; j < 16; ++j) {
+      const float2 by = *reinterpret_cast<const float2*>(factors + 8 * j + 2 * (lane_ % 4));
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float factor = e % 2 == 0 ? by.x : by.y;
+        state_[4 * j + e] = mayForget && factor == 0 ? 0 : state_[4 * j + e] * factor;
+      }
+    }
+  }
+
+  /// A over all channels: change(element, channel) of the state, rounded.
+  template <class Change>
+  SEQPAR_DEVICE void round(uint32_t (&a)[8][4], const Change& change) const {
+    const int first = 2 * ptx::opaque(lane_ % 4);
+#pragma unroll
+    for (int i = 0; i < 64; i += 2) {
+      const int channel = 8 * (i / 4) + first;
+      a[i / 8][i / 2 % 4] = Numbers<T>::pack(change(state_[i], channel), change(state_[i + 1], channel + 1));
+    }
+  }
+  SEQPAR_DEVICE void round(uint32_t (&a)[8][4]) const {
+    round(a, [](float x, int) { return x * kToState; });
+  }
+
+  struct Operands {
+    Matrix queries, keys, values, scores;
+  };
+  SEQPAR_DEVICE Operands operands(const char* stage) const {
+    const uint32_t at = ptx::sharedAddress(stage);
+    return {rowsOf(at + Layout::kQueries), columnsOf(at + Layout::kKeys, kTileBytes),
+            columnsOf(at + Layout::kValues + which_ * kTileBytes, kTileBytes),
+            rowsOf(at + Layout::kScores + (Pair ? which_ * kTileBytes : 0))};
+  }
+
+  static SEQPAR_DEVICE void addScores(float (&out)[32], const Operands& with, bool add) {
+#pragma unroll
+    for (int step = 0; step < kChunk / 16; ++step) {
+      warpgroup::multiply<T, Terms::Rows, Terms::AlongRows>(out, with.values + step * kNextStepOfColumns,
+                                                            with.scores + step * kNextStepOfRows, add || step > 0);
+    }
+  }
+  template <int Step>
+  SEQPAR_DEVICE void addKeys(const Operands& with) {
+    warpgroup::multiply<T, Terms::Rows, Terms::Rows>(state_, with.values + Step * kNextStepOfColumns,
+                                                     with.keys + Step * kNextStepOfColumns, true);
+  }
+
+  /// Transposes O^T into the output buffer.
+  SEQPAR_DEVICE void put(const float (&out)[32], int running) const {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      float part[8];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) part[i] = out[8 * j + i];
+      putColumns(part, running, 16 * j);
+    }
+  }
+  SEQPAR_DEVICE char* outTile(int running) const {
+    static_assert(OutputsShared::kFine == OutputsShared::kOut + 2 * kTileBytes);
+    return shared_ + Layout::kOut + ((TwoTiles ? running % 2 * 2 : 0) + which_) * kTileBytes;
+  }
+  /// Waits until the output buffer is free: the outputs of the previous chunk were copied.
+  SEQPAR_DEVICE void awaitOutTile() const {
+    if (TwoTiles) return;  // finish() has waited
+    if (thread_ == 0) ptx::cpAsyncBulkWaitGroupRead<0>();
+    syncGroup();
+  }
+  /// For 16 tokens, starting at `token` of the chunk.
+  SEQPAR_DEVICE void putColumns(const float (&out)[8], int running, int token) const {
+    const int warp = thread_ / 32, matrix = lane_ / 8;
+    const float scale = problem_.scale / kToState;
+    uint32_t words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i] = Numbers<T>::pack(out[2 * i] * scale, out[2 * i + 1] * scale);
+    ptx::stmatrixX4Trans(ptx::sharedAddress(outTile(running)) +
+                             swizzled(token + matrix / 2 * 8 + lane_ % 8, 32 * warp + matrix % 2 * 16),
+                         words);
+  }
+  /// Stores the outputs with the TMA. Afterwards the buffer of the next chunk's outputs is free, if it is another one.
+  SEQPAR_DEVICE void finish(const Item& item, const Chunk& chunk, int running) const {
+    warpgroup::fenceProxyAsync();
+    if (TwoTiles && thread_ == 0) ptx::cpAsyncBulkWaitGroupRead<0>();
+    syncGroup();
+    const char* const tile = outTile(running);
+    const int column = item.tile * kMostColumns + half() * kSwizzleColumns;
+    if (chunk.length == kChunk) {
+      if (thread_ == 0) {
+        ptx::tmaStore(kernel_.out, ptx::sharedAddress(tile), column, item.head, static_cast<int>(chunk.token),
+                      static_cast<int>(item.batch));
+        ptx::cpAsyncBulkCommitGroup();
+      }
+      return;
+    }
+    const Output& to = kernel_.pass.out;
+    char* const rows = static_cast<char*>(to.data) +
+                       2 * (item.batch * to.batch + chunk.token * to.token + item.head * to.head + column);
+#pragma unroll 1
+    for (int row = thread_ / 8; row < chunk.length; row += kGroupThreads / 8) {
+      const int vector = thread_ % 8;
+      if (8 * vector < problem_.dv - column) {
+        *reinterpret_cast<uint4*>(rows + 2 * row * to.token + 16 * vector) =
+            *reinterpret_cast<const uint4*>(tile + swizzled(row, 16 * vector));
+      }
+    }
+  }
+
+  const OutputsKernel& kernel_;
+  const LinearProblem& problem_;
+  char* shared_;
+  int which_, thread_, lane_;
+  float state_[64];
+};
+
+}  // namespace seqpar::attn::hopper
