@@ -225,8 +225,8 @@ typedef struct {
   int inputGate; /**< Gla, Scalar, Fixed and Sum: 1: an input gate b [batch][tokens][heads] multiplies the update of the
                       state: S_t = A_t S_(t-1) + b_t k_t v_t^T (dt of Mamba-2, arXiv 2405.21060). It follows the
                       family's gates: its index in gates[], gateTypes[] and dGates[] is seqparAttnFamilyQuery()'s
-                      number of gates. Any finite value. GPUs round b v and its gradient to dataType, and keep b v
-                      in the workspace. 0 (default): absent, all b_t are 1 */
+                      number of gates. Any finite value. GPUs may round b v and its gradient to dataType, and keep
+                      b v in the workspace. 0 (default): absent, all b_t are 1 */
 } seqparAttnDesc_t;
 
 #define SEQPAR_ATTN_DESC_INITIALIZER                                                                                   \
