@@ -177,8 +177,7 @@ TEST_CASE("an input gate on GPUs equals values multiplied by it") {
       products.v = timesGates(c.v, gates, c.dv);
       auto reference = referenceOf(products, lengths);
       const auto dInput = addInputGate(reference, c, gates);
-      check(all.group(),
-            {c, lengths, options, reference, termsOfType(c.dataType), leastOfStates(c), -1, &dInput});
+      check(all.group(), {c, lengths, options, reference, termsOfType(c.dataType), leastOfStates(c), -1, &dInput});
     }
   }
 }

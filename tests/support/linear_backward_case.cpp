@@ -70,7 +70,8 @@ std::string BackwardShape::name() const {
          typeName(static_cast<seqparDataType_t>(type)) + " b" + std::to_string(batch) + " t" + std::to_string(tokens) +
          " h" + std::to_string(heads) + "/" + std::to_string(qkHeads) + " d" + std::to_string(dk) + "x" +
          std::to_string(dv) + " segments of " + std::to_string(segmentTokens) + " decay " + std::to_string(decay) +
-         (states ? " states" : "") + (perSegment ? " per segment" : "") + (starts.empty() ? "" : " packed") + (inputGates ? " input gates" : "");
+         (states ? " states" : "") + (perSegment ? " per segment" : "") + (starts.empty() ? "" : " packed") +
+         (inputGates ? " input gates" : "");
 }
 
 BackwardCase::BackwardCase(const BackwardShape& given, uint64_t seed) : shape(given) {

@@ -93,8 +93,7 @@ std::string ForwardSpec::name() const {
       << kDecays[static_cast<int>(decays)] << ", batch " << batch << ", tokens " << tokens << ", heads " << heads << '/'
       << qkHeads << ", dk " << dk << ", dv " << dv << ", segments of " << segmentTokens << " after " << leadTokens
       << ", starts " << sequences << (initial ? ", initial" : "") << (headsFirst ? ", heads first" : "")
-      << (inputGates ? ", input gates" : "") << ", seed "
-      << seed;
+      << (inputGates ? ", input gates" : "") << ", seed " << seed;
   return out.str();
 }
 

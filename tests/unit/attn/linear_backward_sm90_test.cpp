@@ -22,11 +22,18 @@ struct KernelsSm90 {
     emulator::run(2, sm90::MapsPlace::kThreads, sizeof(sm90::MapsMemory<T, kChannel>), seed,
                   [&] { sm90::segmentMaps<T, kChannel>(task); });
   }
+  template <class Kernel>
+  static void run(const Task& task, uint64_t seed) {
+    emulator::run(2, sm90::kGradientThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(task); });
+  }
   static void gradients(Task task, uint64_t seed) {
-    using Kernel = sm90::GradientsKernel<T, kChannel>;
     std::vector<uint32_t> strong(static_cast<size_t>(itemsOf(task)), 7);
     task.strong = strong.data();
-    emulator::run(2, sm90::kGradientThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(task); });
+    if (task.inputGates.data != nullptr) {
+      run<sm90::GradientsKernel<T, kChannel, true>>(task, seed);
+    } else {
+      run<sm90::GradientsKernel<T, kChannel>>(task, seed);
+    }
     if (kChannel) Kernels<T, kBlock, kChannel>::gradients(task, seed);
   }
 };

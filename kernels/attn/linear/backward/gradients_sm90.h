@@ -21,10 +21,10 @@
 
 namespace seqpar::attn::backward::sm90 {
 
-template <class T, bool kChannel>
+template <class T, bool kChannel, bool kGated = false>
 struct GradientsKernel {
-  using Producer = std::conditional_t<kChannel, ChannelProducer<T>, TokenProducer<T>>;
-  using Consumer = std::conditional_t<kChannel, ChannelConsumer<T>, TokenConsumer<T>>;
+  using Producer = std::conditional_t<kChannel, ChannelProducer<T>, TokenProducer<T, kGated>>;
+  using Consumer = std::conditional_t<kChannel, ChannelConsumer<T>, TokenConsumer<T, kGated>>;
   using Memory = typename Producer::Memory;
   using StateOf = State<T, Half>;
   static constexpr int kProducerRegisters = kChannel ? 120 : 104, kConsumerRegisters = kChannel ? 136 : 152;

@@ -8,8 +8,8 @@
 
 namespace seqpar::attn::backward::sm90 {
 
-/// Producers' steps for token decays.
-template <class T>
+/// Producers' steps for token decays. kGated: with input gates.
+template <class T, bool kGated>
 struct TokenProducer {
   using Memory = TokenMemory<T>;
   static constexpr bool kDecaysFirst = false;  ///< the state's gradient is stored before the chunk's decay
@@ -18,18 +18,16 @@ struct TokenProducer {
 
   /// The first warp adds the logarithms, the second one copies the input gates.
   SEQPAR_DEVICE static bool adds(const Half& me) { return me.thread < 32; }
-  SEQPAR_DEVICE static bool copies(const Task& task, const Half& me) {
-    return task.inputGates.data != nullptr && me.thread / 32 == 1;
-  }
+  SEQPAR_DEVICE static bool copies(const Half& me) { return kGated && me.thread / 32 == 1; }
 
   SEQPAR_DEVICE void load(const Task& task, const Item<T>& item, int chunk, const Half& me) {
     const int64_t token = item.first + int64_t{chunk} * kChunk;
     if (adds(me)) logs.load(task, item, token, me.lane);
-    if (copies(task, me)) loadInputs(logs.log, task, item, token, me.lane);
+    if (copies(me)) loadInputs(logs.log, task, item, token, me.lane);
   }
-  SEQPAR_DEVICE void addUp(const Task& task, const Item<T>&, int chunk, Memory& memory, const Half& me) const {
+  SEQPAR_DEVICE void addUp(const Task&, const Item<T>&, int chunk, Memory& memory, const Half& me) const {
     if (adds(me)) logs.addUp(memory.sums[chunk % 2], memory.forgets[chunk % 2], me.lane);
-    if (copies(task, me)) {
+    if (copies(me)) {
       SEQPAR_UNROLL
       for (int i = 0; i < 2; ++i) memory.inputs[chunk % 2][me.lane * 2 + i] = logs.log[i];
     }
@@ -55,7 +53,7 @@ struct TokenProducer {
       if (i + 1 < item.chunks) producer.load(task, item, i + 1, me);
       ptx::cpAsyncWaitGroup<kAhead>();
       Roles::syncProducers();
-      scaleSwept(task, i, memory, me.opaque());
+      scaleSwept(i, memory, me.opaque());
       warpgroup::fenceProxyAsync();
       Roles::arrivePrepared(i);
     }
@@ -64,12 +62,12 @@ struct TokenProducer {
     return true;
   }
   /// Multiplies keys by their input gates and decay to the chunk's end.
-  SEQPAR_DEVICE static void scaleSwept(const Task& task, int chunk, Memory& memory, const Half& me) {
+  SEQPAR_DEVICE static void scaleSwept(int chunk, Memory& memory, const Half& me) {
     T* keys = memory.sweptKeys(chunk);
     const float* sums = memory.sums[chunk % 2];
     const float last = sums[kChunk - 1];
     float factor = decayOf(last - sums[me.row]), factor8 = decayOf(last - sums[me.row + 8]);
-    if (task.inputGates.data != nullptr) {
+    if constexpr (kGated) {
       factor *= memory.inputs[chunk % 2][me.row];
       factor8 *= memory.inputs[chunk % 2][me.row + 8];
     }
@@ -120,7 +118,7 @@ struct TokenProducer {
   }
 };
 
-template <class T>
+template <class T, bool kGated>
 struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
   using Base = ChunkConsumer<T, TokenMemory<T>>;
   using Base::chunk, Base::item, Base::me, Base::memory, Base::task;
@@ -129,9 +127,8 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
   SEQPAR_DEVICE void run() {
     const ChunkOperands<T> operands = this->operands();
     const int64_t token = this->token();
-    const bool gated = task.inputGates.data != nullptr;
-    const InputGateTerms<T> inputs{memory, chunk, me};
-    float terms[2] = {0, 0};  ///< of this thread's rows
+    [[maybe_unused]] const InputGateTerms<T> inputs{memory, chunk, me};
+    [[maybe_unused]] float terms[2] = {0, 0};  ///< of this thread's rows
     Part dq, dk, dv;
     {
       Scores dA, a;
@@ -145,39 +142,37 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
       warpgroup::fenceOperand(dk);
       Roles::arriveStateRead();
       Products::keepDiagonal(memory.own, dA, task.scale, me);
-      if (gated) {
-        float columns[4][2];
-        applyDecays<true>(dA, a, columns);
+      float columns[4][2];
+      applyDecays(dA, a, columns);
+      if constexpr (kGated) {
         inputs.addColumns(columns);
         inputs.template putColumns<2>(columns);
         this->storeMatrices(operands, dA, a);
         inputs.template putColumns<0>(columns);
       } else {
-        float unused[4][2];
-        applyDecays<false>(dA, a, unused);
         this->storeMatrices(operands, dA, a);
       }
     }
     const float* sums = sumsOf();
     scaleRows(dq, task.scale * decayOf(sums[me.row]), task.scale * decayOf(sums[me.row + 8]));
     scaleRows(dk, toEnd(0), toEnd(1));
-    if (gated) {
+    if constexpr (kGated) {
       inputs.addRows(terms, dk);
       scaleRows(dk, inputs.of(0), inputs.of(1));
     }
     warpgroup::fenceProxyAsync();
     Roles::syncConsumers();
-    if (gated) inputs.putRows(terms);
+    if constexpr (kGated) inputs.putRows(terms);
     warpgroup::arrive();
     Products::second(operands, dq, dk, dv, me);
     me = me.opaque();
     warpgroup::wait<1>();
     warpgroup::fenceOperand(dv);
-    if (gated) scaleRows(dv, inputs.of(0), inputs.of(1));
+    if constexpr (kGated) scaleRows(dv, inputs.of(0), inputs.of(1));
     this->finishProducts(dq, dk, dv, token);
     const Rows dqRows = this->rowsOf(task.dq, token), dkRows = this->rowsOf(task.dkOut, token);
     float own[2] = {memory.own[me.row], memory.own[me.row + 8]};
-    if (gated) {
+    if constexpr (kGated) {
       own[0] *= inputs.of(0);
       own[1] *= inputs.of(1);
     }
@@ -191,7 +186,7 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
     dkRows.writePut(memory.k(chunk), me);
     Roles::syncConsumers();
     writeGates(token);
-    if (gated) inputs.write(task, item, token);
+    if constexpr (kGated) inputs.write(task, item, token);
     Roles::arriveDone(chunk);
   }
 
@@ -199,17 +194,16 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
   SEQPAR_DEVICE const float* sumsOf() const { return memory.sums[chunk % 2]; }
   SEQPAR_DEVICE float toEnd(int r) const { return decayOf(sumsOf()[kChunk - 1] - sumsOf()[me.row + r * 8]); }
 
-  /// Multiplies dA below the diagonal, and A with the diagonal, by the decays between their tokens; `gated`: dA by the
-  /// key's input gate, too. `terms`: this thread's sums over queries of a dA.
-  template <bool gated>
-  SEQPAR_DEVICE void applyDecays(Scores& dA, Scores& a, float (&terms)[4][2]) const {
+  /// Multiplies dA below the diagonal, and A with the diagonal, by the decays between their tokens; kGated: dA by the
+  /// key's input gate, too. `terms`: then this thread's sums over queries of a dA.
+  SEQPAR_DEVICE void applyDecays(Scores& dA, Scores& a, [[maybe_unused]] float (&terms)[4][2]) const {
     const float rows[2] = {sumsOf()[me.row], sumsOf()[me.row + 8]};
     SEQPAR_UNROLL
     for (int n = 0; n < 4; ++n) {
       float columns[2];
       ptx::loadPair(sumsOf() + Products::keyOf(n, 0, me), columns[0], columns[1]);
       float inputs[2] = {1, 1};
-      if constexpr (gated) {
+      if constexpr (kGated) {
         ptx::loadPair(memory.inputs[chunk % 2] + Products::keyOf(n, 0, me), inputs[0], inputs[1]);
         terms[n][0] = terms[n][1] = 0;
       }
@@ -218,7 +212,7 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
         const int t = Products::queryOf(e, me), s = Products::keyOf(n, e, me);
         const float decay = decayOf(rows[e / 2] - columns[e % 2]);
         a[n][e] = s <= t ? times(decay, task.scale * a[n][e]) : 0.f;
-        if constexpr (gated) {
+        if constexpr (kGated) {
           if (s <= t) terms[n][e % 2] += a[n][e] * dA[n][e];
           dA[n][e] *= inputs[e % 2];
         }
