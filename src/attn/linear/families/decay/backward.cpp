@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "attn/linear/families/decay/passes.h"
+#include "attn/linear/host/fold.h"
 #include "attn/linear/host/tile.h"
 #include "attn/linear/host/vector.h"
 
@@ -31,27 +32,20 @@ void DecayPasses::walkGradients(const Inputs& in, const Gradients& gradients) {
 }
 
 void DecayPasses::foldBack(const float* after, bool keep, float* before, float* dInitial) {
-  const size_t heads = shard_.heads, size = shard_.stateSize(), width = shard_.width();
+  const size_t heads = shard_.heads, size = shard_.stateSize();
   if (dInitial != nullptr) std::fill_n(dInitial, shard_.sequences * heads * size, 0.0f);
   exec_.pool().each(shard_.allHeads(), [&](size_t task, int thread) {
-    const size_t b = task / heads, h = task % heads;
-    float* const running = before != nullptr ? before + task * size : threads_[static_cast<size_t>(thread)].state();
-    const bool fromBehind = after != nullptr && (shard_.pieces.empty() || shard_.pieces.back().reachesEnd);
-    if (fromBehind) {
-      std::copy_n(after + task * size, size, running);
-    } else {
-      std::fill_n(running, size, 0.0f);
-    }
-    const size_t segments = chunks_.segmentsOfEntry();
-    for (size_t s = (b + 1) * segments; s-- > b * segments;) {
-      const Segment segment = chunks_.segment(s);
-      if (keep) std::copy_n(running, size, slot(backward_, segment.firstChunk + segment.chunks - 1, h));
-      addDecayedState(segmentDecay(backward_, s, h), width, shard_.dk, shard_.dv, end(backward_, s, h), running,
-                      running);
-      if (!segment.piece->begins || segment.continues) continue;
-      if (dInitial != nullptr) std::copy_n(running, size, dInitial + (segment.piece->sequence * heads + h) * size);
-      std::fill_n(running, size, 0.0f);
-    }
+    const size_t h = task % heads;
+    foldHeadBack(
+        shard_, chunks_, task, after,
+        before != nullptr ? before + task * size : threads_[static_cast<size_t>(thread)].state(),
+        [&](size_t, const Segment& segment, const float* gradient) {
+          if (keep) std::copy_n(gradient, size, slot(backward_, segment.firstChunk + segment.chunks - 1, h));
+        },
+        [&](size_t s, float* gradient) { applyMap(backward_, s, h, gradient); },
+        [&](size_t sequence, const float* gradient) {
+          if (dInitial != nullptr) std::copy_n(gradient, size, dInitial + (sequence * heads + h) * size);
+        });
   });
 }
 

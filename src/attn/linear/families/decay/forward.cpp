@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "attn/linear/families/decay/passes.h"
+#include "attn/linear/host/fold.h"
 #include "attn/linear/host/tile.h"
 #include "attn/linear/host/vector.h"
 
@@ -30,28 +31,22 @@ void DecayPasses::walkStates(const Inputs& in) {
 }
 
 void DecayPasses::fold(const float* initial, const float* before, bool keep, float* after) {
-  const size_t heads = shard_.heads, size = shard_.stateSize(), width = shard_.width();
+  const size_t heads = shard_.heads, size = shard_.stateSize();
   exec_.pool().each(shard_.allHeads(), [&](size_t task, int thread) {
-    const size_t b = task / heads, h = task % heads;
-    float* const running = after != nullptr ? after + task * size : threads_[static_cast<size_t>(thread)].state();
-    const auto set = [&](const float* from) {
-      if (from != nullptr) {
-        std::copy_n(from, size, running);
-      } else {
-        std::fill_n(running, size, 0.0f);
-      }
-    };
-    set(before == nullptr ? nullptr : before + task * size);
-    const size_t segments = chunks_.segmentsOfEntry();
-    for (size_t s = b * segments; s < (b + 1) * segments; ++s) {
-      const Segment segment = chunks_.segment(s);
-      if (segment.piece->begins && !segment.continues) {
-        set(initial == nullptr ? nullptr : initial + (segment.piece->sequence * heads + h) * size);
-      }
-      if (keep) std::copy_n(running, size, slot(forward_, segment.firstChunk, h));
-      addDecayedState(segmentDecay(forward_, s, h), width, shard_.dk, shard_.dv, end(forward_, s, h), running, running);
-    }
+    const size_t h = task % heads;
+    foldHead(
+        shard_, chunks_, task, initial, before,
+        after != nullptr ? after + task * size : threads_[static_cast<size_t>(thread)].state(),
+        [&](size_t, const Segment& segment, const float* state) {
+          if (keep) std::copy_n(state, size, slot(forward_, segment.firstChunk, h));
+        },
+        [&](size_t s, float* state) { applyMap(forward_, s, h, state); });
   });
+}
+
+void DecayPasses::applyMap(const Walk& walk, size_t segment, size_t head, float* state) const {
+  addDecayedState(segmentDecay(walk, segment, head), shard_.width(), shard_.dk, shard_.dv, end(walk, segment, head),
+                  state, state);
 }
 
 void DecayPasses::states(const Inputs& in, MapUse) {

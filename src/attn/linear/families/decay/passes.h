@@ -66,6 +66,8 @@ class DecayPasses final : public Passes {
   /// `after` (may be null). `keep`: stores the states before the segments in their slots.
   void fold(const float* initial, const float* before, bool keep, float* after);
   void foldBack(const float* after, bool keep, float* before, float* dInitial);
+  /// state = the map of a segment, applied to it.
+  void applyMap(const Walk& walk, size_t segment, size_t head, float* state) const;
   /// The decay over the whole rank, `width` values per head.
   void rankDecays(const Walk& walk);
 

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "attn/linear/families/delta/passes.h"
+#include "attn/linear/host/fold.h"
 #include "attn/linear/host/tile.h"
 #include "attn/linear/host/vector.h"
 
@@ -37,21 +38,14 @@ void DeltaPasses::foldBack(const float* after, bool keep, float* before) {
   const size_t heads = shard_.heads, size = shard_.stateSize();
   exec_.pool().each(shard_.allHeads(), [&](size_t task, int thread) {
     Scratch& scratch = scratchOf(thread);
-    const size_t b = task / heads, h = task % heads;
-    float* const running = before != nullptr ? before + task * size : scratch.state;
-    const bool fromBehind = after != nullptr && (shard_.pieces.empty() || shard_.pieces.back().reachesEnd);
-    if (fromBehind) {
-      std::copy_n(after + task * size, size, running);
-    } else {
-      std::fill_n(running, size, 0.0f);
-    }
-    const size_t segments = chunks_.segmentsOfEntry();
-    for (size_t s = (b + 1) * segments; s-- > b * segments;) {
-      const Segment segment = chunks_.segment(s);
-      if (keep) std::copy_n(running, size, borderOf(s, h));
-      applyMap(mapOf(mapsBack_, s, h), running, scratch);
-      if (segment.piece->begins && !segment.continues) std::fill_n(running, size, 0.0f);
-    }
+    const size_t h = task % heads;
+    foldHeadBack(
+        shard_, chunks_, task, after, before != nullptr ? before + task * size : scratch.state,
+        [&](size_t s, const Segment&, const float* gradient) {
+          if (keep) std::copy_n(gradient, size, borderOf(s, h));
+        },
+        [&](size_t s, float* gradient) { applyMap(mapOf(mapsBack_, s, h), gradient, scratch); },
+        [](size_t, const float*) {});
   });
 }
 

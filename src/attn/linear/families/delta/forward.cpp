@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "attn/linear/families/delta/passes.h"
+#include "attn/linear/host/fold.h"
 #include "attn/linear/host/tile.h"
 
 namespace seqpar::attn::linear {
@@ -32,25 +33,13 @@ void DeltaPasses::fold(const float* initial, const float* before, bool keep, flo
   const size_t heads = shard_.heads, size = shard_.stateSize();
   exec_.pool().each(shard_.allHeads(), [&](size_t task, int thread) {
     Scratch& scratch = scratchOf(thread);
-    const size_t b = task / heads, h = task % heads;
-    float* const running = after != nullptr ? after + task * size : scratch.state;
-    const auto set = [&](const float* from) {
-      if (from != nullptr) {
-        std::copy_n(from, size, running);
-      } else {
-        std::fill_n(running, size, 0.0f);
-      }
-    };
-    set(before == nullptr ? nullptr : before + task * size);
-    const size_t segments = chunks_.segmentsOfEntry();
-    for (size_t s = b * segments; s < (b + 1) * segments; ++s) {
-      const Segment segment = chunks_.segment(s);
-      if (segment.piece->begins && !segment.continues) {
-        set(initial == nullptr ? nullptr : initial + (segment.piece->sequence * heads + h) * size);
-      }
-      if (keep) std::copy_n(running, size, borderOf(s, h));
-      applyMap(mapOf(maps_, s, h), running, scratch);
-    }
+    const size_t h = task % heads;
+    foldHead(
+        shard_, chunks_, task, initial, before, after != nullptr ? after + task * size : scratch.state,
+        [&](size_t s, const Segment&, const float* state) {
+          if (keep) std::copy_n(state, size, borderOf(s, h));
+        },
+        [&](size_t s, float* state) { applyMap(mapOf(maps_, s, h), state, scratch); });
   });
 }
 
