@@ -109,7 +109,7 @@ void addSum(Session& session, Rows& rows, const std::shared_ptr<Movement>& movem
   Work work = workOn(movement, valuesOf(first, shape.shardElements, 0, session.group.size(), 1, type));
   if (nccl != nullptr) {
     work.run = [movement, nccl, count = shape.shardElements] {
-      nccl->reduceScatter(movement->send.data(), movement->receive.data(), count);
+      nccl->reduceScatter(movement->send.data(), movement->receive.data(), count, seqparFloat32);
     };
     rows.add("nccl", std::move(work));
     return;

@@ -36,6 +36,13 @@ struct Library {
     load("ncclRecv", recv);
     load("ncclAllGather", allGather);
     load("ncclReduceScatter", reduceScatter);
+    load("ncclAllReduce", allReduce);
+    load("ncclMemAlloc", memAlloc);
+    load("ncclMemFree", memFree);
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
+    windowRegister = reinterpret_cast<decltype(windowRegister)>(dlsym(file, "ncclCommWindowRegister"));
+    windowDeregister = reinterpret_cast<decltype(windowDeregister)>(dlsym(file, "ncclCommWindowDeregister"));
+#endif
   }
 
   void check(ncclResult_t result, const char* call) const {
@@ -55,6 +62,13 @@ struct Library {
   decltype(&ncclRecv) recv = nullptr;
   decltype(&ncclAllGather) allGather = nullptr;
   decltype(&ncclReduceScatter) reduceScatter = nullptr;
+  decltype(&ncclAllReduce) allReduce = nullptr;
+  decltype(&ncclMemAlloc) memAlloc = nullptr;
+  decltype(&ncclMemFree) memFree = nullptr;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
+  decltype(&ncclCommWindowRegister) windowRegister = nullptr;  ///< null before 2.27
+  decltype(&ncclCommWindowDeregister) windowDeregister = nullptr;
+#endif
 
  private:
   template <typename Function>
@@ -93,11 +107,39 @@ class NcclRank : public Nccl {
   void allGather(const void* mine, void* all, size_t bytes) override {
     nccl_.check(nccl_.allGather(mine, all, bytes, ncclInt8, comm_, stream_), "ncclAllGather");
   }
-  void reduceScatter(const void* all, void* mine, size_t count) override {
-    nccl_.check(nccl_.reduceScatter(all, mine, count, ncclFloat, ncclSum, comm_, stream_), "ncclReduceScatter");
+  void reduceScatter(const void* all, void* mine, size_t count, int type) override {
+    nccl_.check(nccl_.reduceScatter(all, mine, count, typeOf(type), ncclSum, comm_, stream_), "ncclReduceScatter");
+  }
+  void allReduce(const void* from, void* into, size_t count, int type) override {
+    nccl_.check(nccl_.allReduce(from, into, count, typeOf(type), ncclSum, comm_, stream_), "ncclAllReduce");
+  }
+
+  std::shared_ptr<void> symmetric([[maybe_unused]] size_t bytes) override {
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
+    if (nccl_.windowRegister == nullptr || nccl_.windowDeregister == nullptr) return nullptr;
+    void* memory = nullptr;
+    nccl_.check(nccl_.memAlloc(&memory, bytes), "ncclMemAlloc");
+    ncclWindow_t window = nullptr;
+    const auto result = nccl_.windowRegister(comm_, memory, bytes, &window, NCCL_WIN_COLL_SYMMETRIC);
+    nccl_.check(result, "ncclCommWindowRegister");
+    if (window == nullptr) {
+      nccl_.check(nccl_.memFree(memory), "ncclMemFree");
+      return nullptr;
+    }
+    return {memory, [this, window](void* registered) {
+              nccl_.windowDeregister(comm_, window);
+              nccl_.memFree(registered);
+            }};
+#else
+    return nullptr;
+#endif
   }
 
  private:
+  static ncclDataType_t typeOf(int type) {
+    return type == seqparFloat32 ? ncclFloat32 : type == seqparFloat16 ? ncclFloat16 : ncclBfloat16;
+  }
+
   const Library& nccl_ = library();
   cudaStream_t stream_;
   ncclComm_t comm_ = nullptr;

@@ -25,8 +25,13 @@ class Nccl {
   virtual void send(const void* from, size_t bytes, int peer) = 0;
   virtual void receive(void* into, size_t bytes, int peer) = 0;
   virtual void allGather(const void* mine, void* all, size_t bytes) = 0;
-  /// Sums of floats; each rank receives `count` of them.
-  virtual void reduceScatter(const void* all, void* mine, size_t count) = 0;
+  /// Sums of `type`, a seqparDataType_t; each rank receives `count` of them.
+  virtual void reduceScatter(const void* all, void* mine, size_t count, int type) = 0;
+  virtual void allReduce(const void* from, void* into, size_t count, int type) = 0;
+
+  /// Collective: memory that is registered with the communicator as a symmetric window. Null if this rank's library or
+  /// GPU has none. It must be freed before the communicator, by all ranks in the same order.
+  virtual std::shared_ptr<void> symmetric(size_t bytes) = 0;
 };
 
 /// Collective: over all ranks or, with `members`, over these, which include this rank; other ranks pass other groups.

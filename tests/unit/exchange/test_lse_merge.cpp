@@ -7,10 +7,8 @@
 #include <random>
 #include <vector>
 
-#include "base/convert.h"
-#include "common/ranks.h"
+#include "lse_case.h"
 #include "seqpar/exchange.h"
-#include "seqpar/lse.h"
 #include "seqpar/stream.h"
 #include "unit/seed.h"
 
@@ -20,100 +18,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-constexpr float kNothing = -std::numeric_limits<float>::infinity();
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-
 using Bytes = std::vector<std::byte>;
-
-/// All ranks' partial results, and their merge in fp64.
-struct Case {
-  seqparDataType_t type = seqparFloat32;
-  size_t rows = 0, heads = 0, dim = 0;
-  std::vector<Bytes> out;               ///< [rank][rows][heads][dim]
-  std::vector<std::vector<float>> lse;  ///< [rank][rows][heads]
-  std::vector<double> expectedOut, expectedLse;
-
-  size_t results() const { return rows * heads; }
-  size_t rowBytes() const { return dim * sizeOf(type); }
-};
-
-double valueAt(const Bytes& bytes, seqparDataType_t type, size_t index) {
-  float value = 0;
-  toFloat(bytes.data() + index * sizeOf(type), type, &value, 1);
-  return value;
-}
-
-void merge(Case& c) {
-  for (size_t row = 0; row < c.results(); ++row) {
-    double most = kNothing, sum = 0;
-    for (const auto& lse : c.lse) most = std::isnan(lse[row]) ? kNaN : std::max(most, static_cast<double>(lse[row]));
-    for (const auto& lse : c.lse) sum += lse[row] == kNothing ? 0 : std::exp(lse[row] - most);
-    const bool none = most == static_cast<double>(kNothing);
-    c.expectedLse.push_back(none ? most : most + std::log(sum));
-    for (size_t i = 0; i < c.dim; ++i) {
-      double value = 0;
-      for (size_t rank = 0; rank < c.lse.size(); ++rank) {
-        if (c.lse[rank][row] == kNothing) continue;
-        value += std::exp(c.lse[rank][row] - most) / sum * valueAt(c.out[rank], c.type, row * c.dim + i);
-      }
-      c.expectedOut.push_back(value);
-    }
-  }
-}
-
-/// A third of the parts are empty, with NaN in their memory; `emptyRank` has no tokens; one row has a NaN.
-Case randomCase(std::mt19937_64& random, size_t ranks, bool large) {
-  Case c;
-  c.type = static_cast<seqparDataType_t>(random() % 3);
-  c.rows = large ? 40 + random() % 100 : 1 + random() % 9;
-  c.heads = 1 + random() % (large ? 12 : 7);
-  c.dim = large ? 64 + random() % 70 : 1 + random() % 40;
-  const size_t emptyRank = random() % (2 * ranks);
-  const size_t nanRow = random() % (4 * c.results());
-  std::normal_distribution<float> normal;
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    auto& lse = c.lse.emplace_back(c.results());
-    std::vector<float> out(c.results() * c.dim);
-    for (size_t row = 0; row < lse.size(); ++row) {
-      lse[row] = rank == emptyRank || random() % 3 == 0 ? kNothing : 20 * normal(random);
-      if (row == nanRow && rank == 0) lse[row] = kNaN;
-      for (size_t i = 0; i < c.dim; ++i) out[row * c.dim + i] = lse[row] == kNothing ? kNaN : normal(random);
-    }
-    fromFloat(out.data(), c.out.emplace_back(out.size() * sizeOf(c.type)).data(), c.type, out.size());
-  }
-  merge(c);
-  return c;
-}
-
-seqparLseParams_t paramsOf(const Case& c) {
-  seqparLseParams_t params = SEQPAR_LSE_PARAMS_INITIALIZER;
-  params.dataType = c.type;
-  params.rows = static_cast<int64_t>(c.rows);
-  params.heads = static_cast<int64_t>(c.heads);
-  params.headDim = static_cast<int64_t>(c.dim);
-  return params;
-}
-
-/// Heads [first, first + count) of the first `rows` rows.
-void compare(const Case& c, const Bytes& out, const std::vector<float>& lse, size_t first, size_t count, size_t rows) {
-  const double eps = c.type == seqparFloat32 ? 2e-5 : c.type == seqparFloat16 ? 2e-3 : 1.6e-2;
-  for (size_t i = 0; i < rows * count; ++i) {
-    const size_t row = i / count * c.heads + first + i % count;
-    const double expected = c.expectedLse[row];
-    const bool same = std::isnan(expected)   ? std::isnan(lse[i])
-                      : std::isinf(expected) ? static_cast<double>(lse[i]) == expected
-                                             : std::abs(lse[i] - expected) < 1e-5 * (1 + std::abs(expected));
-    expect(same, "lse of row ", row, " is ", lse[i], ", expected ", expected);
-    for (size_t e = 0; e < c.dim; ++e) {
-      const double value = valueAt(out, c.type, i * c.dim + e);
-      const double right = c.expectedOut[row * c.dim + e];
-      const bool near = std::isnan(expected)   ? std::isnan(value)
-                        : std::isinf(expected) ? value == 0
-                                               : std::abs(value - right) < eps * (1 + std::abs(right));
-      expect(near, "out of row ", row, " is ", value, ", expected ", right);
-    }
-  }
-}
 
 struct Merged {
   Bytes out;
@@ -121,7 +26,8 @@ struct Merged {
 };
 
 /// One rank's all-reduce; `rowCount` may be null.
-Merged reduceAll(const Case& c, seqparComm_t comm, size_t rank, bool inPlace, const int32_t* rowCount, void* stream) {
+Merged reduceAll(const MergeCase& c, seqparComm_t comm, size_t rank, bool inPlace, const int32_t* rowCount,
+                 void* stream) {
   auto params = paramsOf(c);
   params.rowCount = rowCount;
   Merged made;
@@ -135,7 +41,7 @@ Merged reduceAll(const Case& c, seqparComm_t comm, size_t rank, bool inPlace, co
   return made;
 }
 
-void scatter(const Case& c, seqparComm_t comm, int rank, int ranks, const Merged& all) {
+void scatter(const MergeCase& c, seqparComm_t comm, int rank, int ranks, const Merged& all) {
   int64_t first = 0, count = 0;
   expectSuccess(seqparHeadsOfMember(static_cast<int64_t>(c.heads), 0, ranks, rank, &first, &count), "heads");
   const auto params = paramsOf(c);
@@ -157,7 +63,7 @@ void scatter(const Case& c, seqparComm_t comm, int rank, int ranks, const Merged
 void checkRanks(int ranks, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   for (int round = 0; round < 12; ++round) {
-    const Case c = randomCase(random, static_cast<size_t>(ranks), round % 3 == 2);
+    const MergeCase c = randomMerge(random, static_cast<size_t>(ranks), round % 3 == 2);
     const bool inPlace = random() % 2 == 0;
     std::vector<Merged> results(static_cast<size_t>(ranks));
     const auto errors = onCommunicator(ranks, [&](seqparComm_t comm, int rank) {
@@ -202,7 +108,7 @@ TEST_CASE("the number of rows is read when the work runs") {
   const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   for (const bool large : {false, true}) {
-    const Case c = randomCase(random, 3, large);
+    const MergeCase c = randomMerge(random, 3, large);
     const auto errors = onCommunicator(3, [&](seqparComm_t comm, int rank) {
       seqparStream_t stream = nullptr;
       expectSuccess(seqparStreamCreate(&stream), "seqparStreamCreate");
