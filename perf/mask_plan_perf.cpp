@@ -30,13 +30,13 @@ struct Calls {
 void count(const Problem& problem, const std::vector<TokenRun>& keys, bool improved, Calls& most) {
   const auto seen = rectanglesOf(problem.queries.runsOf(problem.rank()), keys, problem.visibility());
   constexpr int64_t kLeastSplitRows = 1024;
-  auto backward = splitDiagonals(seen, kLeastSplitRows);
-  if (improved) backward = splitStairs(backward);
+  const auto forward = splitDiagonals(seen, kLeastSplitRows);
+  const auto backward = improved ? splitStairs(forward) : forward;
   BlockLimits limits;
   limits.cudnn = true;
   most.backward = std::max(most.backward, stepsOf(backward, limits).size());
   limits.sharedColumns = improved;
-  most.forward = std::max(most.forward, stepsOf(seen, limits).size());
+  most.forward = std::max(most.forward, stepsOf(forward, limits).size());
 }
 
 void row(const char* name, const Slices& slices, int64_t tokens, int ranks) {

@@ -10,11 +10,45 @@
 #include "attn/solo.h"
 #include "common/memory_use.h"
 #include "common/values.h"
+#include "mask_examples.h"
 
 namespace seqpar::perf {
 namespace {
 
-const Names kMasks{{"full", seqparAttnFull}, {"causal", seqparAttnCausal}};
+/// Masks of slices, of mask_examples.h.
+enum SliceMasks { kPacked = seqparAttnCausal + 1, kPrefixLm, kVideo, kSharedPrefix };
+const Names kMasks{{"full", seqparAttnFull}, {"causal", seqparAttnCausal},
+                   {"packed", kPacked},      {"prefix-lm", kPrefixLm},
+                   {"video", kVideo},        {"shared-prefix", kSharedPrefix}};
+
+/// Empty for masks without slices.
+attn::perf::Slices slicesOf(int mask, int64_t tokens) {
+  if (mask < kPacked) return {};
+  return attn::perf::examples(tokens)[static_cast<size_t>(mask - kPacked)].second;
+}
+
+/// The layout that balances slices.
+struct SolvedLayout {
+  SolvedLayout(const attn::perf::Slices& slices, int64_t tokens, int ranks)
+      : bounds(2 * static_cast<size_t>(ranks)), owners(bounds.size()) {
+    if (slices.empty()) return;
+    const auto desc = attn::perf::descOf(slices, tokens);
+    layout.kind = seqparPieces;
+    layout.tokens = tokens;
+    layout.ranks = ranks;
+    requireAttn(seqparAttnSolveLayout(&desc, ranks, nullptr, bounds.data(), owners.data(), &layout.pieces),
+                "seqparAttnSolveLayout");
+    layout.pieceBounds = bounds.data();
+    layout.pieceOwners = owners.data();
+    loads.resize(static_cast<size_t>(ranks));
+    requireAttn(seqparAttnLayoutLoad(&desc, &layout, loads.data()), "seqparAttnLayoutLoad");
+  }
+
+  std::vector<int64_t> bounds;
+  std::vector<int> owners;
+  std::vector<seqparAttnLoad_t> loads;  ///< empty without slices
+  seqparLayout_t layout = SEQPAR_LAYOUT_INITIALIZER;
+};
 
 /// The algorithms of softmax attention by their names, including AUTO.
 Names algorithmNames() {
@@ -132,16 +166,20 @@ class Shape {
         tokens_(tokens),
         all_(static_cast<int64_t>(tokens) * session.group.size()),
         problem_(problemOf(choices, mask, all_)),
+        slices_(slicesOf(mask, all_)),
+        solved_(slices_, all_, session.group.size()),
         lengths_(choices.balance ? lengthsOf(problem_, session.group.size()) : std::vector<int64_t>()),
         layer_(std::make_shared<Layer>(sizesOf(choices, ownTokens()), session.group)) {
-    flops_ = 4 * scoresOf(problem_) * static_cast<double>(c_.batch * c_.heads * c_.headDim) / session.group.size();
+    double scores = slices_.empty() ? scoresOf(problem_) : 0;
+    for (const auto& load : solved_.loads) scores += static_cast<double>(load.scores);
+    flops_ = 4 * scores * static_cast<double>(c_.batch * c_.heads * c_.headDim) / session.group.size();
   }
 
   /// The time of one GPU, or of one rank's threads, for all of the work, divided by the ranks.
   void measureIdeal() {
     SoloGroup solo(session_.group);
     const auto layer = std::make_shared<Layer>(sizesOf(c_, static_cast<size_t>(all_)), solo);
-    const auto plan = std::make_shared<LayerPlan>(descOf(c_, mask_, seqparAttnLocal, all_, problem_.bounds), solo);
+    const auto plan = std::make_shared<LayerPlan>(desc(seqparAttnLocal), solo);
     for (const int pass : c_.passes) {
       auto work = passWork(plan, layer, static_cast<Pass>(pass), session_.stream);
       work.timesPerIteration = session_.group.size();
@@ -157,11 +195,12 @@ class Shape {
     std::shared_ptr<LayerPlan> plan, blank;
     size_t before = 0;
     try {
-      auto desc = descOf(c_, mask_, algorithm, all_, problem_.bounds);
-      if (c_.balance) desc.tokensOfRanks = lengths_.data();
-      if (c_.alone) blank = withoutWork(desc);
+      auto given = desc(algorithm);
+      if (c_.balance) given.tokensOfRanks = lengths_.data();
+      if (!slices_.empty()) given.layout = &solved_.layout;
+      if (c_.alone) blank = withoutWork(given);
       before = inUse();
-      plan = std::make_shared<LayerPlan>(desc, session_.group);
+      plan = std::make_shared<LayerPlan>(given, session_.group);
     } catch (const std::exception& error) {
       session_.report.note(nameOf(algorithm, kAlgorithms) + ": " + error.what());
       return;
@@ -194,6 +233,14 @@ class Shape {
  private:
   enum Extra { kRate, kWorkspace, kMemory, kModel, kSent, kFixed };
 
+  /// The whole problem, without a layout.
+  seqparAttnDesc_t desc(int algorithm) const {
+    auto given = descOf(c_, slices_.empty() ? mask_ : seqparAttnFull, algorithm, all_, problem_.bounds);
+    given.slices = static_cast<int64_t>(slices_.size());
+    given.slice = slices_.data();
+    return given;
+  }
+
   std::shared_ptr<LayerPlan> withoutWork(seqparAttnDesc_t desc) const {
     const auto kernel = blankKernel();
     desc.kernel = &kernel;
@@ -213,6 +260,7 @@ class Shape {
   }
 
   size_t ownTokens() const {
+    if (!slices_.empty()) return static_cast<size_t>(solved_.loads[static_cast<size_t>(session_.group.rank())].tokens);
     return lengths_.empty() ? tokens_ : static_cast<size_t>(lengths_[static_cast<size_t>(session_.group.rank())]);
   }
 
@@ -257,6 +305,8 @@ class Shape {
   size_t tokens_;
   int64_t all_;
   SoftmaxProblem problem_;
+  attn::perf::Slices slices_;
+  SolvedLayout solved_;
   std::vector<int64_t> lengths_;  ///< of the ranks' shards, if they differ
   std::shared_ptr<Layer> layer_;
   double flops_ = 0;               ///< of a rank's forward pass
@@ -275,7 +325,7 @@ void runAll(Session& session, const Choices& choices) {
 }
 
 Layout layoutOf(const Choices& c) {
-  Layout layout{{{"type", "", 8, InPlot::Panel}, {"mask", "", 7, InPlot::Panel}, {"pass", "", 9}, {"by", "", 19}},
+  Layout layout{{{"type", "", 8, InPlot::Panel}, {"mask", "", 13, InPlot::Panel}, {"pass", "", 9}, {"by", "", 19}},
                 false,
                 {{"rate", "(TF/s)", 9},
                  {"workspace", "(MiB)", 10},
@@ -309,7 +359,9 @@ int main(int argc, char** argv) {
   program.addOptions = [&](OptionParser& parser) {
     parser.addNames('A', "algo", "names of algorithms or all (local, ring, zigzag, allgather_kv, ulysses)", kAlgorithms,
                     choices.algorithms);
-    parser.addNames(0, "mask", "full, causal or all (all)", kMasks, choices.masks);
+    parser.addNames(0, "mask",
+                    "full, causal, the masks of slices packed, prefix-lm, video, shared-prefix, or all (full, causal)",
+                    kMasks, choices.masks);
     parser.addNames(0, "pass", "forward, backward, step (both) or all (forward, step)", passNames(), choices.passes);
     parser.addCount(0, "batch", "sequences (1)", 1 << 20, choices.batch);
     parser.addCount(0, "heads", "heads of queries (32)", 1 << 20, choices.heads);
@@ -337,6 +389,11 @@ int main(int argc, char** argv) {
   program.checkOptions = [&](Settings&) {
     choices.kvHeads =
         static_cast<size_t>(keyHeadsOf(static_cast<long>(choices.heads), static_cast<long>(choices.kvHeads)));
+    const bool sliced =
+        std::any_of(choices.masks.begin(), choices.masks.end(), [](int mask) { return mask >= kPacked; });
+    if (sliced && (choices.balance || choices.error > 0 || choices.documents > 0)) {
+      throw UsageError("option --mask: masks of slices have no --balance, --error and --documents");
+    }
     if (choices.balance && choices.error > 0) throw UsageError("option --error: needs shards of equal lengths");
   };
   program.body = [&](Session& session) { forEachType(choices, [&](const Choices& one) { runAll(session, one); }); };

@@ -78,6 +78,7 @@ AttnForwardArgs = _versioned(_bindings.seqparAttnForwardArgs_t)
 AttnBackwardArgs = _versioned(_bindings.seqparAttnBackwardArgs_t)
 AttnFamilyInfo = _versioned(_bindings.seqparAttnFamilyInfo_t)
 AttnTensor = _bindings.seqparAttnTensor_t
+AttnLoad = _bindings.seqparAttnLoad_t
 OobAllgather = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 
 

@@ -170,6 +170,14 @@ def operators(comm):
     compare(comm, lambda *a: sp.attention(*a, comm, causal=True, cu_seqlens=bounds, layout=layout, algorithm="zigzag"),
             lambda *a: sp.shard(softmax(*(sp.unshard(x, layout) for x in a), causal=True, bounds=bounds), layout),
             tuple(x[:1] for x in (q, k, v)), (SEQ,) * 3, terms=100)
+    for mask in (sp.Mask.shared_prefix(n, (2 * n - 1, n, 1)), sp.Mask.block_causal((0, 1, 2 * n, tokens)),
+                 sp.Mask.window(tokens, 2)):
+        for layout, algorithm in ((straight, "ring"), (sp.solve_layout(mask, n), "allgather_kv")):
+            compare(comm, lambda *a: sp.attention(*a, comm, mask=mask, layout=layout, algorithm=algorithm),
+                    lambda *a: sp.shard(softmax(*(sp.unshard(x, layout) for x in a), mask=mask.dense()), layout),
+                    (q, k, v), (SEQ,) * 3, terms=100)
+    assert len({sp.Mask.prefix_lm(1, 4), sp.Mask.prefix_lm(1, 4), sp.Mask.prefix_lm(2, 4)}) == 2
+    assert sp.explain(shard, shard, shard, comm, mask=mask)["slices"] == 1
     gate, initial = -abs(whole(10, 2, tokens, n, DK)), whole(11, 2, n, DK, DV)
     k_like_q = whole(12, 2, tokens, n, DK)
     first = lambda s: jnp.where(jax.lax.axis_index("sp") == 0, s, jax.lax.stop_gradient(s))
@@ -314,6 +322,10 @@ def errors(comm):
     raises(ValueError, "expected (left, right)", lambda: attend(window=5))
     raises(ValueError, "expected another number than 0", lambda: attend(scale=0.0))
     raises(TypeError, "expected a seqpar.jax.Layout", lambda: attend(layout="zigzag"))
+    raises(TypeError, "expected a seqpar.jax.Mask", lambda: attend(mask=5))
+    raises(ValueError, f"mask has 3 tokens, expected {2 * n}", lambda: attend(mask=sp.Mask.prefix_lm(1, 3)))
+    raises(ValueError, "got cu_seqlens and mask", lambda: attend(mask=sp.Mask.prefix_lm(1, 2 * n), cu_seqlens=(0, 2 * n)))
+    raises(ValueError, "one bound more", lambda: sp.Layout("pieces", 2, 1, bounds=(0, 2), owners=(0, 0)))
     told = lambda **options: sp.explain(x[:, :2], x[:, :2], x[:, :2], comm, **options)
     raises(ValueError, "expected one of attention, gla, simple_gla", lambda: told(function="mamba"))
     raises(ValueError, "gla: log_decay is None, expected (1, 2,", lambda: told(function="gla"))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 
-def softmax(q, k, v, causal=False, window=-1, sinks=None, bounds=None):
+def softmax(q, k, v, causal=False, window=-1, sinks=None, bounds=None, mask=None):
     group = q.shape[2] // k.shape[2]
     k, v = (jnp.repeat(x, group, 2) for x in (k, v))
     scores = jnp.einsum("bihd,bjhd->bhij", q, k) * q.shape[3] ** -0.5
@@ -16,6 +16,8 @@ def softmax(q, k, v, causal=False, window=-1, sinks=None, bounds=None):
     if bounds is not None:
         number = np.searchsorted(bounds, np.arange(q.shape[1]), side="right")
         seen = seen & (number[:, None] == number[None])
+    if mask is not None:
+        seen = seen & mask
     scores = jnp.where(seen, scores, -jnp.inf)
     if sinks is not None:
         extra = jnp.broadcast_to(sinks[None, :, None, None], (*scores.shape[:3], 1))

@@ -22,9 +22,10 @@ from ._collectives import (all_gather, halo, merge, redistribute, reduce_scatter
 from ._comm import Comm
 from ._layout import Layout, positions, shard, unshard
 from ._mamba import mamba2
+from ._mask import Mask, solve_layout
 from ._scan import all_scan
 
-__all__ = ["Comm", "Error", "Layout", "all_gather", "all_scan", "attention", "delta_rule", "explain", "gated_delta_rule", "gla",
+__all__ = ["Comm", "Error", "Layout", "Mask", "all_gather", "all_scan", "attention", "delta_rule", "explain", "gated_delta_rule", "gla",
            "halo", "kda", "linear_attention", "mamba2", "merge",
-           "positions", "redistribute", "reduce_scatter", "retention", "ring_permute", "shard", "short_conv", "simple_gla",
+           "positions", "redistribute", "reduce_scatter", "retention", "ring_permute", "shard", "short_conv", "simple_gla", "solve_layout",
            "to_heads", "to_sequence", "unshard"]

@@ -8,23 +8,26 @@ import json
 import jax
 import jax.numpy as jnp
 
-from .. import _abi, _families, _shapes
+from .. import _abi, _families, _masks, _shapes
 from ._call import STREAM, Call, Filled, Operand, Result
 from ._collectives import _like, data_type
 from ._comm import custom_call
 from ._differentiable import Operator, apply
 from ._layout import Layout
+from ._mask import Mask
 
 
 def _plan(comm, fields, layout, cu_seqlens, rank, handle):
-    """A rank's plan, created at the first call with a description: forward and backward share it."""
+    """A rank's plan, created at the first call with a description: forward and backward share it. cu_seqlens: or a Mask."""
     key = (tuple(sorted(fields.items())), layout, cu_seqlens, rank, handle.value)
     if key not in comm.plans:
         desc = _abi.AttnDesc(**fields)
         if layout is not None:
             desc.of_queries = layout.struct()
             desc.layout = ctypes.addressof(desc.of_queries)
-        if cu_seqlens is not None:
+        if isinstance(cu_seqlens, Mask):
+            _masks.fill(desc, cu_seqlens.key)
+        elif cu_seqlens is not None:
             desc.bounds = _abi.int64s(cu_seqlens)
             desc.sequences, desc.cuSeqlens = len(cu_seqlens) - 1, ctypes.addressof(desc.bounds)
         plan, attn = ctypes.c_void_p(), _abi.attn_lib()
@@ -100,9 +103,17 @@ def _checked(what, comm, q, k, v, layout, cu_seqlens, linear):
 
 
 def _softmax_fields(q, k, v, comm, sinks, causal=False, window=(-1, -1), scale=None, softcap=0.0, cu_seqlens=None, layout=None,
-                    algorithm="auto", deterministic=False, wire=None, inner=0, reserve=False):
-    """(fields of a seqparAttnDesc_t, layout, bounds of the packed sequences)."""
+                    algorithm="auto", deterministic=False, wire=None, inner=0, reserve=False, mask=None):
+    """(fields of a seqparAttnDesc_t, layout, bounds of the packed sequences or the mask)."""
     bounds = _checked("attention", comm, q, k, v, layout, cu_seqlens, linear=False)
+    if mask is not None:
+        if not isinstance(mask, Mask):
+            raise TypeError(f"attention: mask: got {mask!r}, expected a seqpar.jax.Mask")
+        if bounds is not None:
+            raise ValueError("attention: got cu_seqlens and mask, expected one of them: documents are slices")
+        if mask.tokens != q.shape[1] * comm.size:
+            raise ValueError(f"attention: mask has {mask.tokens} tokens, expected {q.shape[1] * comm.size}, the tokens of the whole")
+        bounds = mask
     (batch, local, heads, dim), value_dim = q.shape, v.shape[3]
     _shapes.require_sinks("attention", sinks, heads)
     left, right = _shapes.window_of("attention", window)
@@ -153,6 +164,8 @@ def attention(q, k, v, comm, *, sinks=None, return_lse=False, **options):
         reserve     the forward pass keeps its exchanged data until the backward pass, which then sends less: for
                     "ulysses", "usp", "megatron_sp" and "allgather_kv"; takes explain()'s reserveBytes per
                     differentiated call
+        mask        Mask: a token sees only the keys that a slice and `causal` and `window` allow; not with cu_seqlens or
+                    "dist_attn". solve_layout(mask, comm.size) balances it. A token that sees nothing has out 0
         layout      Layout of the tokens; None: contiguous as shard_map cuts, but zigzag for "zigzag" and striped for
                     "striped"
         return_lse  (out, lse) instead of out: lse is float32 [batch][heads][tokens], without a gradient
@@ -290,4 +303,7 @@ def explain(q, k, v, comm, *, function="attention", log_decay=None, beta=None, *
     _abi.check_attn(attn.seqparAttnPlanExplain(plan, None, ctypes.byref(size)))
     room = ctypes.create_string_buffer(size.value)
     _abi.check_attn(attn.seqparAttnPlanExplain(plan, room, ctypes.byref(size)))
-    return json.loads(room.value)
+    told = json.loads(room.value)
+    if fields["reserve"]:
+        told["reserveBytes"] = _reserve_size(comm, fields, layout, bounds)  # shard_map's shards are equal
+    return told

@@ -7,7 +7,7 @@ import functools
 import jax.numpy as jnp
 import numpy as np
 
-from .. import _abi
+from .. import _abi, _shapes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,15 +17,26 @@ class Layout:
 
     kind    "contiguous"; "zigzag", two chunks per rank, which balance causal attention; "striped", round robin
     stripe  tokens of a block of "striped"
+    bounds  "pieces": the start of each piece and the number of tokens; solve_layout() returns pieces that balance a mask
+    owners  "pieces": the rank of each piece
     """
 
     kind: str
     tokens: int
     ranks: int
     stripe: int = 1
+    bounds: "tuple[int, ...] | None" = None
+    owners: "tuple[int, ...] | None" = None
 
     def __post_init__(self):
         _abi.choose("Layout: kind", self.kind, _abi.LAYOUTS)
+        if self.kind == "pieces":
+            for name in ("bounds", "owners"):
+                object.__setattr__(self, name, _shapes.integers(f"Layout: {name}", getattr(self, name) or (), 1))
+            if len(self.bounds) != len(self.owners) + 1:
+                raise ValueError(f"Layout: bounds are {len(self.bounds)} and owners {len(self.owners)} numbers, expected one bound more")
+        elif self.bounds is not None or self.owners is not None:
+            raise ValueError(f"Layout: bounds and owners were given for {self.kind!r}, expected none: only \"pieces\" have them")
         length = ctypes.c_int64()
         for rank in range(self.ranks):
             _abi.check(_abi.lib.seqparLayoutLocalLength(ctypes.byref(self.struct()), rank, ctypes.byref(length)))
@@ -34,8 +45,13 @@ class Layout:
                                  f"the {self.ranks} ranks: shard_map's shards are equal")
 
     def struct(self):
-        """The seqparLayout_t."""
-        return _abi.LayoutStruct(kind=_abi.LAYOUTS[self.kind], ranks=self.ranks, tokens=self.tokens, stripe=self.stripe)
+        """The seqparLayout_t; it keeps the memory that it points to alive."""
+        value = _abi.LayoutStruct(kind=_abi.LAYOUTS[self.kind], ranks=self.ranks, tokens=self.tokens, stripe=self.stripe)
+        if self.kind == "pieces":
+            value.of_bounds, value.of_owners = _abi.int64s(self.bounds), (ctypes.c_int * len(self.owners))(*self.owners)
+            value.pieces, value.pieceBounds = len(self.owners), ctypes.addressof(value.of_bounds)
+            value.pieceOwners = ctypes.addressof(value.of_owners)
+        return value
 
     @functools.cached_property
     def order(self):

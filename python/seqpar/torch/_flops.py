@@ -1,10 +1,13 @@
 """FLOP counts of the operators for torch.utils.flop_counter: the products of a rank's share. As in PyTorch's formulas,
-they include pairs of tokens that a causal mask or a window hides; pairs of different packed sequences are not
-counted."""
+they include pairs of tokens that a causal mask or a window hides; pairs of different packed sequences, and those that
+no slice of a mask contains, are not counted."""
+
+import functools
 
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
+from .. import _masks
 from . import _plans
 from ._comm import find
 from ._layout import Layout
@@ -12,10 +15,18 @@ from ._layout import Layout
 _ops = torch.ops.seqpar
 
 
+@functools.lru_cache(maxsize=64)
+def _pairs_of_mask(key, layout):
+    return _masks.scores(key, Layout.from_key(layout))
+
+
 def _pairs(q, k, spec, name):
     """Pairs of this rank's queries and all keys, for one head of one sequence of the batch."""
     fields, comm = _plans.fields_of(spec), find(name)
     layout = Layout.from_key(fields["layout"]) if "layout" in fields else None
+    if "mask" in fields:
+        shards = layout or Layout(fields.get("shards", "contiguous"), q[1] * comm.size, comm.size)
+        return _pairs_of_mask(fields["mask"], shards.key)[comm.rank]
     if "cu_seqlens" in fields:
         bounds = tuple(map(int, fields["cu_seqlens"].split(",")))
         layout = layout or Layout(fields.get("shards", "contiguous"), bounds[-1], comm.size)

@@ -1,77 +1,17 @@
 """Masks as slices, and layouts that balance them."""
 
-import ctypes
-import dataclasses
-
 import torch
 
-from .. import _abi, _shapes
+from .. import _abi, _masks
 from . import _bands
 from ._comm import call
-from ._layout import Layout, bounds_of
+from ._layout import Layout
 
-_NONE = -2 ** 63, 2 ** 63 - 1
-
-
-def _full(q0, q1, k0, k1):
-    return q0, q1 - q0, k0, k1 - k0, *_NONE
+fill = _masks.fill
 
 
-def _causal(q0, q1, k0, k1):
-    return q0, q1 - q0, k0, k1 - k0, _NONE[0], k1 - k0 - (q1 - q0)
-
-
-@dataclasses.dataclass(frozen=True)
-class Mask:
-    """The keys that each of `tokens` tokens sees: the union of slices without a common query and key. Hashable; create it
-    once per batch.
-
-    slices  (row, rows, column, columns, lower, upper): query row + i sees key column + j if i + lower <= j <= i + upper;
-            see seqparAttnSlice_t
-    """
-
-    slices: tuple
-    tokens: int
-    key: str = dataclasses.field(init=False, repr=False, compare=False, default="")
-
-    def __post_init__(self):
-        slices = tuple(_shapes.integers("Mask: a slice", x, 6) for x in self.slices) or (_full(0, 0, 0, 0),)
-        for x in slices:
-            if len(x) != 6:
-                raise ValueError(f"Mask: a slice has {len(x)} numbers, expected 6: row, rows, column, columns, lower, upper")
-        object.__setattr__(self, "slices", slices)
-        object.__setattr__(self, "key", ",".join(str(n) for x in slices for n in x))
-
-    @classmethod
-    def documents(cls, cu_seqlens):
-        """Packed causal documents with these bounds."""
-        bounds = bounds_of(cu_seqlens)
-        return cls(tuple(_causal(a, b, a, b) for a, b in zip(bounds, bounds[1:])), bounds[-1])
-
-    @classmethod
-    def prefix_lm(cls, prefix, tokens):
-        """All tokens see the first `prefix` tokens; later tokens also see the tokens between, up to their own."""
-        return cls((_full(0, prefix, 0, prefix), _causal(prefix, tokens, 0, tokens)), tokens)
-
-    @classmethod
-    def shared_prefix(cls, prefix, lengths):
-        """A causal prefix, and behind it causal answers of these lengths that see the prefix and themselves."""
-        slices, end = [_causal(0, prefix, 0, prefix)], prefix
-        for length in lengths:
-            slices += [_full(end, end + length, 0, prefix), _causal(end, end + length, end, end + length)]
-            end += length
-        return cls(tuple(slices), end)
-
-    @classmethod
-    def block_causal(cls, bounds):
-        """Blocks, such as frames of a video, that see themselves and all earlier blocks."""
-        bounds = bounds_of(bounds)
-        return cls(tuple(_full(a, b, 0, b) for a, b in zip(bounds, bounds[1:])), bounds[-1])
-
-    @classmethod
-    def window(cls, tokens, left, right=0):
-        """Each token sees at most `left` tokens before its own and `right` tokens after it."""
-        return cls(((0, tokens, 0, tokens, -left, right),), tokens)
+class Mask(_masks.SliceMask):
+    __doc__ = _masks.SliceMask.__doc__
 
     @classmethod
     def from_dense(cls, seen):
@@ -102,19 +42,8 @@ class Mask:
         return seen
 
 
-def fill(desc, key):
-    """Sets the slices of a seqparAttnDesc_t, which keeps their memory alive."""
-    numbers = tuple(map(int, key.split(",")))
-    desc.bands = _abi.int64s(numbers)
-    desc.slices, desc.slice = len(numbers) // 6, ctypes.addressof(desc.bands)
-
-
 def solve_layout(mask, ranks):
     """The layout of the mask's tokens that gives each rank equally many tokens and nearly equal work, as at most
     2 * ranks - 1 pieces. Needs no communicator, so a data collator can call it; equal in every process."""
-    desc = _abi.AttnDesc(tokens=mask.tokens, headDim=1)
-    fill(desc, mask.key)
-    bounds, owners, pieces = (ctypes.c_int64 * (2 * ranks))(), (ctypes.c_int * (2 * ranks))(), ctypes.c_int64()
-    call(_abi.check_attn, _abi.attn_lib().seqparAttnSolveLayout(ctypes.byref(desc), ranks, None, bounds, owners, ctypes.byref(pieces)))
-    count = pieces.value
-    return Layout("pieces", mask.tokens, ranks, bounds=tuple(bounds[:count + 1]), owners=tuple(owners[:count]))
+    bounds, owners = _masks.solve(mask, ranks, lambda result: call(_abi.check_attn, result))
+    return Layout("pieces", mask.tokens, ranks, bounds=bounds, owners=owners)

@@ -57,6 +57,12 @@ def the_flop_counter_counts(comm, seed):
     packed = torch.tensor([count(lambda: sp.attention(*(t[:1] for t in (q, k, v)), comm, layout=layout, cu_seqlens=bounds), False)])
     dist.all_reduce(packed)
     assert packed == 2 * 4 * 16 * (1 + 4 + (tokens - 3) ** 2), packed
+    mask = sp.Mask.shared_prefix(1, [tokens - 2, 1])
+    for shards in (sp.solve_layout(mask, comm.size), layout):
+        mine = [whole(seed + i, 1, shards.lengths[comm.rank], heads, 8) for i, heads in enumerate((4, 2, 2))]
+        masked = torch.tensor([count(lambda: sp.attention(*mine, comm, layout=shards, mask=mask), False)])
+        dist.all_reduce(masked)
+        assert masked == 2 * 4 * 16 * int(mask.dense().sum()), masked
     assert count(lambda: sp.linear_attention(q, q, q, comm)) == (2 + 5) * 2 * 2 * 4 * 4 * 64
     y, weight = whole(seed, 2, 4, 6).requires_grad_(), whole(seed + 1, 6, 3)
     assert count(lambda: sp.short_conv(y, weight, comm)) == (2 + 4) * 2 * 4 * 6 * 3

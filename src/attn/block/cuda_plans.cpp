@@ -16,8 +16,8 @@ namespace {
 /// deterministic, run instead.
 constexpr size_t kMostDeterministicWorkspace = size_t{1} << 30;
 
-/// From this number of rows, the backward pass splits a band with a diagonal that starts right of its first column:
-/// cuDNN also computes the scores above such a diagonal, which takes longer than a second call.
+/// From this number of rows, a band with a diagonal that starts right of its first column is split: cuDNN also computes
+/// the scores above such a diagonal, which takes longer than a second call.
 constexpr int64_t kLeastSplitRows = 1024;
 
 BlockLimits limitsOf(const BlockShape& s, bool kernels) {
@@ -196,11 +196,10 @@ std::vector<CudaBlock::Prepared> CudaBlock::prepareSteps(const Work& work, bool 
     }
     all.push_back(std::move(prepared));
   };
-  const bool split = backward && limits_.cudnn;
   auto limits = limits_;
   limits.sharedColumns = !backward;
-  auto rectangles = split ? splitDiagonals(work.rectangles, kLeastSplitRows) : work.rectangles;
-  if (split && limits.batch == 1) rectangles = splitStairs(rectangles);
+  auto rectangles = limits.cudnn ? splitDiagonals(work.rectangles, kLeastSplitRows) : work.rectangles;
+  if (backward && limits.cudnn) rectangles = splitStairs(rectangles);
   for (auto& step : stepsOf(rectangles, limits)) append(std::move(step));
   if (!refused.empty()) {
     auto without = limits;

@@ -68,51 +68,36 @@ std::vector<BlockStep> layersOf(std::span<const Rectangle> rectangles, BlockStep
   return steps;
 }
 
-/// Rectangles of consecutive rows that start at one column, each longer than the one above, are cut in halves: the
-/// columns of the upper half's last rectangle, in the rows of the lower half, are one rectangle, and what is left of
-/// the lower half has no column in common with the upper half. So 2^n of them take n + 1 steps.
+/// Rectangles of consecutive rows that start at one column, each longer than the one above: the columns that only the
+/// i-th and later ones have, in the rows of all these, are one rectangle.
 void cutStairs(std::span<const Rectangle> stairs, std::vector<Rectangle>& out) {
-  if (stairs.size() <= 1) {
-    out.insert(out.end(), stairs.begin(), stairs.end());
-    return;
+  if (stairs.empty()) return;
+  const int64_t end = stairs.back().row + stairs.back().rows;
+  int64_t before = 0;  // columns
+  for (const auto& r : stairs) {
+    out.push_back({r.row, end - r.row, r.column + before, r.columns - before});
+    before = r.columns;
   }
-  const auto upper = stairs.first(stairs.size() / 2);
-  const int64_t columns = upper.back().columns;
-  std::vector<Rectangle> lower(stairs.begin() + static_cast<std::ptrdiff_t>(upper.size()), stairs.end());
-  const int64_t end = lower.back().row + lower.back().rows;
-  out.push_back({lower.front().row, end - lower.front().row, lower.front().column, columns});
-  for (auto& r : lower) {
-    r.column += columns;
-    r.columns -= columns;
-  }
-  cutStairs(upper, out);
-  cutStairs(lower, out);
 }
 
 }  // namespace
 
 std::vector<Rectangle> splitStairs(std::span<const Rectangle> rectangles) {
   std::vector<Rectangle> all, stairs;
-  constexpr size_t kFewest = 4;  // fewer take as many steps after the cuts
-  const auto flush = [&] {
-    if (stairs.size() < kFewest) {
-      all.insert(all.end(), stairs.begin(), stairs.end());
-    } else {
-      cutStairs(stairs, all);
-    }
-    stairs.clear();
-  };
   for (const auto& r : rectangles) {
     const bool follows = !stairs.empty() && r.full() && r.column == stairs.back().column &&
                          r.row == stairs.back().row + stairs.back().rows && r.columns > stairs.back().columns;
-    if (!follows) flush();
+    if (!follows) {
+      cutStairs(stairs, all);
+      stairs.clear();
+    }
     if (r.full()) {
       stairs.push_back(r);
     } else {
       all.push_back(r);
     }
   }
-  flush();
+  cutStairs(stairs, all);
   return all;
 }
 

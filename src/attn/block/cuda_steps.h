@@ -34,7 +34,9 @@ struct BlockLimits {
   bool sharedColumns = false;
 };
 
-/// Splits staircases of rectangles without bands, in the order of their rows, so that fewer steps contain them.
+/// Cuts staircases of rectangles without bands, given in the order of their rows, into rectangles without common
+/// columns. Then each key's gradients are the result of one call, and sums of the queries' gradients, which are fewer
+/// numbers, remain.
 std::vector<Rectangle> splitStairs(std::span<const Rectangle> rectangles);
 
 std::vector<BlockStep> stepsOf(std::span<const Rectangle> rectangles, const BlockLimits& limits);
