@@ -2,6 +2,9 @@
 #include "attn/linear/device/delta_windows.h"
 #include "kernels/attn/linear/delta/chain.h"
 #include "kernels/attn/linear/delta/differentiate.h"
+#include "kernels/attn/linear/delta/half/chain.h"
+#include "kernels/attn/linear/delta/half/differentiate.h"
+#include "kernels/attn/linear/delta/half/prepare.h"
 #include "kernels/attn/linear/delta/prepare.h"
 #include "unit/attn/linear_passes_check.h"
 #include "unit/seed.h"
@@ -14,33 +17,62 @@ using namespace seqpar::attn;                // NOLINT(google-build-using-namesp
 using namespace seqpar;                      // NOLINT(google-build-using-namespace)
 using seqpar::test::DecayStrength;
 
-/// Products of 16-bit tensors are in TF32: each term is rounded at most 8 times, by half an ulp.
-constexpr double kTf32Terms = 8 * 0x1p13;
+/// Each term of a product of 16-bit tensors is rounded at most 16 times, by half an ulp: rows, scores, T, W, U, D,
+/// states and their gradients are operands of 16 bits.
+double roundingsOf(int type) {
+  return type == seqparFloat32 ? 0 : 16 * (type == seqparBfloat16 ? 0x1p15 : 0x1p13);
+}
 
 /// Steps of the delta rule on an emulated CTA.
 class EmulatedSteps final : public DeltaSteps {
  public:
   void run(delta::Step step, const delta::Task& task, void*) override {
-    const auto emulate = [&](auto kernel) {
-      emulator::run(static_cast<int>(delta::blocksOf(step, task)), delta::kThreads,
-                    static_cast<size_t>(delta::sharedNumbers(step, task)) * sizeof(float), 1, [&] { kernel(task); });
-    };
-    switch (step) {
-      case delta::Step::Prepare:
-        return emulate(&delta::Prepare::run);
-      case delta::Step::Advance:
-        return emulate(&delta::Advance::run);
-      case delta::Step::Retreat:
-        return emulate(&delta::Retreat::run);
-      case delta::Step::Differentiate:
-        return emulate(&delta::Differentiate::run);
+    if (task.half) {
+      return emulate(
+          delta::half::ctasOf(step, task), delta::half::sharedBytes(step, task.width > 1),
+          task.type == seqparBfloat16 ? halfKernel<Bf16>(step, task.width > 1) : halfKernel<Fp16>(step, task.width > 1),
+          task);
     }
+    const auto shared = static_cast<size_t>(delta::sharedNumbers(step, task)) * sizeof(float);
+    emulate(delta::blocksOf(step, task), static_cast<int>(shared), kernel(step), task);
   }
   void transpose(float* to, const float* from, int64_t count, int size, void*) override { set(to, from, count, size); }
   void identity(float* to, int64_t count, int size, void*) override { set(to, nullptr, count, size); }
   void upload(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
 
  private:
+  using Kernel = void (*)(const delta::Task&);
+
+  static void emulate(int64_t blocks, int shared, Kernel kernel, const delta::Task& task) {
+    emulator::run(static_cast<int>(blocks), delta::kThreads, static_cast<size_t>(shared), 1, [&] { kernel(task); });
+  }
+  static Kernel kernel(delta::Step step) {
+    switch (step) {
+      case delta::Step::Prepare:
+        return &delta::Prepare::run;
+      case delta::Step::Advance:
+        return &delta::Advance::run;
+      case delta::Step::Retreat:
+        return &delta::Retreat::run;
+      default:
+        return &delta::Differentiate::run;
+    }
+  }
+  template <class T>
+  static Kernel halfKernel(delta::Step step, bool ofChannels) {
+    switch (step) {
+      case delta::Step::Prepare:
+        return ofChannels ? &delta::half::Prepare<T, true>::run : &delta::half::Prepare<T, false>::run;
+      case delta::Step::Advance:
+        return &delta::half::Advance<T>::run;
+      case delta::Step::Outputs:
+        return &delta::half::Outputs<T>::run;
+      case delta::Step::Retreat:
+        return &delta::half::Retreat<T>::run;
+      default:
+        return ofChannels ? &delta::half::Differentiate<T, true>::run : &delta::half::Differentiate<T, false>::run;
+    }
+  }
   static void set(float* to, const float* from, int64_t count, int size) {
     for (int64_t i = 0; i < count * size * size; ++i) to[i] = delta::squareElement(from, i, size);
   }
@@ -61,9 +93,36 @@ TEST_CASE("the GPU's passes of the delta rule agree with the recurrence") {
     c.fill(seed);
     CAPTURE(c.describe(), lengths);
     const auto make = [](const Shard& shard, Exec& exec) {
-      return std::make_unique<DeltaWindows>(shard, exec, std::make_unique<EmulatedSteps>(), 2);
+      return std::make_unique<DeltaWindows>(shard, exec, std::make_unique<EmulatedSteps>(), 2, fitsHalf(shard));
     };
-    check(c, lengths, 1, make, c.dataType == seqparFloat32 ? 0 : kTf32Terms);
+    check(c, lengths, 1, make, roundingsOf(c.dataType));
+  }
+}
+
+TEST_CASE("the GPU's passes of the delta rule for 16-bit tensors agree with the recurrence") {
+  const seqpar::test::Seed seed;
+  std::mt19937 random(seed);
+  for (const int family : {seqparAttnDelta, seqparAttnGatedDelta, seqparAttnKda}) {
+    for (const bool alone : {true, false}) {
+      const int type = random() % 2 == 0 ? seqparBfloat16 : seqparFloat16;
+      const auto lengths = alone ? std::vector<size_t>{1 + random() % 140} : std::vector<size_t>{65, 0, 10};
+      auto c = makeCase(family, std::accumulate(lengths.begin(), lengths.end(), size_t{0}),
+                        static_cast<DecayStrength>(random() % 3));
+      c.dk = 1 + random() % 128;
+      c.dv = 1 + random() % 150;
+      c.keyHeads = 1 + random() % 2;
+      c.dataType = type;
+      c.normalize = random() % 2 == 0;
+      c.keys = static_cast<seqpar::test::Keys>(random() % 3);
+      c.mostBeta = type == seqparBfloat16 && random() % 2 == 0 ? 2 : 1;  // gradients that fp16 can represent
+      if (!alone && random() % 2 == 0) c.cuSeqlens = {0, 1, 64, 66, 75};
+      c.fill(random());
+      CAPTURE(c.describe(), lengths);
+      const auto make = [](const Shard& shard, Exec& exec) {
+        return std::make_unique<DeltaWindows>(shard, exec, std::make_unique<EmulatedSteps>(), 4, fitsHalf(shard));
+      };
+      check(c, lengths, 1, make, roundingsOf(type));
+    }
   }
 }
 

@@ -76,7 +76,8 @@ SEQPAR_DEVICE void multiplyTile(float (&c)[2][4], const Factors& f, int row, int
 }
 
 /// One element, in which a factor of 0 in `a` forgets.
-SEQPAR_DEVICE_NOINLINE float element(const Factors& f, int row, int column) {
+template <class Product>
+SEQPAR_DEVICE_NOINLINE float element(const Product& f, int row, int column) {
   float sum = 0;
   for (int k = 0; k < f.terms; ++k) sum += forgetting(f.a.at(row, k), f.b.at(k, column));
   return sum;

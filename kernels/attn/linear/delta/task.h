@@ -36,6 +36,7 @@ struct Task {
   int type = 0, gateType = 0, betaType = 0;
   float scale = 1;
   bool normalize = false;
+  bool half = false;                 ///< kernels and records of half/, for 16-bit tensors
   Input q, k, v, gates, beta, dOut;  ///< gates: logarithms of decays
   Output out, dq, dk_, dv_, dGates, dBeta;
 
@@ -129,7 +130,8 @@ SEQPAR_BOTH_INLINE Record recordAt(const Task& task, int64_t batch, int head, in
   return record;
 }
 
-enum class Step { Prepare, Advance, Retreat, Differentiate };
+/// Outputs: only for 16-bit tensors; else Advance computes them.
+enum class Step { Prepare, Advance, Outputs, Retreat, Differentiate };
 
 /// CTAs of a step, and shared memory per CTA.
 SEQPAR_BOTH_INLINE int64_t blocksOf(Step step, const Task& task) {

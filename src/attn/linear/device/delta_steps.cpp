@@ -2,16 +2,19 @@
 #include "attn/linear/device/check.h"
 #include "attn/linear/device/delta_windows.h"
 #include "device/upload.h"
+#include "kernels/attn/linear/delta/half/memory.h"
 
 namespace seqpar::attn::linear {
 namespace {
 
-constexpr size_t kRecords = 264;  // two CTAs for each of 132 SMs
+constexpr size_t kRecords = 264;       // two CTAs for each of 132 SMs
+constexpr size_t kHalfRecords = 2112;  // 220 MB forward, 440 MB backward
 
 class DeviceSteps final : public DeltaSteps {
  public:
   void run(delta::Step step, const delta::Task& task, void* stream) override {
-    checkLaunch(delta::launch(step, task, stream), "a kernel of the delta rule");
+    const auto launch = task.half ? delta::half::launch : delta::launch;
+    checkLaunch(launch(step, task, stream), "a kernel of the delta rule");
   }
   void transpose(float* to, const float* from, int64_t count, int size, void* stream) override {
     checkLaunch(delta::launchTranspose(to, from, count, size, stream), "a transpose");
@@ -33,7 +36,12 @@ std::unique_ptr<Passes> makeDeviceDeltaPasses(const Shard& shard, Exec& exec) {
   if (major < 8) {
     fail(seqparInvalidUsage, kDeviceWho, ": no kernel for device ", exec.device(), ", expected sm_80 or newer");
   }
-  return std::make_unique<DeltaWindows>(shard, exec, std::make_unique<DeviceSteps>(), kRecords);
+  int shared = 0;
+  checkCuda(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, exec.device()),
+            "cudaDeviceGetAttribute");
+  const bool half = fitsHalf(shard) && shared >= delta::half::mostSharedBytes();
+  return std::make_unique<DeltaWindows>(shard, exec, std::make_unique<DeviceSteps>(), half ? kHalfRecords : kRecords,
+                                        half);
 }
 
 }  // namespace seqpar::attn::linear

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attn/linear/device/parts.h"
+#include "kernels/attn/linear/delta/half/memory.h"
 
 namespace seqpar::attn::linear {
 using delta::Step;
@@ -12,10 +13,19 @@ const char* whyNoDeltaKernel(const Shard& shard) {
   return shard.dk > kMostKeyDimension ? "headDim is above 256" : nullptr;
 }
 
-DeltaWindows::DeltaWindows(const Shard& shard, Exec& exec, std::unique_ptr<DeltaSteps> steps, size_t records)
+bool fitsHalf(const Shard& shard) {
+  Task task;
+  task.type = shard.type;
+  task.dk = static_cast<int>(shard.dk);
+  task.width = shard.family->find(kLogDecay) < shard.family->gateCount ? static_cast<int>(shard.width()) : 0;
+  return delta::half::supports(task);
+}
+
+DeltaWindows::DeltaWindows(const Shard& shard, Exec& exec, std::unique_ptr<DeltaSteps> steps, size_t records, bool half)
     : shard_(shard),
       exec_(exec),
       steps_(std::move(steps)),
+      half_(half),
       logDecay_(shard.family->find(kLogDecay)),
       beta_(shard.family->find(kBeta)) {
   if (shard_.batch == 0) return;
@@ -38,7 +48,8 @@ void DeltaWindows::carve(Arena& arena) {
   deviceChunks_ = static_cast<delta::Chunk*>(arena.take(chunks_.size() * sizeof(delta::Chunk)));
   Task task = taskOf({});
   task.training = shard_.training;
-  records_ = take(window_ * shard_.allHeads() * static_cast<size_t>(delta::recordNumbers(task)));
+  const int64_t bytes = half_ ? delta::half::recordBytes(task) : delta::recordNumbers(task) * int64_t{sizeof(float)};
+  records_ = static_cast<float*>(arena.take(window_ * shard_.allHeads() * static_cast<size_t>(bytes)));
   running_ = take(shard_.states());
   if (shard_.training) checkpoints_ = take(windows() * shard_.states());
   if (shard_.alone) return;
@@ -70,6 +81,7 @@ Task DeltaWindows::taskOf(const Inputs& in) const {
   task.betaType = shard_.gateTypes[beta_];
   task.scale = shard_.scale;
   task.normalize = shard_.normalize;
+  task.half = half_;
   task.q = inputOf(in.q);
   task.k = inputOf(in.k);
   task.v = inputOf(in.v);
@@ -135,6 +147,7 @@ void DeltaWindows::forwardAlone(const Inputs& in, const Tensor& out, const float
     select(task, w);
     run(Step::Prepare, task);
     run(Step::Advance, task);
+    if (half_) run(Step::Outputs, task);
   }
 }
 

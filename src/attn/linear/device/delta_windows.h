@@ -19,17 +19,22 @@ class DeltaSteps {
   virtual void upload(void* to, const void* from, size_t bytes) = 0;
 };
 
+/// Whether the kernels for 16-bit tensors support a shard.
+bool fitsHalf(const Shard& shard);
 /// Why no kernel supports a shard; NULL: one does.
 const char* whyNoDeltaKernel(const Shard& shard);
 
 class DeltaWindows final : public Passes {
  public:
   /// `records`: of a window, at least, if the shard has as many chunks of all heads.
-  DeltaWindows(const Shard& shard, Exec& exec, std::unique_ptr<DeltaSteps> steps, size_t records);
+  /// `half`: the kernels for 16-bit tensors.
+  DeltaWindows(const Shard& shard, Exec& exec, std::unique_ptr<DeltaSteps> steps, size_t records, bool half);
 
   void carve(Arena& arena) override;
   void open() override;
-  std::string name() const override { return "CUDA, chunks of 64 tokens in the WY form, TF32 tensor cores"; }
+  std::string name() const override {
+    return std::string("CUDA, chunks of 64 tokens in the WY form, ") + (half_ ? "16-bit" : "TF32") + " tensor cores";
+  }
 
   StateMap map() const override { return {rankStates_, rankTransition_, seqparScanMatrix, seqparDecayLinear}; }
 
@@ -59,6 +64,7 @@ class DeltaWindows final : public Passes {
   Shard shard_;
   Exec& exec_;
   std::unique_ptr<DeltaSteps> steps_;
+  bool half_;
   size_t logDecay_, beta_;  ///< indices of gates
   std::vector<delta::Chunk> chunks_;
   size_t window_ = 1;  ///< chunks
