@@ -1,11 +1,15 @@
 #!/bin/sh
 # Measures the host figures of docs/perf: on two processors, with mpirun, each table in one run.
-# usage: perf/figures.sh BUILD_DIRECTORY NEW_DIRECTORY
+# usage: perf/figures.sh BUILD_DIRECTORY DIRECTORY [PART...]
+# Parts (default: all): p2p scan auto: the tables of summary.py; collectives2 collectives4 (or collectives): hosts_page.py;
+# attention: softmax_attention_hosts.md, with PyTorch if PYTHON (default: python3) has it. A part takes at most two minutes.
 set -eu
-[ $# -eq 2 ] || { echo "usage: $0 BUILD_DIRECTORY NEW_DIRECTORY" >&2; exit 2; }
+[ $# -ge 2 ] || { echo "usage: $0 BUILD_DIRECTORY DIRECTORY [PART...]" >&2; exit 2; }
 build=$1 out=$2
+shift 2
 here=$(cd "$(dirname "$0")" && pwd)
-mkdir "$out"
+mkdir -p "$out"
+date -u +'%-d %B %Y' > "$out/day.txt"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 # on RANKS NAME PROGRAM OPTIONS...: two ranks get a processor each; more ranks share both, and then MPI must yield
@@ -14,14 +18,48 @@ on() {
   shift 3
   bind=none yield=1
   [ "$ranks" -gt 2 ] || bind=core yield=0
+  rm -f "$out/$name.json"
   taskset -c 0,1 mpirun --oversubscribe --mca mpi_yield_when_idle $yield --bind-to $bind -n "$ranks" "$build/perf/$program" "$@" \
     -J "$out/$name.json" > "$out/$name.txt"
 }
 
-on 2 p2p sendrecv_perf --peers -b 8 -e 64M -f 2 --pattern all --repeats 7 -z 2 -l 0.2
-for ranks in 2 4 8; do
-  on $ranks scan$ranks all_scan_perf --algo all --peers -b 2M -e 2M -z 2 -B --repeats 7 -l 0.5
-  on $ranks auto$ranks all_scan_perf --algo all -b 1K -e 64M -f 4 -z 2 -B -l 0.2
+# collectives RANKS: blocking with MPI, then through a stream
+collectives() {
+  for mode in "" _stream; do
+    how="-z 2 --peers"
+    [ -z "$mode" ] || how="-z 3"
+    options="$how --repeats 5 -l 0.01"
+    on "$1" "p2p$1$mode" sendrecv_perf $options --pattern all -b 8 -e 2M -f 64
+    on "$1" "scan$1$mode" all_scan_perf $options --algo auto -b 64 -e 4M -f 16
+    on "$1" "gather$1$mode" gather_perf $options --operation allgather -b 256 -e 1M -f 16
+    on "$1" "heads$1$mode" alltoall_perf $options --direction all -b 4K -e 4M -f 4
+    on "$1" "ring$1$mode" ring_perf $options --pattern shift -b 512 -e 2M -f 16
+  done
+}
+
+attention() {
+  python=${PYTHON:-python3}
+  for type in float:8M bfloat16:4M; do
+    for pass in forward backward; do
+      taskset -c 1 "$build/perf/softmax_attn_perf" -z 2 -t 1 -n 6 -w 1 --repeats 1 -l 0.5 -c 0 --algo local --heads 8 --mask all \
+        --pass $pass -d ${type%:*} -b ${type#*:} -e ${type#*:} | grep 'local  ' || exit 1
+    done
+  done > "$out/attention.txt"
+  taskset -c 1 "$python" "$here/peers/sdpa_host.py" >> "$out/attention.txt" || echo "figures: $python has no PyTorch" >&2
+  cat "$out/attention.txt"
+}
+
+[ $# -gt 0 ] || set -- p2p scan auto collectives attention
+for part in "$@"; do
+  case $part in
+    p2p) on 2 p2p sendrecv_perf --peers -b 8 -e 64M -f 2 --pattern all --repeats 7 -z 2 -l 0.2 ;;
+    scan) for ranks in 2 4 8; do on $ranks scan$ranks-2M all_scan_perf --algo all --peers -b 2M -e 2M -z 2 -B --repeats 7 -l 0.5; done ;;
+    auto) for ranks in 2 4 8; do on $ranks auto$ranks all_scan_perf --algo all -b 1K -e 64M -f 4 -z 2 -B -l 0.2; done ;;
+    collectives) collectives 2; collectives 4 ;;
+    collectives[248]) collectives "${part#collectives}" ;;
+    attention) attention ;;
+    *) echo "figures: unknown part '$part', expected: p2p scan auto collectives collectives2 collectives4 attention" >&2; exit 2 ;;
+  esac
 done
 grep . /proc/loadavg
 python3 "$here/summary.py" "$out"

@@ -45,14 +45,14 @@ attention without exchange. Times of attention on hosts are CPU times.
 """
 
 TAIL = """
-More tables: [Mesh-Attention movements](perf/mesh.md), [matrix products on hosts](perf/host_products.md),
-[PyTorch](perf/pytorch.md).
+More tables: [collectives on hosts, blocking and through streams](perf/hosts.md), [Mesh-Attention
+movements](perf/mesh.md), [matrix products on hosts](perf/host_products.md), [PyTorch](perf/pytorch.md).
 
 ![All-Scan on four GPUs, time against size](all_scan_4gpus.svg)
 
 ## Reproduce
 
-    perf/figures.sh build/host NEW_DIRECTORY         # hosts: two processors, ranks of mpirun
+    perf/figures.sh build/host DIRECTORY             # hosts: two processors, ranks of mpirun; in parts: see there
     perf/figures_gpu.sh build/cuda NEW_DIRECTORY     # 2 to 8 GPUs of one host
 
 The command of each table is above it in `docs/perf`; `perf/README.md` explains the columns of the binaries.

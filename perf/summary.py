@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Summarizes the JSON files that figures.sh wrote: Markdown tables of times and ratios."""
+"""Summarizes the JSON files of the parts p2p, scan and auto of figures.sh: Markdown tables of times and ratios."""
 import json
 import pathlib
 import sys
@@ -31,7 +31,7 @@ def neighbors(path):
 
 def scans(paths):
     tables = [next(iter(times(path).values())) for path in paths]
-    ranks = [path.stem.removeprefix("scan") for path in paths]
+    ranks = [path.stem.removeprefix("scan").removesuffix("-2M") for path in paths]
     print("| us | " + " | ".join(f"P = {number}" for number in ranks) + " |\n|---" + "|---" * len(ranks) + "|")
     for who in tables[0]:
         print(f"| {who} | " + " | ".join(f"{table[who]:.0f}" for table in tables) + " |")
@@ -52,12 +52,15 @@ def main():
     if len(sys.argv) != 2:
         sys.exit("usage: summary.py DIRECTORY")
     folder = pathlib.Path(sys.argv[1])
-    print("### Neighbors\n")
-    neighbors(folder / "p2p.json")
-    print("\n### All-Scan, 2 MiB, float, diag\n")
-    scans(sorted(folder.glob("scan*.json")))
-    print("\n### Auto and the best\n")
-    choices(sorted(folder.glob("auto*.json")))
+    if (folder / "p2p.json").exists():
+        print("### Neighbors\n")
+        neighbors(folder / "p2p.json")
+    if paths := sorted(folder.glob("scan*-2M.json")):
+        print("\n### All-Scan, 2 MiB, float, diag\n")
+        scans(paths)
+    if paths := sorted(folder.glob("auto*.json")):
+        print("\n### Auto and the best\n")
+        choices(paths)
 
 
 main()
