@@ -50,6 +50,39 @@ typedef struct {
 #define SEQPAR_ATTN_SLICE_BICAUSAL(q0, q1, k0, k1) \
   { (q0), (q1) - (q0), (k0), (k1) - (k0), 0, ((k1) - (k0)) - ((q1) - (q0)) }
 
+/**
+ * Consecutive keys of one request in a paged KV cache. The columns of all pages are the plan's keys (kvTokens): a
+ * kvLayout of pieces, one for each page, assigns them to ranks, and a rank's keys are its pages in order of columns.
+ */
+typedef struct {
+  int64_t column;   /**< position of the page's first key in the plan's keys */
+  int64_t request;  /**< index of the request; -1: the page is not in use */
+  int64_t position; /**< position of the first key in the request's sequence */
+  int64_t keys;     /**< keys in use: columns `column` to `column` + keys - 1 */
+} seqparAttnPage_t;
+
+/**
+ * Computes the slices of chunked prefill: causal attention of the new queries of several requests to their cached keys,
+ * the new ones included, in pages of any order. The last query of a request has the position of its last key. Host
+ * only, without a communicator.
+ *
+ *   cuQueries   [requests + 1]: start of each request's queries in the plan's tokens, ascending from 0
+ *   lengths     [requests]: keys of each request, at least its queries
+ *   page        [pages]. Pages that several requests share (a common prefix) are listed once for each
+ *   windowLeft  maximum number of visible keys before a query's own; SEQPAR_ATTN_NO_WINDOW: all
+ *   slice       [pages], out: for seqparAttnDesc_t::slice, with mask = seqparAttnFull
+ *   slices      out: number of slices, at most `pages`: pages that continue each other share one, and pages that no
+ *               query sees have none
+ *
+ * Keys that no page contains are seen by no query. seqparAttnPlanCreate() refuses two pages with common keys of a
+ * request in the same columns. RING_PASS_Q sends queries instead of keys, ALLGATHER_KV and RING send keys (Context
+ * Parallelism for Scalable Million-Token Inference, arXiv 2411.01783, sections 3.3 and 3.4). Errors: InvalidArgument
+ * (NULL, a value out of range).
+ */
+SEQPAR_API seqparResult_t seqparAttnPageSlices(const int64_t* cuQueries, const int64_t* lengths, int64_t requests,
+                                               const seqparAttnPage_t* page, int64_t pages, int64_t windowLeft,
+                                               seqparAttnSlice_t* slice, int64_t* slices);
+
 #ifdef __cplusplus
 }
 #endif

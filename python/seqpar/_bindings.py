@@ -593,6 +593,15 @@ class seqparAttnSlice_t(Structure):
     ]
 
 
+class seqparAttnPage_t(Structure):
+    _fields_ = [
+        ("column", c_int64),
+        ("request", c_int64),
+        ("position", c_int64),
+        ("keys", c_int64),
+    ]
+
+
 class seqparAttnTensor_t(Structure):
     _fields_ = [
         ("data", c_void_p),
@@ -882,6 +891,7 @@ PROTOTYPES = {
     "seqparShortConvForward": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
     "seqparShortConvBackward": (c_int, [c_void_p, c_void_p, c_void_p]),
     "seqparAttnFamilyQuery": (c_int, [c_int, c_void_p]),
+    "seqparAttnPageSlices": (c_int, [c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_int64, c_void_p, c_void_p]),
     "seqparAttnAlgorithmName": (c_char_p, [c_int]),
     "seqparAttnGpuKernels": (c_char_p, []),
     "seqparAttnPlanCreate": (c_int, [c_void_p, c_void_p, c_void_p]),

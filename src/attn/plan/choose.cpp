@@ -6,7 +6,8 @@
 namespace seqpar::attn {
 namespace {
 
-/// Modeled times that differ by less than this factor count as equal if ranks are on different nodes.
+/// Modeled times that differ by less than this factor count as equal if ranks are on different nodes, or if the plan is
+/// for inference with a cache.
 constexpr double kAsFast = 1.1;
 
 std::string names(bool softmax) {
@@ -88,7 +89,9 @@ const AlgorithmRow& chooseAlgorithm(const char* call, const Problem& problem,
          " attention supports this: ", candidates.empty() ? "there is no algorithm" : candidates.front().refusal);
   }
   // Links between nodes are measured with all ranks active; a rank that sends less leaves bandwidth for the others.
-  if (problem.info.nodes == 1) return *best->row;
+  // Chunks of a prompt overlap with other requests' work, so they send the least: queries, or keys of short caches.
+  const bool cached = problem.softmax() && problem.crossAttention() && !problem.training();
+  if (problem.info.nodes == 1 && !cached) return *best->row;
   const double most = time(*best) * kAsFast;
   for (const auto& candidate : candidates) {
     const bool fewer = candidate.estimate.bytes < best->estimate.bytes;

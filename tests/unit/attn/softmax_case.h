@@ -33,6 +33,8 @@ struct SoftmaxSpec {
   int64_t stripe = 1;
   std::vector<int64_t> pieceBounds;  ///< with layoutKind seqparPieces
   std::vector<int> pieceOwners;
+  std::vector<int64_t> kvPieceBounds;  ///< cross-attention: the layout of keys; empty: the kind of the queries' layout
+  std::vector<int> kvPieceOwners;
   bool headsFirst = false;  ///< [batch][heads][tokens][dim] in memory
 
   int64_t keys() const { return kvTokens == 0 ? tokens : kvTokens; }
@@ -94,6 +96,18 @@ struct SoftmaxSpec {
     given.pieces = static_cast<int64_t>(pieceOwners.size());
     given.pieceBounds = pieceBounds.data();
     given.pieceOwners = pieceOwners.data();
+    return given;
+  }
+
+  /// The explicit layout of keys, with kvPieceOwners.
+  seqparLayout_t kvLayout(int ranks) const {
+    seqparLayout_t given = SEQPAR_LAYOUT_INITIALIZER;
+    given.kind = seqparPieces;
+    given.ranks = ranks;
+    given.tokens = kvTokens;
+    given.pieces = static_cast<int64_t>(kvPieceOwners.size());
+    given.pieceBounds = kvPieceBounds.data();
+    given.pieceOwners = kvPieceOwners.data();
     return given;
   }
 

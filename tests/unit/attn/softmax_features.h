@@ -186,6 +186,8 @@ inline std::string refusalOf(const seqpar::attn::AlgorithmRow& row, const Softma
   seqparCommCount(comm, &ranks);
   const auto layout = spec.layout(ranks);
   if (spec.layoutKind >= 0) desc.layout = &layout;
+  const auto kvLayout = spec.kvLayout(ranks);
+  if (!spec.kvPieceOwners.empty()) desc.kvLayout = &kvLayout;
   return row.refuses(seqpar::attn::readProblem("test", &desc, comm));
 }
 

@@ -155,6 +155,8 @@ inline std::string runRank(const SoftmaxCase& c, int rank, int ranks, seqparComm
   desc.kernel = options.kernel;
   const auto given = s.layout(ranks);
   if (s.layoutKind >= 0) desc.layout = &given;
+  const auto givenKeys = s.kvLayout(ranks);
+  if (!s.kvPieceOwners.empty()) desc.kvLayout = &givenKeys;
   seqparAttnPlan_t made = nullptr;
   if (auto e = check(seqparAttnPlanCreate(&made, &desc, comm), "create"); !e.empty()) return e;
   const std::unique_ptr<std::remove_pointer_t<seqparAttnPlan_t>, decltype(&seqparAttnPlanDestroy)> plan(
@@ -168,7 +170,7 @@ inline std::string runRank(const SoftmaxCase& c, int rank, int ranks, seqparComm
   if (s.kvTokens != 0) {
     layout.tokens = s.kvTokens;
     layout.ranks = ranks;
-    keyGlobals = globalsOf(layout, {}, rank);
+    keyGlobals = globalsOf(s.kvPieceOwners.empty() ? layout : givenKeys, {}, rank);
   }
 
   const auto* const placement = options.placement;
