@@ -36,7 +36,8 @@ class Comm:
 def comm(group: ProcessGroup | DeviceMesh | Comm | None = None, *, single: bool = False,
          device: torch.device | str | None = None, timeout: float | None = None,
          transport: Literal["auto", "shared", "network"] | None = None,
-         check_arguments: bool | None = None, ctas: int = 16, plans: int = 64) -> Comm: ...
+         check_arguments: bool | None = None, ctas: int = 16, plans: int = 64,
+         packings: int = 4) -> Comm: ...
 def close() -> None: ...
 
 class Layout:

@@ -34,10 +34,11 @@ def call(function, *arguments):
 
 
 class _Plan:
-    """A plan of the library: its handle (None once freed), its destructor, and the time of its last use."""
+    """A plan of the library: its handle (None once freed), its destructor, the time of its last use, and what it has in
+    common with plans of other packings, or None."""
 
-    def __init__(self, handle, destroy):
-        self.handle, self._destroy, self.used = handle, destroy, 0
+    def __init__(self, handle, destroy, form=None):
+        self.handle, self._destroy, self.used, self.form = handle, destroy, 0, form
 
     def free(self):
         handle, self.handle = self.handle, None
@@ -50,10 +51,10 @@ class Comm:
     Attributes: name, rank, size; device: torch.device("cpu"), or the GPU of the operators' tensors.
     """
 
-    def __init__(self, name, handle, device, group=None, plans=64):
+    def __init__(self, name, handle, device, group=None, plans=64, packings=4):
         self.name, self.device, self.group = name, device, group
         self._handle = handle
-        self.plans, self.uses, self._most_plans = {}, itertools.count(), plans
+        self.plans, self.uses, self._most_plans, self._most_packings = {}, itertools.count(), plans, packings
         self.prepared = {}  # of _prepared.py
         self.agreed = set()  # of _agreement.py
         self.index = -1 if device.type == "cpu" else device.index  # like torch.Tensor.get_device()
@@ -195,16 +196,23 @@ class Comm:
             return _abi.lib.seqparEventQuery(event) != _abi.RESULTS["InProgress"]
         return not torch.cuda.is_current_stream_capturing() and event.query()
 
-    def plan(self, key, make, destroy):
+    def plan(self, key, make, destroy, form=None):
         """The plan with this description, created at its first use, which is collective. All ranks use equal descriptions, so
-        they also free the same plan if there are too many: the least recently used one."""
+        they also free the same plan if there are too many: the least recently used one. form: plans of one form differ in
+        their packing only, and are limited too."""
         plan = self.plans.get(key)
         if plan is None:
-            while len(self.plans) >= self._most_plans:
-                self.plans.pop(min(self.plans, key=lambda key: self.plans[key].used)).free()
-            plan = self.plans[key] = _Plan(call(make), destroy)
+            if form is not None:
+                self._free_oldest([key for key, plan in self.plans.items() if plan.form == form], self._most_packings)
+            self._free_oldest(self.plans, self._most_plans)
+            plan = self.plans[key] = _Plan(call(make), destroy, form)
         plan.used = next(self.uses)
         return plan.handle
+
+    def _free_oldest(self, keys, most):
+        """Leaves room for one more plan among these."""
+        for key in sorted(keys, key=lambda key: self.plans[key].used)[:max(0, len(keys) + 1 - most)]:
+            self.plans.pop(key).free()
 
     def close(self):
         """Collective: frees the plans, in the order of their creation, and the communicator."""
@@ -334,7 +342,7 @@ def _is_single(group, single):
     return True
 
 
-def comm(group=None, *, single=False, device=None, timeout=None, transport=None, check_arguments=None, ctas=16, plans=64):
+def comm(group=None, *, single=False, device=None, timeout=None, transport=None, check_arguments=None, ctas=16, plans=64, packings=4):
     """The communicator of a ProcessGroup, of a DeviceMesh of one dimension, or (None) of all ranks. Collective at the
     first call for a group; later calls return the same object. Without torch.distributed: a communicator of one rank,
     unless WORLD_SIZE is more than 1.
@@ -348,6 +356,8 @@ def comm(group=None, *, single=False, device=None, timeout=None, transport=None,
     ctas             thread blocks of a collective on a GPU, 1 to 128: few, because they share the GPU with other work
     plans            maximum number of cached plans of attention and layouts: beyond it, the least recently used plan is freed,
                      and created again when needed. Must exceed the plans of a step and of CUDA graphs
+    packings         maximum number of cached plans that differ in `cu_seqlens` or `mask` only: batches that wait for their
+                     backward passes, and those in CUDA graphs. Each takes a workspace
     """
     if isinstance(group, Comm):
         return group
@@ -360,6 +370,8 @@ def comm(group=None, *, single=False, device=None, timeout=None, transport=None,
         group = dist.group.WORLD
     if plans < 1:
         raise ValueError(f"comm: plans is {plans}, expected at least 1")
+    if packings < 1:
+        raise ValueError(f"comm: packings is {packings}, expected at least 1")
     device = _device(device, group)
     name = f"{'alone' if alone else group.group_name}/{device.type}"
     while name in _comms:
@@ -373,7 +385,7 @@ def comm(group=None, *, single=False, device=None, timeout=None, transport=None,
         call(_abi.check, _abi.lib.seqparCommInitRankConfig(ctypes.byref(handle), 1, token, 0, ctypes.byref(config)))
     else:
         handle = _bootstrap(group, config, device)
-    return Comm(name, handle, device, group, plans)
+    return Comm(name, handle, device, group, plans, packings)
 
 
 def close():

@@ -78,7 +78,31 @@ def _described(text, **shapes):
     return {**shapes, **fields}
 
 
-def _make(comm, text, q, k, v, gates):
+_PACKING = ("cu_seqlens", "mask", "layout", "kv_layout")  # fields that change with the packing
+
+
+def _form_of(text, q, k, v, gates):
+    """What plans of other packings of these tensors have in common; None: there is no packing."""
+    fields = fields_of(text)
+    if "cu_seqlens" not in fields and "mask" not in fields:
+        return None
+    rest = tuple((name, value) for name, value in fields.items() if name not in _PACKING)
+    return (rest, q.shape, k.shape, v.shape, q.dtype, *(gate.dtype for gate in gates))
+
+
+def _workspace(handle, device):
+    """Memory of PyTorch for a plan on a GPU, None on hosts. The size is rounded up by at most an eighth, so that the memory
+    of a freed plan serves the next packing."""
+    if device.type != "cuda":
+        return None
+    size = ctypes.c_size_t()
+    _abi.check_attn(_abi.attn_lib().seqparAttnPlanWorkspaceSize(handle, ctypes.byref(size)))
+    granule = 1 << max(20, size.value.bit_length() - 4)
+    return torch.empty(-(-size.value // granule) * granule, dtype=torch.uint8, device=device) if size.value else None
+
+
+def _make(comm, text, q, k, v, gates, held):
+    """A plan's handle. Its workspace is appended to `held`."""
     fields = fields_of(text)
     batch, local, heads, head_dim = q.shape
     linear = fields["family"] != "softmax"
@@ -100,7 +124,9 @@ def _make(comm, text, q, k, v, gates):
         if length.value != local:
             raise ValueError(f"attention: got {local} tokens, expected {length.value}, what rank {comm.rank} has in the "
                              "layout")
-        _abi.check_attn(attn.seqparAttnPlanPrepare(handle, None, 0))
+        memory = _workspace(handle, comm.device)
+        held.append(memory)
+        _abi.check_attn(attn.seqparAttnPlanPrepare(handle, *((None, 0) if memory is None else (memory.data_ptr(), memory.numel()))))
     except BaseException:
         attn.seqparAttnPlanDestroy(handle)
         raise
@@ -117,8 +143,18 @@ def plan_of(comm, text, q, k, v, gates=()):
     require_place("attention", comm, q, k, v, *gates)
     if not (q.dtype == k.dtype == v.dtype):
         raise TypeError(f"attention: q, k and v are {q.dtype}, {k.dtype} and {v.dtype}, expected one type")
-    return comm.plan(key_of(text, q, k, v, gates), lambda: _make(comm, text, q, k, v, gates),
-                     lambda plan: _abi.check_attn(_abi.attn_lib().seqparAttnPlanDestroy(plan)))
+    key = key_of(text, q, k, v, gates)
+    if key not in comm.plans:
+        held = []
+
+        def destroy(plan):
+            try:
+                _abi.check_attn(_abi.attn_lib().seqparAttnPlanDestroy(plan))  # waits for the plan's work
+            finally:
+                held.clear()
+
+        return comm.plan(key, lambda: _make(comm, text, q, k, v, gates, held), destroy, _form_of(text, q, k, v, gates))
+    return comm.plan(key, None, None)
 
 
 def aligned(x):

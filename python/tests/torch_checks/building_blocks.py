@@ -226,4 +226,17 @@ def plans_are_evicted_in_order(comm, seed):
             expected[tokens] = x.grad
         keys = [key[2][1] for key in sorted(small.plans, key=lambda key: small.plans[key].used)]
         assert keys == [8, 4, 5], keys  # the tokens of q's shape, the latest last
+    with sp.comm(group, packings=2) as few:
+        outs, xs = [], []
+        for tokens in (4, 5, 6, 4):  # the plans of the first packings are freed before their backward passes
+            xs.append(whole(seed + few.rank, 1, 8, 2, 8).requires_grad_())
+            outs.append(sp.attention(xs[-1], xs[-1], xs[-1], few, causal=True, cu_seqlens=(0, tokens, 8 * few.size), algorithm="ring"))
+            assert len(few.plans) <= 2
+        sp.attention(xs[0], xs[0], xs[0], few, causal=True, cu_seqlens=(0, 4, 8 * few.size), window=(3, 0), algorithm="ring")
+        sp.attention(xs[0], xs[0], xs[0], few, causal=True, algorithm="ring")
+        assert len(few.plans) == 4, few.plans.keys()  # other options, and no packing, do not count
+        for out in outs:
+            out.square().sum().backward()
+        assert xs[0].grad.equal(xs[3].grad) and not xs[0].grad.equal(xs[1].grad)
+    raises(ValueError, "packings is 0", sp.comm, torch.distributed.group.WORLD, packings=0)
     raises(ValueError, "plans is 0", sp.comm, torch.distributed.group.WORLD, plans=0)

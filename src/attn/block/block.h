@@ -19,6 +19,7 @@ struct BlockShape {
   seqparDataType_t type = seqparFloat32;  ///< of q, k, v, out, dOut
   float scale = 1, softcap = 0;
   bool training = true, deterministic = false;
+  bool changing = false;  ///< documents or slices, so later plans have other rectangles
   seqparAttnKernel_t kernel = SEQPAR_ATTN_KERNEL_INITIALIZER;  ///< the caller's; functions NULL: the library's
 };
 

@@ -60,8 +60,13 @@ class CudaBlock final : public Block {
   int64_t rowHeads() const { return shape_.rowHeads == 0 ? shape_.heads : shape_.rowHeads; }
   std::vector<Prepared> prepareSteps(const Work& work, bool backward);
   bool build(Prepared& prepared, const Work& work, bool backward);
+  /// A deterministic backward pass takes memory for the scores of all entries at their longest lengths, so its plans
+  /// are exact.
+  bool rounds() const { return shape_.changing && !shape_.deterministic; }
+  RaggedSizes raggedSizes(const Prepared& prepared, int64_t rows, int64_t columns) const;
   void describe(Prepared& prepared);
   void load(const Prepared& prepared);
+  void capture(const Prepared& prepared);
   Work* place(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns);  ///< null: not expected
   const Work& find(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns);
   template <typename Value>

@@ -23,6 +23,7 @@ constexpr int64_t kLeastSplitRows = 1024;
 BlockLimits limitsOf(const BlockShape& s, bool kernels) {
   BlockLimits limits;
   limits.batch = s.batch;
+  limits.changing = s.changing;
   limits.cudnn = kernels && s.type != seqparFloat32 && s.softcap == 0 && s.phase == 0 &&
                  s.heads == s.kvHeads * s.group && s.headDim % 8 == 0 && s.valueDim % 8 == 0 &&
                  std::max(s.headDim, s.valueDim) <= 256 && Sdpa::problem().empty();
@@ -84,6 +85,13 @@ size_t CudaBlock::constant(const std::vector<Value>& values) {
   return offset;
 }
 
+/// The plan of a ragged step in tensors of `rows` and `columns` tokens.
+RaggedSizes CudaBlock::raggedSizes(const Prepared& prepared, int64_t rows, int64_t columns) const {
+  const RaggedSizes sizes{static_cast<int64_t>(prepared.step.rectangles.size()), prepared.longestRows,
+                          prepared.longestColumns, rows, columns};
+  return rounds() ? roundedUp(sizes) : sizes;
+}
+
 /// Asks cuDNN for a plan; false if it refuses.
 bool CudaBlock::build(Prepared& prepared, const Work& work, bool backward) {
   const auto& s = shape_;
@@ -98,11 +106,21 @@ bool CudaBlock::build(Prepared& prepared, const Work& work, bool backward) {
   shape.deterministic = backward && s.deterministic;
   shape.bottomRight = step.bottomRight;
   shape.type = s.type;
-  shape.batch = ragged ? static_cast<int64_t>(step.rectangles.size()) : s.batch;
+  shape.batch = s.batch;
   shape.heads = s.heads;
   shape.kvHeads = s.kvHeads;
   shape.rows = prepared.longestRows;
   shape.columns = prepared.longestColumns;
+  if (ragged) {
+    const auto sizes = raggedSizes(prepared, work.rows, work.columns);
+    shape.batch = sizes.count;
+    shape.rows = sizes.rows;
+    shape.columns = sizes.columns;
+    if (backward && rounds()) {
+      shape.allRows = sizes.allRows;
+      shape.allColumns = sizes.allColumns;
+    }
+  }
   shape.headDim = s.headDim;
   shape.valueDim = s.valueDim;
   shape.left = step.left;
@@ -114,14 +132,14 @@ bool CudaBlock::build(Prepared& prepared, const Work& work, bool backward) {
   shape.q = stridesOf(dense(work.rows, rowHeads(), s.headDim));
   shape.k = stridesOf(dense(work.columns, s.kvHeads, s.headDim));
   shape.v = stridesOf(dense(work.columns, s.kvHeads, s.valueDim));
-  if (s.batch == 1 && !ragged) {
-    // Equal to stridesOf() of a part of the tokens.
+  shape.out = stridesOf(dense(work.rows, rowHeads(), s.valueDim));
+  if (s.batch == 1) {
+    // The stride is not used. It is equal in all plans of these sizes, whatever the lengths of the tensors.
     shape.q[0] = shape.rows * shape.q[1];
     shape.k[0] = shape.columns * shape.k[1];
     shape.v[0] = shape.columns * shape.v[1];
+    shape.out[0] = shape.rows * shape.out[1];
   }
-  shape.out = stridesOf(dense(work.rows, rowHeads(), s.valueDim));
-  if (s.batch == 1) shape.out[0] = shape.rows * shape.out[1];
   if (backward) {
     // Gradients have the strides of their tensors.
     shape.dOut = shape.out;
@@ -167,6 +185,12 @@ void CudaBlock::describe(Prepared& prepared) {
     prepared.longestColumns = std::max(prepared.longestColumns, r.columns);
   }
   offset(queries.count, keys.count);
+  if (step.kind == BlockStep::Kind::Ragged) {
+    const auto entries = static_cast<size_t>(raggedSizes(prepared, queries.count, keys.count).count);
+    rows.resize(entries);
+    columns.resize(entries);
+    while (offsets[0].size() <= entries) offset(queries.count, keys.count);
+  }
   if (step.kind == BlockStep::Kind::Single) {
     rows.assign(static_cast<size_t>(s.batch), rows.front());
     columns.assign(static_cast<size_t>(s.batch), columns.front());
@@ -275,7 +299,10 @@ void CudaBlock::prepare() {
 /// cuDNN loads a plan's kernels at its first run, which may wait for the device while another rank's kernel waits for
 /// this rank. Capturing a graph that is never launched loads them here.
 void CudaBlock::load(const Prepared& prepared) {
-  if (prepared.step.kind == BlockStep::Kind::Bands) return;
+  if (prepared.step.kind != BlockStep::Kind::Bands) sdpa_->loadOnce(prepared.shape, [&] { capture(prepared); });
+}
+
+void CudaBlock::capture(const Prepared& prepared) {
   const CaptureStream stream;
   SdpaPointers pointers;
   pointers.q = pointers.k = pointers.v = pointers.dOut = out_[0].data;

@@ -1,11 +1,20 @@
 #include "attn/block/cuda_steps.h"
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 #include <map>
 
 namespace seqpar::attn {
 namespace {
+
+/// The least sizes of plans. Longer tensors take workspace only, longer rectangles and more of them empty thread
+/// blocks.
+constexpr int64_t kLeastEntries = 8, kLeastLength = 512;
+
+int64_t powerOfTwo(int64_t least, int64_t size) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max(least, size))));
+}
 
 struct Mask {
   bool bottomRight = false;
@@ -101,12 +110,18 @@ std::vector<Rectangle> splitStairs(std::span<const Rectangle> rectangles) {
   return all;
 }
 
+RaggedSizes roundedUp(const RaggedSizes& sizes) {
+  return {powerOfTwo(kLeastEntries, sizes.count), powerOfTwo(kLeastLength, sizes.rows),
+          powerOfTwo(kLeastLength, sizes.columns), powerOfTwo(kLeastLength, sizes.allRows),
+          powerOfTwo(kLeastLength, sizes.allColumns)};
+}
+
 std::vector<BlockStep> stepsOf(std::span<const Rectangle> rectangles, const BlockLimits& limits) {
   std::vector<Rectangle> bands;
   std::map<Mask, std::vector<Rectangle>> byMask;
   size_t large = 0;
   for (const auto& r : rectangles) large += r.scores() >= limits.leastScores ? 1 : 0;
-  const bool ragged = limits.batch == 1 && rectangles.size() >= limits.leastRagged && large > 0;
+  const bool ragged = limits.batch == 1 && (limits.changing || rectangles.size() >= limits.leastRagged) && large > 0;
   for (const auto& r : rectangles) {
     // In a ragged batch a small rectangle has no extra cost in cuDNN.
     const bool fits = limits.cudnn && r.rows > 1 && r.columns > 1 && (ragged || r.scores() >= limits.leastScores);
@@ -121,7 +136,7 @@ std::vector<BlockStep> stepsOf(std::span<const Rectangle> rectangles, const Bloc
     for (auto& step : more) steps.push_back(std::move(step));
   };
   for (const auto& [mask, same] : byMask) {
-    if (ragged && same.size() > 1) {
+    if (ragged && (limits.changing || same.size() > 1)) {
       append(layersOf(same, BlockStep::Kind::Ragged, mask, limits.sharedColumns));
       continue;
     }

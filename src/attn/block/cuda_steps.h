@@ -32,12 +32,25 @@ struct BlockLimits {
   size_t leastRagged = 5;
   /// Rectangles of a call may have common columns: a forward pass, which only reads keys.
   bool sharedColumns = false;
+  /// Rectangles differ from plan to plan: all cuDNN calls are ragged, because only ragged plans serve many rectangles.
+  bool changing = false;
 };
 
 /// Cuts staircases of rectangles without bands, given in the order of their rows, into rectangles without common
 /// columns. Then each key's gradients are the result of one call, and sums of the queries' gradients, which are fewer
 /// numbers, remain.
 std::vector<Rectangle> splitStairs(std::span<const Rectangle> rectangles);
+
+/// The sizes of the cuDNN plan that runs a ragged step.
+struct RaggedSizes {
+  int64_t count = 0, rows = 0, columns = 0;  ///< entries, and their longest lengths
+  int64_t allRows = 0, allColumns = 0;       ///< lengths of the tensors
+
+  bool operator==(const RaggedSizes&) const = default;
+};
+
+/// Powers of two, so that few plans run the steps of all packings. Entries beyond the step's are empty.
+RaggedSizes roundedUp(const RaggedSizes& sizes);
 
 std::vector<BlockStep> stepsOf(std::span<const Rectangle> rectangles, const BlockLimits& limits);
 

@@ -5,6 +5,7 @@
 #define CUDNN_FRONTEND_SKIP_JSON_LIB
 #include <cudnn_frontend.h>
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <unordered_map>
@@ -98,6 +99,9 @@ class Builder {
     fe::graph::SDPA_backward_attributes attributes;
     attributes.set_attn_scale(shape_.scale);
     if (shape_.deterministic) attributes.set_deterministic_algorithm(true);
+    // Otherwise the workspace has room for the longest length times the number of entries.
+    if (shape_.ragged && shape_.allRows > 0) attributes.set_max_total_seq_len_q(shape_.allRows);
+    if (shape_.ragged && shape_.allColumns > 0) attributes.set_max_total_seq_len_kv(shape_.allColumns);
     mask(attributes);
     auto [dq, dk, dv] = graph_->sdpa_backward(q, k, v, out, dOut, lse, attributes);
     output(dq, kDq, shape_.heads, shape_.rows, shape_.headDim, shape_.dq, kQOffset);
@@ -250,13 +254,22 @@ class Plans {
 
   const Plan& find(int device, const SdpaShape& shape) {
     Entry& entry = at(device, shape);
-    std::call_once(entry.built, [&] { entry.plan = make(device, shape); });
+    std::call_once(entry.built, [&] {
+      entry.plan = make(device, shape);
+      ++built_;
+    });
     return entry.plan;
   }
 
+  void loadOnce(int device, const SdpaShape& shape, const std::function<void()>& load) {
+    std::call_once(at(device, shape).loaded, load);
+  }
+
+  int64_t built() const { return built_; }
+
  private:
   struct Entry {
-    std::once_flag built;
+    std::once_flag built, loaded;
     Plan plan;
   };
 
@@ -286,6 +299,7 @@ class Plans {
 
   std::mutex mutex_;
   std::map<std::pair<int, SdpaShape>, Entry> plans_;
+  std::atomic<int64_t> built_{0};
 };
 
 }  // namespace
@@ -319,6 +333,14 @@ std::string Sdpa::prepare(const SdpaShape& shape, size_t* workspaceBytes) {
   const Plan& plan = Plans::instance().find(rank_->device, shape);
   *workspaceBytes = plan.workspace;
   return plan.refusal;
+}
+
+void Sdpa::loadOnce(const SdpaShape& shape, const std::function<void()>& load) {
+  Plans::instance().loadOnce(rank_->device, shape, load);
+}
+
+int64_t Sdpa::built() {
+  return Plans::instance().built();
 }
 
 void Sdpa::run(const SdpaShape& shape, const SdpaPointers& pointers, void* workspace, void* stream) {

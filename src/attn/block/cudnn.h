@@ -5,6 +5,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -27,6 +28,7 @@ struct SdpaShape {
   bool bottomRight = false;
   seqparDataType_t type = seqparBfloat16;
   int64_t batch = 0, heads = 0, kvHeads = 0, rows = 0, columns = 0, headDim = 0, valueDim = 0;
+  int64_t allRows = 0, allColumns = 0;  ///< ragged, backward: the tensors have at most as many tokens; 0: not known
   int64_t left = kUnbounded, right = kUnbounded;
   float scale = 1;
   SdpaStrides q{}, k{}, v{}, out{}, dOut{}, dq{}, dk{}, dv{};
@@ -63,6 +65,12 @@ class Sdpa {
   /// Builds the plan if necessary (about a second) and stores the workspace size of run(). Returns cuDNN's message if
   /// it refuses the shape, empty otherwise.
   std::string prepare(const SdpaShape& shape, size_t* workspaceBytes);
+
+  /// Calls load(), once per plan of the process.
+  void loadOnce(const SdpaShape& shape, const std::function<void()>& load);
+
+  /// The number of plans that the process has built.
+  static int64_t built();
 
   /// Enqueues on `stream` (a cudaStream_t). Builds the plan if prepare() has not. Throws
   /// UnhandledCudaError.

@@ -26,6 +26,14 @@ std::string Sdpa::prepare(const SdpaShape&, size_t*) {
   return problem();
 }
 
+void Sdpa::loadOnce(const SdpaShape&, const std::function<void()>&) {
+  fail(seqparInternalError, "attention by cuDNN: ", problem());
+}
+
+int64_t Sdpa::built() {
+  return 0;
+}
+
 void Sdpa::run(const SdpaShape&, const SdpaPointers&, void*, void*) {
   fail(seqparInternalError, "attention by cuDNN: ", problem());
 }

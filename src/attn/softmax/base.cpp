@@ -20,6 +20,7 @@ BlockShape shapeOf(const Problem& problem, int64_t firstHead, int64_t heads, int
   shape.softcap = d.softcap;
   shape.training = problem.training();
   shape.deterministic = d.deterministic != 0;
+  shape.changing = problem.packed() || !problem.sliceNumbers.empty();
   shape.kernel = problem.kernel;
   return shape;
 }

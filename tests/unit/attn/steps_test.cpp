@@ -1,7 +1,9 @@
 // Which rectangles are computed by one call of a kernel, and which keys the ranks gather: as plans for GPUs decide.
 #include "attn/block/cuda_steps.h"
 
+#include <array>
 #include <catch2/catch.hpp>
+#include <random>
 #include <set>
 
 #include "attn/problem/mask.h"
@@ -229,6 +231,43 @@ TEST_CASE("ranks gather the keys that their queries see, in the order of their p
     }
   }
   CHECK(some > 50);
+}
+
+TEST_CASE("packings that change are ragged calls of few sizes") {
+  const uint64_t seed = std::random_device{}();
+  std::mt19937_64 random(seed);
+  CAPTURE(seed);
+  constexpr int64_t kTokens = 8192;
+  BlockLimits limits;
+  limits.cudnn = limits.changing = true;
+  std::set<std::array<int64_t, 5>> sizes;
+  for (int packing = 0; packing < 1000; ++packing) {
+    std::vector<Rectangle> documents;
+    for (int64_t at = 0; at < kTokens;) {
+      const int64_t length = std::min(kTokens - at, 1 + static_cast<int64_t>(random() % 4096));
+      documents.push_back({at, length, at, length, INT64_MIN, 0});
+      at += length;
+    }
+    const auto steps = stepsOf(documents, limits);
+    size_t found = 0;
+    for (const auto& step : steps) {
+      found += step.rectangles.size();
+      if (step.kind == BlockStep::Kind::Bands) continue;
+      REQUIRE(step.kind == BlockStep::Kind::Ragged);
+      RaggedSizes exact{static_cast<int64_t>(step.rectangles.size()), 0, 0, kTokens, kTokens};
+      for (const auto& r : step.rectangles) {
+        exact.rows = std::max(exact.rows, r.rows);
+        exact.columns = std::max(exact.columns, r.columns);
+      }
+      const auto rounded = roundedUp(exact);
+      REQUIRE((rounded.count >= exact.count && rounded.rows >= exact.rows && rounded.columns >= exact.columns));
+      REQUIRE(roundedUp(rounded) == rounded);
+      sizes.insert({rounded.count, rounded.rows, rounded.columns, rounded.allRows, rounded.allColumns});
+    }
+    REQUIRE(found == documents.size());
+  }
+  // At most 4 numbers of documents (8 to 64) and 4 longest lengths (512 to 4096), which rows and columns share.
+  CHECK(sizes.size() <= 16);
 }
 
 }  // namespace
