@@ -15,17 +15,19 @@ Route gatherRoute(const Shards& shards, std::size_t member) {
   Route route;
   route.sends.reserve(shards.members());
   route.receives.reserve(shards.members());
-  for (std::size_t other = 0; other < shards.members(); ++other) {
+  const std::size_t total = shards.total();
+  for (std::size_t other = 0, first = 0; other < shards.members(); first += shards.tokens[other++]) {
     route.sends.push_back({shards.ranks[other], mine});
-    route.receives.push_back({shards.ranks[other], shards.inWhole(other)});
+    route.receives.push_back({shards.ranks[other], shards.part(0, first, shards.tokens[other], total)});
   }
   return route;
 }
 
 Reduction scatterSum(const Shards& shards, std::size_t member) {
   Reduction reduction;
-  for (std::size_t other = 0; other < shards.members(); ++other) {
-    reduction.sends.push_back({shards.ranks[other], shards.inWhole(other)});
+  const std::size_t total = shards.total();
+  for (std::size_t other = 0, first = 0; other < shards.members(); first += shards.tokens[other++]) {
+    reduction.sends.push_back({shards.ranks[other], shards.part(0, first, shards.tokens[other], total)});
   }
   const std::size_t tokens = shards.tokens[member];
   reduction.sums.push_back({shards.part(0, 0, tokens, tokens), false, shards.ranks});

@@ -48,12 +48,20 @@ void requirePieces(const char* call, const std::string& prefix, const seqparLayo
 }
 
 seqparLayout_t checked(const char* call, const char* argument, const seqparLayout_t& layout) {
+  // Plans of many ranks check layouts often: no text without an error.
+  const auto range = [&](const char* name, int64_t value, int64_t least, int64_t most) {
+    if (value < least || value > most) requireRange(call, concat(argument, "->", name), value, least, most);
+  };
+  range("kind", layout.kind, seqparContiguous, seqparPieces);
+  range("ranks", layout.ranks, 1, INT32_MAX);
+  range("tokens", layout.tokens, 0, kMostTokens);
+  if (layout.kind == seqparStriped) range("stripe", layout.stripe, 1, kLongestStripe);
+  range("slices", layout.slices, 1, layout.ranks);
+  if (layout.kind != seqparPieces && layout.ranks % layout.slices == 0 && layout.sequences == 0 &&
+      layout.cuSeqlens == nullptr) {
+    return layout;
+  }
   const auto prefix = concat(argument, "->");
-  requireRange(call, prefix + "kind", layout.kind, seqparContiguous, seqparPieces);
-  requireRange(call, prefix + "ranks", layout.ranks, 1, INT32_MAX);
-  requireRange(call, prefix + "tokens", layout.tokens, 0, kMostTokens);
-  if (layout.kind == seqparStriped) requireRange(call, prefix + "stripe", layout.stripe, 1, kLongestStripe);
-  requireRange(call, prefix + "slices", layout.slices, 1, layout.ranks);
   if (layout.ranks % layout.slices != 0) {
     fail(seqparInvalidArgument, call, ": ", prefix, "slices is ", layout.slices,
          ", expected a divisor of ranks = ", layout.ranks);

@@ -2,6 +2,7 @@
 // receives or sends, the larger of the two. The algorithms' formulas are in their files.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -15,7 +16,14 @@ struct NcclLink {
   double alpha = 0;           ///< seconds for a step of small messages
   double secondsPerByte = 0;  ///< of a rank that sends and receives a stream
 
+  /// NCCL runs this many sends and receives of a channel concurrently (NCCL_MAX_DEV_WORK_P2P_PER_BATCH).
+  static constexpr double kPeersAtOnce = 8;
+
   double step(double bytes) const { return alpha + bytes * secondsPerByte; }
+  /// A step that sends `bytes` in total to all other positions.
+  double allToAll(double positions, double bytes) const {
+    return std::ceil((positions - 1) / kPeersAtOnce) * alpha + bytes * secondsPerByte;
+  }
   /// Block k reaches the last position after P - 1 + k steps.
   double chain(double positions, double bytes, double blocks) const {
     return (positions - 2 + blocks) * step(bytes / blocks);
@@ -23,7 +31,7 @@ struct NcclLink {
   /// All-to-all of maps, all-to-all of states.
   double transposed(double positions, double state, double map) const {
     const double others = (positions - 1) / positions;
-    return step(others * map) + step(others * state);
+    return allToAll(positions, others * map) + allToAll(positions, others * state);
   }
 };
 

@@ -99,10 +99,15 @@ void object(Reader& from, const std::string& key, std::vector<std::string>& gues
 
 void change(Json& json, Machine& machine, const std::string& text) {
   static const std::regex pattern(R"(\s*([A-Za-z0-9_.\[\]]+)\s*(\*?=)\s*([-+0-9.eE]+)\s*)");
-  static const std::regex ofRank(R"(rank\[(\d+)\]\.(rate|local|net))");
+  static const std::regex ofRank(R"(rank\[(\d{1,9})\]\.(rate|local|net))");
+  static const std::regex failure(R"(\s*rank\[(\d{1,9})\]\.net\s*=\s*down\s*)");
   std::smatch parts, rank;
+  if (std::regex_match(text, rank, failure)) {
+    machine.failedAdapters.insert(std::stoi(rank[1]));
+    return;
+  }
   if (!std::regex_match(text, parts, pattern)) {
-    wrong("the change '" + text + "' is neither KEY*=FACTOR nor KEY=VALUE");
+    wrong("the change '" + text + "' is none of KEY*=FACTOR, KEY=VALUE, rank[R].net=down");
   }
   const std::string key = parts[1];
   const double number = std::stod(parts[3]);
@@ -198,6 +203,7 @@ Machine readMachine(const std::string& text, const std::vector<std::string>& cha
   if (m.gpus < 1 || m.gpu.sms < 1 || m.net.oversubscription < 1 || m.net.leafNodes < 1) {
     wrong("node.gpus, gpu.sms, net.oversubscription or net.leaf_nodes is less than 1");
   }
+  if (!m.failedAdapters.empty() && m.gpus < 2) wrong("a node of one GPU has no adapter that replaces a failed one");
   for (const double rate : {m.gpu.hbmGbs, m.gpu.gemmTflops, m.local.gbs, m.local.portGbs, m.local.copyGbs, m.nccl.gbs,
                             m.net.gbs, m.scan.streamTbs, m.scan.foldTbs, m.scan.chunkKib, m.scan.matrixTflops}) {
     if (!(rate > 0)) wrong("a rate is 0");

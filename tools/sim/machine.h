@@ -3,6 +3,7 @@
 
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,13 +47,15 @@ struct Machine {
   double statesShare = 0;                                    ///< of a linear forward: states of the rank
   std::map<int, std::map<std::string, double>> rankFactors;  ///< what-if: rank -> {"rate", "local", "net"} -> factor
 
+  std::set<int> failedAdapters;  ///< what-if: ranks that use the network adapter of the next GPU of their node
+
   std::vector<std::string> guesses;  ///< keys with a guess as source
 
   double factor(int rank, const char* what) const;
 };
 
 /// Reads a machine from JSON text after applying `changes`: "KEY*=FACTOR" or "KEY=VALUE" with keys such as net.gbs, or
-/// "rank[R].rate*=FACTOR" (also .local, .net). Throws std::invalid_argument that names the key.
+/// "rank[R].rate*=FACTOR" (also .local, .net), "rank[R].net=down". Throws std::invalid_argument that names the key.
 Machine readMachine(const std::string& text, const std::vector<std::string>& changes);
 
 /// The text of a machine: a path, or the name of an installed machine.

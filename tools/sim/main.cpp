@@ -2,10 +2,12 @@
 #include <CLI/CLI.hpp>
 #include <fstream>
 #include <iostream>
+#include <sstream>
 #include <stdexcept>
 
 #include "attn/problem/problem.h"
 #include "models.h"
+#include "plot.h"
 #include "report.h"
 #include "scan/registry.h"
 #include "seqpar/seqpar.h"
@@ -34,11 +36,13 @@ int64_t parseSize(const std::string& text) {
 }
 
 struct Options {
-  std::string machine = "h200x8", tokens = "128K", model = "llama3-8b", algo = "all", pass = "step", mask = "causal";
-  std::string scan, ring, layout, csv, trace, wire = "fp32";
+  std::string machine = "h200x8", model = "llama3-8b", algo = "all", pass = "step", mask = "causal";
+  std::string scan, ring, layout, csv, trace, order, plot, plotValue = "time", plotTitle, published, wire = "fp32";
+  std::vector<std::string> tokens{"128K"};
   std::vector<int> nodes{1};
   std::vector<std::string> changes;
-  int gpus = 0, ranks = 0, inner = 0, traced = 16;
+  std::vector<int> inner{0};
+  int gpus = 0, ranks = 0, traced = 16;
   bool perGpu = false, explain = false, reserve = false;
 
   bool forwardOnly() const { return pass == "forward"; }
@@ -79,7 +83,6 @@ std::vector<Row> runAttention(const Machine& machine, const Options& options, co
   given.ranks = ranks;
   given.desc = attentionOf(model, softmax, tokens, options.mask == "full");
   given.desc.training = options.forwardOnly() ? 0 : 1;
-  given.desc.inner = options.inner;
   given.desc.wireType = options.wire == "bf16" ? seqparBfloat16 : seqparFloat32;
   given.desc.reserve = options.reserve ? 1 : 0;
   given.layout = options.layout == "contiguous" ? seqparContiguous
@@ -87,21 +90,27 @@ std::vector<Row> runAttention(const Machine& machine, const Options& options, co
                  : options.layout == "striped"  ? seqparStriped
                                                 : -1;
   std::string explain;
+  given.desc.inner = options.inner.front();
   const std::string choice = chosen(machine, given, explain);
   auto ids = attentionAlgorithms(options.algo, softmax);
   if (ids.empty()) ids = attentionAlgorithms(choice, softmax);
+  given.traced = options.trace.empty() ? 0 : options.traced;
+  given.ordered = !options.order.empty();
   std::vector<Row> rows;
   for (const int id : ids) {
-    given.desc.algorithm = id;
-    given.traced = options.trace.empty() ? 0 : options.traced;
-    Row row;
-    row.ranks = ranks;
-    row.operation = softmax ? "softmax" : "linear";
-    row.size = tokens;
-    row.outcome = run(machine, given);
-    row.chosen = row.outcome.algorithm == choice;
-    if (row.chosen || ids.size() == 1) spans = row.outcome.spans;
-    rows.push_back(std::move(row));
+    for (const int inner : options.inner) {
+      given.desc.algorithm = id;
+      given.desc.inner = inner;
+      Row row;
+      row.ranks = ranks;
+      row.operation = softmax ? "softmax" : "linear";
+      row.size = tokens;
+      row.inner = options.inner.size() > 1 ? inner : 0;
+      row.outcome = run(machine, given);
+      row.chosen = row.outcome.algorithm == choice && inner == options.inner.front();
+      if (row.chosen || ids.size() == 1) spans = row.outcome.spans;
+      rows.push_back(std::move(row));
+    }
   }
   std::cout << "\n"
             << (softmax ? "softmax" : "linear") << " attention, " << tokens << " tokens, " << ranks << " GPUs of "
@@ -161,6 +170,7 @@ std::vector<Row> runScans(const Machine& machine, const Options& options, int ra
         continue;
       }
       given.scan.algorithm = row.id;
+      given.ordered = !options.order.empty();
       Row out;
       out.ranks = ranks;
       out.operation = "scan " + parts.front();
@@ -190,6 +200,25 @@ std::vector<Row> runRings(const Machine& machine, const Options& options, int ra
   return rows;
 }
 
+/// The attention of a model for one number of tokens.
+std::vector<Row> runModel(const Machine& machine, const Options& options, const Model& model, int ranks, int64_t tokens,
+                          std::vector<Span>& spans) {
+  if (tokens % (2 * ranks) != 0) {
+    throw std::invalid_argument("--tokens " + std::to_string(tokens) + " is not a multiple of twice the " +
+                                std::to_string(ranks) + " ranks; shards must have equal lengths");
+  }
+  std::vector<Row> softmax, linear, rows;
+  if (model.softmaxLayers > 0) softmax = runAttention(machine, options, model, true, ranks, tokens, spans);
+  if (model.linearLayers > 0) linear = runAttention(machine, options, model, false, ranks, tokens, spans);
+  estimateModel(machine, options, model, softmax, linear, ranks, tokens);
+  for (auto* const kind : {&softmax, &linear}) {
+    if (kind->empty()) continue;
+    writeTable(std::cout, *kind, options.forwardOnly());
+    rows.insert(rows.end(), kind->begin(), kind->end());
+  }
+  return rows;
+}
+
 void save(const std::string& path, const auto& write) {
   std::ofstream file(path);
   write(file);
@@ -207,27 +236,16 @@ void simulate(const Options& options) {
     const int ranks = options.ranks > 0 ? options.ranks : nodes * machine.gpus;
     if (ranks < 1 || ranks > kMostRanks)
       throw std::invalid_argument("there are " + std::to_string(ranks) + " ranks, expected 1 to 4096");
-    std::vector<Row> rows;
     if (!options.scan.empty() || !options.ring.empty()) {
-      rows = options.scan.empty() ? runRings(machine, options, ranks) : runScans(machine, options, ranks);
+      const auto rows = options.scan.empty() ? runRings(machine, options, ranks) : runScans(machine, options, ranks);
       writeTable(std::cout, rows, true);
-    } else {
-      const int64_t tokens = parseSize(options.tokens) * (options.perGpu ? ranks : 1);
-      if (tokens % (2 * ranks) != 0) {
-        throw std::invalid_argument("--tokens " + std::to_string(tokens) + " is not a multiple of twice the " +
-                                    std::to_string(ranks) + " ranks; shards must have equal lengths");
-      }
-      std::vector<Row> softmax, linear;
-      if (model.softmaxLayers > 0) softmax = runAttention(machine, options, model, true, ranks, tokens, spans);
-      if (model.linearLayers > 0) linear = runAttention(machine, options, model, false, ranks, tokens, spans);
-      estimateModel(machine, options, model, softmax, linear, ranks, tokens);
-      for (auto* const kind : {&softmax, &linear}) {
-        if (kind->empty()) continue;
-        writeTable(std::cout, *kind, options.forwardOnly());
-        rows.insert(rows.end(), kind->begin(), kind->end());
-      }
+      all.insert(all.end(), rows.begin(), rows.end());
+      continue;
     }
-    all.insert(all.end(), rows.begin(), rows.end());
+    for (const auto& text : options.tokens) {
+      const auto rows = runModel(machine, options, model, ranks, parseSize(text) * (options.perGpu ? ranks : 1), spans);
+      all.insert(all.end(), rows.begin(), rows.end());
+    }
   }
   if (!machine.guesses.empty()) {
     std::cout << "guesses of the machine file:";
@@ -235,6 +253,22 @@ void simulate(const Options& options) {
     std::cout << "\n";
   }
   if (!options.csv.empty()) save(options.csv, [&](std::ostream& out) { writeCsv(out, all); });
+  if (!options.order.empty()) {
+    save(options.order, [&](std::ostream& out) {
+      out << "case,algorithm,rank,kind,peer,bytes\n";
+      for (size_t i = 0; i < all.size(); ++i) {
+        std::stringstream lines(all[i].outcome.order);
+        for (std::string line; std::getline(lines, line);) out << i << "," << all[i].name() << "," << line << "\n";
+      }
+    });
+  }
+  if (!options.plot.empty()) {
+    const bool attention = options.scan.empty() && options.ring.empty();
+    PlotOptions plot{options.plotValue, options.plotTitle, options.forwardOnly() || !attention, {}};
+    if (plot.title.empty()) plot.title = (attention ? model.name : "collective") + " on " + machine.name;
+    if (!options.published.empty()) plot.published = readPublished(options.published);
+    save(options.plot, [&](std::ostream& out) { writePlot(out, all, plot); });
+  }
   if (!options.trace.empty()) save(options.trace, [&](std::ostream& out) { writeTrace(out, spans); });
 }
 
@@ -250,7 +284,9 @@ int main(int argc, char** argv) {
   app.add_option("--nodes", options.nodes, "nodes; a list simulates each")->delimiter(',')->capture_default_str();
   app.add_option("--gpus-per-node", options.gpus, "instead of the machine file's");
   app.add_option("--ranks", options.ranks, "instead of nodes x GPUs of a node");
-  app.add_option("--tokens", options.tokens, "tokens of the sequence, such as 128K or 1M")->capture_default_str();
+  app.add_option("--tokens", options.tokens, "tokens of the sequence, such as 128K or 1M; a list simulates each")
+      ->delimiter(',')
+      ->capture_default_str();
   app.add_flag("--tokens-per-gpu", options.perGpu, "--tokens is the number of one GPU's tokens");
   app.add_option("--model", options.model, modelNames() + ", or a JSON file")->capture_default_str();
   app.add_option("--algo", options.algo, "all, auto, or names separated by commas")->capture_default_str();
@@ -262,7 +298,9 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--layout", options.layout, "instead of the algorithm's")
       ->check(CLI::IsMember({"contiguous", "zigzag", "striped"}));
-  app.add_option("--inner", options.inner, "seqparAttnDesc_t::inner: mesh shapes, windows, Ulysses groups");
+  app.add_option("--inner", options.inner,
+                 "seqparAttnDesc_t::inner: mesh shapes, windows, Ulysses groups; a list compares them")
+      ->delimiter(',');
   app.add_option("--wire", options.wire, "type of partial results")
       ->check(CLI::IsMember({"fp32", "bf16"}))
       ->capture_default_str();
@@ -271,8 +309,17 @@ int main(int argc, char** argv) {
   app.add_option("--ring", options.ring, "one step of a ring instead of attention: BYTES,...");
   app.add_option(
          "--what-if", options.changes,
-         "changes of the machine separated by ';': net.gbs*=2, local.alpha_us=1, rank[17].rate*=0.5 (.local, .net)")
+         "changes of the machine separated by ';': net.gbs*=2, local.alpha_us=1, rank[17].rate*=0.5 (.local, .net), "
+         "rank[17].net=down")
       ->delimiter(';');
+  app.add_option("--order", options.order, "write the messages of each rank in their order (CSV) to this file");
+  app.add_option("--plot", options.plot, "draw curves of all rows against GPUs (or tokens) to this SVG file");
+  app.add_option("--plot-value", options.plotValue, "value of the curves")
+      ->check(CLI::IsMember(plotValues()))
+      ->capture_default_str();
+  app.add_option("--plot-title", options.plotTitle, "title of the plot");
+  app.add_option("--published", options.published,
+                 "CSV of algorithm,x,value: points that the plot draws next to the curves");
   app.add_flag("--explain", options.explain, "print seqparAttnPlanExplain() of rank 0");
   app.add_option("--csv", options.csv, "write all rows to this file");
   app.add_option("--trace", options.trace, "write the timeline of auto's algorithm (JSON for Perfetto) to this file");

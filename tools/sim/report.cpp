@@ -41,7 +41,7 @@ void writeTable(std::ostream& out, const std::vector<Row>& rows, bool forwardOnl
                 "exposed", "waiting", "in node", "network", "workspace", "ratio", "tokens/s/GPU");
   for (const auto& row : rows) {
     const auto& o = row.outcome;
-    const std::string name = (row.chosen ? "* " : "  ") + o.algorithm;
+    const std::string name = (row.chosen ? "* " : "  ") + row.name();
     if (!o.refusal.empty()) {
       out << format("%6d  %-20s ", row.ranks, name.c_str()) << "refused: " << o.refusal << "\n";
       continue;
@@ -66,12 +66,13 @@ void writeTable(std::ostream& out, const std::vector<Row>& rows, bool forwardOnl
 }
 
 void writeCsv(std::ostream& out, const std::vector<Row>& rows) {
-  out << "ranks,operation,size,algorithm,auto,forward_us,step_us,forward_exposed_us,step_exposed_us,waiting_us,"
+  out << "ranks,operation,size,algorithm,inner,auto,forward_us,step_us,forward_exposed_us,step_exposed_us,waiting_us,"
          "node_bytes,network_bytes,workspace_bytes,tokens_s_gpu\n";
   for (const auto& row : rows) {
     const auto& o = row.outcome;
     if (!o.refusal.empty()) continue;
-    out << row.ranks << "," << row.operation << "," << row.size << "," << o.algorithm << "," << (row.chosen ? 1 : 0)
+    out << row.ranks << "," << row.operation << "," << row.size << "," << o.algorithm << "," << row.inner << ","
+        << (row.chosen ? 1 : 0)
         << format(",%.3f,%.3f,%.3f,%.3f,%.3f,%.0f,%.0f,%.0f,%.1f\n", o.forwardUs, o.stepUs, o.forwardExposedUs,
                   o.stepExposedUs, o.waitingUs, o.localBytes, o.networkBytes, o.workspaceBytes, row.tokensPerSecond);
   }

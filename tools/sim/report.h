@@ -14,8 +14,11 @@ struct Row {
   std::string operation;  ///< softmax, a linear family, scan or ring
   int64_t size = 0;       ///< tokens, or bytes
   bool chosen = false;    ///< by `auto`
+  int inner = 0;          ///< seqparAttnDesc_t::inner, if several are compared
   Outcome outcome;
   double tokensPerSecond = 0;  ///< per GPU, of the whole model; 0: not computed
+
+  std::string name() const { return outcome.algorithm + (inner > 0 ? " inner=" + std::to_string(inner) : ""); }
 };
 
 void writeTable(std::ostream& out, const std::vector<Row>& rows, bool forwardOnly);

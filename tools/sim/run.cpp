@@ -177,6 +177,34 @@ void recordRing(RankOf& rank, const Case& given) {
   require(seqparRingDestroy(ring), rank.comm);
 }
 
+/// Lines of the messages of a rank's program.
+void appendOrder(const Program& program, int rank, std::string& lines) {
+  const auto line = [&](const char* kind, int peer, double bytes) {
+    lines += std::to_string(rank) + "," + kind + "," + std::to_string(peer) + "," +
+             std::to_string(static_cast<int64_t>(std::llround(bytes))) + "\n";
+  };
+  const auto exchange = [&](const char* kind, uint32_t first, uint32_t count) {
+    for (uint32_t i = first; i < first + count; ++i) line(kind, program.messages[i].peer, program.messages[i].bytes);
+  };
+  for (const auto& stream : program.streams) {
+    for (const auto& op : stream) {
+      if (op.kind == OpKind::Exchange) {
+        const auto& of = program.exchanges[op.index];
+        exchange("send", of.firstSend, of.sends);
+        exchange("receive", of.firstReceive, of.receives);
+      }
+      if (op.kind != OpKind::Steps) continue;
+      const auto& of = program.stepOps[op.index];
+      for (uint32_t i = of.first; i < of.first + of.count; ++i) {
+        const auto& step = program.steps[i];
+        if (step.kind != StepKind::Work) {
+          line(step.kind == StepKind::Receive ? "receive" : "send", step.peer, step.amount);
+        }
+      }
+    }
+  }
+}
+
 void summarize(const Result& result, Outcome& out) {
   const auto mean = 1 / static_cast<double>(result.ranks.size());
   for (const auto& rank : result.ranks) {
@@ -219,6 +247,7 @@ Outcome run(const Machine& machine, const Case& given) {
         recordAttention(rank, given, out.workspaceBytes);
       }
       programs.push_back(recorder.take());
+      if (given.ordered) appendOrder(programs.back(), number, out.order);
     }
   } catch (const Refusal& refusal) {
     out.refusal = refusal.what();

@@ -24,7 +24,8 @@ struct Case {
   // A step of a ring of one tensor; used if ringBytes is not 0.
   int64_t ringBytes = 0;
 
-  int traced = 0;  ///< ranks with spans
+  int traced = 0;        ///< ranks with spans
+  bool ordered = false;  ///< Outcome::order is wanted
 };
 
 struct Outcome {
@@ -37,6 +38,7 @@ struct Outcome {
   double workspaceBytes = 0;                       ///< largest of the ranks
   std::string explain;                             ///< seqparAttnPlanExplain() of rank 0
   uint64_t events = 0;
+  std::string order;  ///< CSV rank,kind,peer,bytes: the messages of each rank in its order, by streams
   std::vector<Span> spans;
 };
 

@@ -35,6 +35,15 @@ Player::Player(const Machine& machine, std::vector<Program> programs, int traced
     netOut_.push_back(network_.addLink(net));
     netIn_.push_back(network_.addLink(net));
   }
+  for (const int rank : machine.failedAdapters) {  // the next GPU's adapter carries the bytes of both
+    if (rank >= static_cast<int>(ranks))
+      throw std::invalid_argument("what-if: there is no rank " + std::to_string(rank));
+    const int node = rank / machine.gpus * machine.gpus;
+    const auto next =
+        static_cast<size_t>(std::min<int>(node + (rank + 1 - node) % machine.gpus, static_cast<int>(ranks) - 1));
+    netOut_[static_cast<size_t>(rank)] = netOut_[next];
+    netIn_[static_cast<size_t>(rank)] = netIn_[next];
+  }
   if (machine.net.oversubscription <= 1) return;
   const int ofLeaf = machine.gpus * static_cast<int>(machine.net.leafNodes);
   const double uplink = machine.net.gbs * ofLeaf / machine.net.oversubscription;

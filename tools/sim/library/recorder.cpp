@@ -13,6 +13,7 @@ Recorder* recording = nullptr;
 
 constexpr size_t kReserved = size_t{1} << 43;
 constexpr size_t kPage = 4096;
+constexpr size_t kFewTransfers = 64;
 
 /// Address space without memory: an access that the simulation forgot to replace ends the program at its cause.
 std::byte* reservation() {
@@ -95,15 +96,21 @@ void Recorder::exchange(const void* stream, const std::vector<Transfer>& sends, 
                         uint32_t lane, Engine engine, const char* label) {
   const auto append = [&](const std::vector<Transfer>& transfers, uint32_t& first, uint32_t& count) {
     first = static_cast<uint32_t>(program_.messages.size());
-    std::map<int, double> bytes;  // one payload a peer; ranks after this one first, so that not all send to the same
+    // One payload a peer; ranks after this one first, so that not all send to the same.
+    std::map<int, double> few;
+    std::vector<double> many(transfers.size() > kFewTransfers ? static_cast<size_t>(ranks_) : 0);
     for (const auto& transfer : transfers) {
-      bytes[(transfer.peer - rank_ + ranks_) % ranks_] += static_cast<double>(transfer.region.bytes());
+      const int distance = (transfer.peer - rank_ + ranks_) % ranks_;
+      (many.empty() ? few[distance] : many[static_cast<size_t>(distance)]) +=
+          static_cast<double>(transfer.region.bytes());
     }
     double own = 0;
-    for (const auto& [distance, amount] : bytes) {
+    const auto add = [&](int distance, double amount) {
       if (distance == 0) own = amount;
       if (distance != 0 && amount > 0) program_.messages.push_back({(rank_ + distance) % ranks_, amount});
-    }
+    };
+    for (const auto& [distance, amount] : few) add(distance, amount);
+    for (size_t distance = 0; distance < many.size(); ++distance) add(static_cast<int>(distance), many[distance]);
     count = static_cast<uint32_t>(program_.messages.size()) - first;
     return own;
   };

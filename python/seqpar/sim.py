@@ -1,0 +1,74 @@
+"""Runs seqpar_sim, which predicts sequence parallelism on machines that a file describes, and returns its rows.
+
+    from seqpar import sim
+    rows = sim.run(machine="h200x8", nodes=[1, 2, 4], tokens="1M", model="llama3-8b", algo="all")
+
+The result is a pandas DataFrame if pandas is installed, otherwise a list of dictionaries; records=True always returns the
+list. Keys are the columns of --csv: ranks, operation, size, algorithm, inner, auto, forward_us, step_us, ... The program
+is the one that SEQPAR_SIM names, or `seqpar_sim` in PATH. This module needs only Python.
+"""
+
+import csv
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+__all__ = ["program", "run"]
+
+_TEXTS = ("operation", "algorithm")
+_WHOLE = ("ranks", "size", "inner", "auto")
+
+
+def program():
+    """The path of seqpar_sim. FileNotFoundError if there is none."""
+    named = os.environ.get("SEQPAR_SIM")
+    found = shutil.which(named or "seqpar_sim")
+    if found is None:
+        where = f"SEQPAR_SIM={named}" if named else "PATH"
+        raise FileNotFoundError(f"seqpar.sim: {where} has no program seqpar_sim; builds without CUDA install it")
+    return found
+
+
+def _arguments(options):
+    """Command-line arguments: tokens_per_gpu=True is --tokens-per-gpu; lists are joined."""
+    arguments = []
+    for name, value in options.items():
+        flag = "--" + name.replace("_", "-")
+        if value is None or value is False:
+            continue
+        if value is True:
+            arguments.append(flag)
+        elif isinstance(value, (list, tuple)):
+            arguments += [flag, (";" if name == "what_if" else ",").join(str(each) for each in value)]
+        else:
+            arguments += [flag, str(value)]
+    return arguments
+
+
+def _typed(row):
+    return {key: value if key in _TEXTS else int(value) if key in _WHOLE else float(value) for key, value in row.items()}
+
+
+def run(records=False, **options):
+    """Simulates cases. Options are those of `seqpar_sim --help`, with _ for -: machine, nodes, tokens, model, algo, ...
+
+    Cases that the library refuses have no row. ValueError with the program's text for wrong options.
+    """
+    if "csv" in options:
+        raise ValueError("seqpar.sim: csv is set by run()")
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "rows.csv"
+        done = subprocess.run([program(), *_arguments(options), "--csv", str(path)], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise ValueError("seqpar.sim: " + (done.stderr.strip() or done.stdout.strip()))
+        with open(path, encoding="utf-8", newline="") as file:
+            rows = [_typed(row) for row in csv.DictReader(file)]
+    if records:
+        return rows
+    try:
+        import pandas
+    except ImportError:
+        return rows
+    return pandas.DataFrame(rows)

@@ -1,0 +1,33 @@
+"""seqpar.sim with the program that SEQPAR_SIM names."""
+
+import os
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "seqpar"))
+import sim  # (only this file: the package would load the library)
+
+rows = sim.run(records=True, machine="h200x8", nodes=[1, 2], tokens="16K", algo=["zigzag", "usp"], what_if=["net.gbs*=2"])
+assert [(row["ranks"], row["algorithm"]) for row in rows] == [(8, "zigzag"), (8, "usp"), (16, "zigzag"), (16, "usp")], rows
+assert all(0 < row["forward_us"] < row["step_us"] and row["size"] == 16384 for row in rows)
+assert rows[1]["network_bytes"] == 0 < rows[3]["network_bytes"]
+
+shapes = sim.run(records=True, nodes=1, tokens="16K", algo="mesh", inner=[2, 4], tokens_per_gpu=True)
+assert [row["inner"] for row in shapes] == [2, 4] and shapes[0]["size"] == 8 * 16384
+
+for options, part in (({"what_if": ["net.speed*=2"]}, "unknown key"), ({"algo": "none"}, "none"), ({"tokens": "1X"}, "1X")):
+    try:
+        sim.run(**options)
+    except ValueError as error:
+        assert part in str(error), error
+    else:
+        raise AssertionError(f"{options} is accepted")
+
+os.environ["SEQPAR_SIM"] = "/nonexistent/seqpar_sim"
+try:
+    sim.run()
+except FileNotFoundError as error:
+    assert "/nonexistent" in str(error)
+else:
+    raise AssertionError("a missing program is accepted")
+print("seqpar.sim: all answers are right")

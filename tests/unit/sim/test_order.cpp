@@ -1,0 +1,151 @@
+// The messages that seqpar_sim records are those of the library on threads, in the same order on every rank.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "memory_mailbox.h"
+#include "scan/affine/affine.h"
+#include "scan/registry.h"
+#include "unit/seed.h"
+
+namespace seqpar::test {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+std::string line(const char* kind, int peer, size_t bytes) {
+  return std::string(kind) + "," + std::to_string(peer) + "," + std::to_string(bytes);
+}
+
+/// Writes down the messages of another mailbox.
+class Listening final : public Mailbox {
+ public:
+  Listening(Mailbox& mail, Lines& lines) : mail_(mail), lines_(lines) {}
+  int rank() const override { return mail_.rank(); }
+  int size() const override { return mail_.size(); }
+  size_t maxMessage() const override { return mail_.maxMessage(); }
+  size_t window() const override { return mail_.window(); }
+  bool direct(int peer) const override { return mail_.direct(peer); }
+  void begin(const char* operation, uint64_t number) override { mail_.begin(operation, number); }
+  void end() override { mail_.end(); }
+  void abandon() noexcept override { mail_.abandon(); }
+  bool waited() const override { return mail_.waited(); }
+  Target acquire(std::span<const int> to, size_t bytes) override {
+    to_.assign(to.begin(), to.end());
+    std::sort(to_.begin(), to_.end());
+    bytes_ = bytes;
+    return mail_.acquire(to, bytes);
+  }
+  void commit() override {
+    for (const int to : to_) lines_.push_back(line("send", to, bytes_));
+    mail_.commit();
+  }
+  const std::byte* receive(int from, size_t bytes) override {
+    lines_.push_back(line("receive", from, bytes));
+    return mail_.receive(from, bytes);
+  }
+  void release(int from) override { mail_.release(from); }
+  bool ready(int from) override { return mail_.ready(from); }
+  bool readable(int) const override { return false; }
+  bool readsFast() const override { return false; }
+  void read(int peer, std::span<const RemoteBytes> from, std::span<const std::span<std::byte>> into) override {
+    mail_.read(peer, from, into);
+  }
+
+ private:
+  Mailbox& mail_;
+  Lines& lines_;
+  std::vector<int> to_;
+  size_t bytes_ = 0;
+};
+
+/// Messages of one commit are recorded in another order than they are listed here: sorts runs of equal sends.
+Lines sortedSends(Lines lines) {
+  const auto sends = [](const std::string& text) { return text.starts_with("send"); };
+  for (auto at = lines.begin(); at != lines.end();) {
+    const auto from = std::find_if(at, lines.end(), sends);
+    at = std::find_if_not(from, lines.end(), sends);
+    std::sort(from, at);
+  }
+  return lines;
+}
+
+/// The lines of the simulated ranks, by algorithm and rank.
+std::map<std::pair<std::string, int>, Lines> simulated(int ranks, size_t bytes) {
+  const auto path =
+      std::filesystem::temp_directory_path() / ("seqpar_order_" + std::to_string(std::random_device()()) + ".csv");
+  const std::string command = std::string(SEQPAR_SIM_PROGRAM) + " --ranks " + std::to_string(ranks) + " --scan sum," +
+                              std::to_string(bytes) + " --order " + path.string() + " > /dev/null";
+  REQUIRE(std::system(command.c_str()) == 0);
+  std::ifstream file(path);
+  std::string text;
+  std::getline(file, text);
+  std::map<std::pair<std::string, int>, Lines> all;
+  while (std::getline(file, text)) {
+    std::stringstream parts(text);
+    std::string number, algorithm, rank, rest;
+    std::getline(parts, number, ',');
+    std::getline(parts, algorithm, ',');
+    std::getline(parts, rank, ',');
+    std::getline(parts, rest);
+    all[{algorithm, std::stoi(rank)}].push_back(rest);
+  }
+  std::filesystem::remove(path);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("simulated and real messages of All-Scan have the same order") {
+  const Seed seed;
+  std::mt19937_64 random(seed);
+  const int ranks = 3 + static_cast<int>(random() % 4);
+  constexpr size_t kElements = 16384, kChunk = 16384;  // a state that the simulator divides without rounding
+  CAPTURE(ranks);
+  const auto expected = simulated(ranks, kElements * sizeof(float));
+  int compared = 0;
+  for (const auto& row : scanAlgorithms()) {
+    if (!expected.contains({row.name, 0})) continue;
+    CAPTURE(row.name);
+    std::vector<Lines> lines(static_cast<size_t>(ranks));
+    std::vector<int> order, nodes;
+    for (int rank = 0; rank < ranks; ++rank) {
+      order.push_back(rank);
+      nodes.push_back(0);
+    }
+    const size_t parts = row.pipelined ? kElements * sizeof(float) / kChunk : 1;
+    MemoryLanes lanes(ranks, {});
+    lanes.run([&](Mailbox& mail) {
+      std::vector<float> state(kElements, 1), prefix(kElements);
+      ScanProblem problem;
+      problem.op = seqparScanSum;
+      problem.heads = 1;
+      problem.dk = 128;
+      problem.dv = kElements / 128;
+      problem.state = state.data();
+      problem.prefix = prefix.data();
+      problem.headFlags.assign(problem.heads, 0);
+      problem.first = mail.rank() == 0;
+      Listening listening(mail, lines[static_cast<size_t>(mail.rank())]);
+      const auto affine = makeAffine(problem);
+      row.host.run(*affine, problem, {order, mail.rank(), nodes, {}}, listening, parts);
+      // The exclusive prefix of ones is the rank: the recorded run is a real one.
+      CHECK(prefix.back() == static_cast<float>(mail.rank()));
+    });
+    for (int rank = 0; rank < ranks; ++rank) {
+      CAPTURE(rank);
+      CHECK(sortedSends(expected.at({row.name, rank})) == sortedSends(lines[static_cast<size_t>(rank)]));
+    }
+    ++compared;
+  }
+  REQUIRE(compared >= 4);
+}
+
+}  // namespace seqpar::test
