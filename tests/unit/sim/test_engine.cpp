@@ -203,3 +203,23 @@ TEST_CASE("machine files: unknown keys, missing sources and wrong changes are er
     CHECK(readMachine(machineText(name), {}).name == name);
   }
 }
+
+TEST_CASE("a rank without its network adapter shares that of the next GPU") {
+  constexpr double kBytes = 1e8;
+  const auto time = [&](const std::vector<std::string>& changes) {
+    const auto own = readMachine(machineText("h200x8"), changes);
+    std::vector<Program> programs;
+    for (int rank = 0; rank < 16; ++rank) {
+      std::vector<Step> steps;
+      if (rank < 2) steps.push_back({StepKind::Send, rank + 8, kBytes});
+      if (rank == 8 || rank == 9) steps.push_back({StepKind::Receive, rank - 8, kBytes});
+      programs.push_back(programOf(std::move(steps)));
+    }
+    return endOf(own, programs, 8);
+  };
+  CHECK(time({"rank[0].net=down"}) == Approx(2 * time({})).epsilon(0.02));
+  CHECK(time({"rank[3].net=down"}) == Approx(time({})));
+  CHECK_THROWS_WITH(readMachine(machineText("h200x8"), {"node.gpus=1", "rank[0].net=down"}),
+                    Catch::Contains("one GPU"));
+  CHECK_THROWS_WITH(time({"rank[16].net=down"}), Catch::Contains("no rank 16"));
+}
