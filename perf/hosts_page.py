@@ -13,8 +13,8 @@ Machine: {machine}. {day}.
 Ranks are processes; two ranks have a processor each, four ranks share the two. us, medians of 5 loops, operation after
 operation. *blocking*: stream `NULL`; *stream*: each operation is enqueued and synchronized; *MPI*: the fastest of the
 MPI rows of `--peers` in the run of *blocking*, OpenMPI 4.1.4, pinned with two ranks, `mpi_yield_when_idle` with four.
-*ratio*: MPI / blocking; below 1 MPI is faster. From 1 MiB a time may differ between runs by up to three times:
-*blocking* and *stream* move such data in the same way.
+*ratio*: MPI / blocking; below 1 MPI is faster. One run: from 1 MiB, and with four ranks from 64 KiB, times of a row
+differ between runs by up to seven times; *blocking* and *stream* move such data in the same way.
 
     perf/figures.sh build/host NEW_DIRECTORY collectives && perf/hosts_page.py NEW_DIRECTORY > docs/perf/hosts.md
 
