@@ -191,6 +191,7 @@ def entries(stub, found):
 MODULES = {"seqpar": "seqpar/__init__.pyi", "seqpar.torch": "seqpar/torch/__init__.pyi",
            "seqpar.torch.transformers": "seqpar/torch/transformers.pyi", "seqpar.torch.accelerate": "seqpar/torch/accelerate.pyi",
            "seqpar.torch.mamba": "seqpar/torch/mamba.pyi", "seqpar.torch.megatron": "seqpar/torch/megatron.pyi", "seqpar.torch.diffusers": "seqpar/torch/diffusers.pyi",
+           "seqpar.torch.torchtitan": "seqpar/torch/torchtitan.pyi",
            "seqpar.torch.generation": "seqpar/torch/generation.pyi", "seqpar.torch.te": "seqpar/torch/te.pyi",
            "seqpar.torch.fla": "seqpar/torch/fla.pyi", "seqpar.torch.ring_flash_attn": "seqpar/torch/ring_flash_attn.pyi",
            "seqpar.jax": "seqpar/jax/__init__.pyi"}

@@ -16,6 +16,7 @@ from transformers import LlamaForCausalLM, Trainer
 
 import client_refusals
 import client_stacks  # noqa: F401
+import client_torchtitan  # noqa: F401
 import seqpar.torch as sp
 import venvs
 from client_support import (CASES, Metrics, SeqparSFTTrainer, SeqparTrainer, arguments, case, config_of, examples, lora, model,

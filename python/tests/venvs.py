@@ -15,7 +15,7 @@ import tempfile
 PACKAGES = {"torch": ("torch", "numpy", "matplotlib", "transformers", "accelerate", "trl", "peft"), "jax": ("jax", "numpy", "matplotlib"),
             "docs": ("sphinx", "myst-parser", "furo")}
 # Their tests are skipped, with a reason, where they cannot be installed. Wheels only: no compiler is needed.
-OPTIONAL = {"torch": ("megatron-core", "diffusers")}
+OPTIONAL = {"torch": ("megatron-core", "diffusers", "torchtitan")}
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 

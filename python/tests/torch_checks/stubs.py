@@ -42,7 +42,7 @@ def stubs_of_transformers(comm, seed):
 @check
 def stubs_of_clients(comm, seed):
     """The modules that import their library."""
-    for name, library in (("accelerate", "accelerate"), ("megatron", "megatron.core"), ("diffusers", "diffusers")):
+    for name, library in (("accelerate", "accelerate"), ("megatron", "megatron.core"), ("diffusers", "diffusers"), ("torchtitan", "torchtitan")):
         try:
             importlib.import_module(library)
         except ImportError:
