@@ -1,6 +1,6 @@
 // The launches of the delta rule's kernels for 16-bit tensors.
 #include "kernels/attn/linear/delta/half/chain.h"
-#include "kernels/attn/linear/delta/half/differentiate.h"
+#include "kernels/attn/linear/delta/half/differentiate_channels.h"
 #include "kernels/attn/linear/delta/half/prepare.h"
 #include "kernels/attn/linear/launch.cuh"
 
