@@ -15,7 +15,7 @@ struct BlockStep {
     Ragged,  ///< cuDNN, rectangles with the same mask in one call
     Bands    ///< built-in kernels, any rectangles
   };
-  Kind kind;
+  Kind kind = Kind::Single;
   std::vector<Rectangle> rectangles;  ///< no two share a row, or, without BlockLimits::sharedColumns, a column
   // cuDNN: query i sees key j if i' - left < j <= i' + right, i' = i, or, bottomRight, i + columns - rows
   bool bottomRight = false;
