@@ -56,7 +56,7 @@ for part in "$@"; do
     scan) for ranks in 2 4 8; do on $ranks scan$ranks-2M all_scan_perf --algo all --peers -b 2M -e 2M -z 2 -B --repeats 7 -l 0.5; done ;;
     auto) for ranks in 2 4 8; do on $ranks auto$ranks all_scan_perf --algo all -b 1K -e 64M -f 4 -z 2 -B -l 0.2; done ;;
     collectives) collectives 2; collectives 4 ;;
-    collectives[248]) collectives "${part#collectives}" ;;
+    collectives[24]) collectives "${part#collectives}" ;;
     attention) attention ;;
     *) echo "figures: unknown part '$part', expected: p2p scan auto collectives collectives2 collectives4 attention" >&2; exit 2 ;;
   esac

@@ -4,6 +4,7 @@
     perf/hosts_page.py DIRECTORY > docs/perf/hosts.md
 """
 import json
+import os
 import pathlib
 import sys
 
@@ -67,15 +68,19 @@ def columns(folder, ranks, program, key):
 def processor():
     lines = pathlib.Path("/proc/cpuinfo").read_text().split("\n")
     name = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    return name.replace("(R)", "") + (" with AMX" if any("amx_bf16" in line for line in lines) else "")
+    virtual = "a virtual machine with " if any(" hypervisor" in line for line in lines) else ""
+    amx = " with AMX" if any("amx_bf16" in line for line in lines) else ""
+    return f"{virtual}two processors, {name.replace('(R)', '')}{amx}"
 
 
 def main():
     if len(sys.argv) != 2:
         sys.exit("usage: hosts_page.py DIRECTORY")
+    if os.cpu_count() != 2:
+        sys.exit(f"hosts_page.py: {os.cpu_count()} processors, expected 2, which the page describes")
     folder = pathlib.Path(sys.argv[1])
     day = (folder / "day.txt").read_text().strip()
-    print(HEAD.format(machine="a virtual machine with two processors, " + processor(), day=day) + TABLE)
+    print(HEAD.format(machine=processor(), day=day) + TABLE)
     for name, program, operation in OPERATIONS:
         keys = sorted({key for ranks in (2, 4) for key in times(folder / f"{program}{ranks}.json") if key[0] == operation},
                       key=lambda key: key[1])

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.experimental import context_parallel
 from torch.distributed.tensor.experimental._attention import set_rotate_method
+from timing import slowest_rank
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 try:
@@ -34,25 +35,6 @@ def parse():
     return parser.parse_args()
 
 
-def slowest(run, repeats):
-    """The median time of `run` on the slowest rank."""
-    for _ in range(2):
-        run()
-    times = []
-    for _ in range(repeats):
-        dist.barrier()
-        torch.cuda.synchronize()
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        run()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end))
-    median = torch.tensor(sorted(times)[len(times) // 2], device="cuda")
-    dist.all_reduce(median, dist.ReduceOp.MAX)
-    return median.item()
-
-
 def both(attend, inputs, repeats):
     """Times of forward, and of forward and backward."""
     d_out = torch.randn_like(attend())
@@ -60,7 +42,7 @@ def both(attend, inputs, repeats):
     def step():
         torch.autograd.grad(attend(), inputs, d_out)
 
-    return slowest(attend, repeats), slowest(step, repeats)
+    return slowest_rank(attend, repeats), slowest_rank(step, repeats)
 
 
 def ring(args, mesh, tokens, causal, rotation):

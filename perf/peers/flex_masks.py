@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.experimental._context_parallel._cp_custom_ops import flex_cp_allgather
 from torch.distributed.tensor.experimental._context_parallel._load_balancer import _PTRRLoadBalancer
+from timing import slowest_rank
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 BLOCK = 128
@@ -62,24 +63,6 @@ def block_mask(bounds, queries, keys, mask_mod):
 
     return BlockMask.from_kv_blocks(*lists(any_key & ~all_keys), *lists(all_keys), BLOCK_SIZE=BLOCK, mask_mod=mask_mod,
                                     seq_lengths=(queries.numel(), keys.numel()))
-
-
-def slowest(run, repeats):
-    """The median time of `run` on the slowest rank."""
-    run()
-    times = []
-    for _ in range(repeats):
-        dist.barrier()
-        torch.cuda.synchronize()
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        run()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end))
-    median = torch.tensor(sorted(times)[len(times) // 2], device="cuda")
-    dist.all_reduce(median, dist.ReduceOp.MAX)
-    return median.item()
 
 
 def main():
@@ -130,7 +113,7 @@ def main():
             step()
             torch.cuda.synchronize()
             compile_s = time.perf_counter() - start
-            text = f"{slowest(attend, args.repeats):10.2f} {slowest(step, args.repeats):10.2f} {compile_s:12.1f}"
+            text = f"{slowest_rank(attend, args.repeats, warmups=1):10.2f} {slowest_rank(step, args.repeats, warmups=1):10.2f} {compile_s:12.1f}"
         except Exception as error:  # noqa: BLE001, a mask that fails is also a row
             text = f"cannot: {str(error)[:300]!r}"
         if rank == 0:

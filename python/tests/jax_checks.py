@@ -19,7 +19,7 @@ from jax.sharding import Mesh, PartitionSpec as P
 
 import seqpar.jax as sp
 import stub_file
-from jax_reference import delta, recurrence, softmax
+from jax_reference import convolved, delta, recurrence, softmax
 from seqpar import _abi, _families
 from seqpar.jax import _attention
 
@@ -60,15 +60,6 @@ def collectives(comm):
     same(gradient, weight)
     pairs = sharded(lambda i: sp.all_gather(jnp.stack((i, i + 1), -1).astype(jnp.uint8), comm), (SEQ,), P())
     assert (pairs(ids)[0, :, 1] == ids[0] + 1).all()
-
-
-def convolved(x, weight, bias, activation, bounds):
-    parts = []
-    for begin, end in zip(bounds, bounds[1:]):
-        padded = jnp.pad(x[:, begin:end], ((0, 0), (weight.shape[1] - 1, 0), (0, 0)))
-        parts.append(sum(padded[:, i:i + end - begin] * weight[:, i] for i in range(weight.shape[1])) + bias)
-    z = jnp.concatenate(parts, 1)
-    return jax.nn.silu(z) if activation else z
 
 
 def merging_partial_attention(comm):

@@ -27,6 +27,15 @@ def softmax(q, k, v, causal=False, window=-1, sinks=None, bounds=None, mask=None
     return jnp.einsum("bhij,bjhd->bihd", weights, v)
 
 
+def convolved(x, weight, bias, activation, bounds):
+    parts = []
+    for begin, end in zip(bounds, bounds[1:]):
+        padded = jnp.pad(x[:, begin:end], ((0, 0), (weight.shape[1] - 1, 0), (0, 0)))
+        parts.append(sum(padded[:, i:i + end - begin] * weight[:, i] for i in range(weight.shape[1])) + bias)
+    z = jnp.concatenate(parts, 1)
+    return jax.nn.silu(z) if activation else z
+
+
 def delta(q, k, v, log_decay, beta):
     """The delta rule with normalized q and k, token by token."""
     q, k = (x / jnp.sqrt(jnp.square(x).sum(-1, keepdims=True) + 1e-6) for x in (q, k))

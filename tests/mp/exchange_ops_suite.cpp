@@ -1,26 +1,17 @@
 #include "exchange_ops_suite.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "base/convert.h"
-#include "common/backend.h"
-#include "exchange_case.h"
-#include "margin_array.h"
-#include "seqpar/exchange.h"
+#include "exchange_runner.h"
 
 namespace seqpar::test {
 namespace {
 
-/// What runs one case on one rank.
-class Runner {
+/// Runs one case on one rank.
+class Runner : public ExchangeRunner {
  public:
-  Runner(const ExchangeCase& given, seqparComm_t comm, int rank, void* stream)
-      : c_(given),
-        comm_(comm),
-        stream_(stream),
-        self_(static_cast<size_t>(std::find(c_.ranks.begin(), c_.ranks.end(), rank) - c_.ranks.begin())) {}
+  using ExchangeRunner::ExchangeRunner;
 
   void run() {
     switch (c_.call) {
@@ -33,64 +24,12 @@ class Runner {
         return scatter();
       case kScatterLse:
         return scatterLse();
-      case kRanges:
-        return ranges();
       default:
         return halo();
     }
   }
 
  private:
-  void done(seqparResult_t result) {
-    expectSuccess(result, nameOf(c_.call), comm_);
-    backend()->synchronize(stream_);
-  }
-
-  void compare(const char* what, MarginArray& got, const std::vector<float>& expected) {
-    expect(got.marginsIntact(), what, ": written beyond its ends");
-    const auto values = got.get();
-    expect(values.size() == expected.size(), what, ": the test expects ", expected.size(), " of ", values.size());
-    for (size_t i = 0; i < values.size(); ++i) {
-      expect(values[i] == expected[i], what, "[", i, "] of ", values.size(), " is ", values[i], ", expected ",
-             expected[i]);
-    }
-  }
-
-  template <typename Shape>
-  void setMembers(Shape& shape) {
-    shape.dataType = c_.type;
-    shape.tokensOfMembers = c_.equalTokens ? nullptr : c_.tokens.data();
-    shape.tokens = c_.equalTokens ? c_.tokens[0] : -1;
-    shape.group = c_.group.empty() ? nullptr : c_.group.data();
-    shape.groupSize = static_cast<int>(c_.group.size());
-  }
-  seqparShards_t shards() {
-    seqparShards_t shape = SEQPAR_SHARDS_INITIALIZER;
-    shape.outer = c_.outer;
-    shape.inner = c_.inner;
-    setMembers(shape);
-    return shape;
-  }
-
-  /// Tokens [first, first + count) of the sum of the whole arrays [outer][total][inner] with these keys.
-  std::vector<float> slice(int64_t first, int64_t count, const std::vector<std::uint64_t>& keys) {
-    std::vector<float> values;
-    for (int64_t outer = 0; outer < c_.outer; ++outer) {
-      for (int64_t i = 0; i < count * c_.inner; ++i) {
-        const auto index = static_cast<size_t>((outer * c_.total() + first) * c_.inner + i);
-        float sum = 0;
-        for (const auto key : keys) sum += valueOf(key, index);
-        values.push_back(sum);
-      }
-    }
-    return values;
-  }
-  std::vector<std::uint64_t> allKeys() {
-    std::vector<std::uint64_t> keys;
-    for (size_t member = 0; member < c_.members(); ++member) keys.push_back(c_.keyOf(member));
-    return keys;
-  }
-
   void gather() {
     const auto shape = shards();
     const auto mine = slice(c_.first(self_), c_.tokens[self_], {c_.key});
@@ -125,82 +64,6 @@ class Runner {
     auto after = mine;
     std::copy(expected.begin(), expected.end(), after.begin() + at);
     compare("whole", whole, after);
-  }
-
-  /// The ranges of a member: intervals of all tokens in random order, some of them.
-  std::vector<seqparRange_t> rangesOf(size_t member) const {
-    std::mt19937_64 random(c_.keyOf(member));
-    const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<std::uint64_t>(n)); };
-    std::vector<int64_t> cuts{0, c_.total()};
-    for (int64_t i = below(8); i > 0; --i) cuts.push_back(below(c_.total() + 1));
-    std::sort(cuts.begin(), cuts.end());
-    std::vector<seqparRange_t> ranges;
-    for (size_t i = 0; i + 1 < cuts.size(); ++i) {
-      if (below(3) != 0) ranges.push_back({cuts[i], cuts[i + 1] - cuts[i]});
-    }
-    std::shuffle(ranges.begin(), ranges.end(), random);
-    return ranges;
-  }
-
-  /// Gathers random ranges and adds other numbers in their places: the copies of each token.
-  void ranges() {
-    const auto shape = shards();
-    std::vector<int64_t> counts;
-    std::vector<seqparRange_t> all;
-    for (size_t member = 0; member < c_.members(); ++member) {
-      const auto mine = rangesOf(member);
-      counts.push_back(static_cast<int64_t>(mine.size()));
-      all.insert(all.end(), mine.begin(), mine.end());
-    }
-    seqparRangesPlan_t plan = nullptr;
-    expectSuccess(seqparRangesPlanCreate(&plan, &shape, counts.data(), all.data(), comm_), "seqparRangesPlanCreate",
-                  comm_);
-    // The numbers of a member's ranges, of the array with this key.
-    const auto part = [&](size_t member, std::uint64_t key) {
-      std::vector<float> values;
-      for (int64_t outer = 0; outer < c_.outer; ++outer) {
-        for (const auto& range : rangesOf(member)) {
-          for (int64_t i = 0; i < range.count * c_.inner; ++i) {
-            values.push_back(valueOf(key, static_cast<size_t>((outer * c_.total() + range.first) * c_.inner + i)));
-          }
-        }
-      }
-      return values;
-    };
-    const auto mine = slice(c_.first(self_), c_.tokens[self_], {c_.key});
-    const auto gathered = part(self_, c_.key), sent = part(self_, c_.keyOf(self_));
-    MarginArray shard(mine.size(), c_.type, c_.skew), into(gathered.size(), c_.type, c_.skew / 5),
-        from(sent.size(), c_.type, c_.skew / 7), sums(mine.size(), c_.type, c_.skew / 25);
-    shard.set(mine);
-    from.set(sent);
-    sums.set(mine);
-    done(seqparGatherRanges(plan, shard.data(), into.data(), stream_));
-    compare("part", into, gathered);
-    compare("shard", shard, mine);
-    done(seqparScatterRanges(plan, from.data(), sums.data(), stream_));
-    expectSuccess(seqparRangesPlanDestroy(plan), "seqparRangesPlanDestroy");
-    auto expected = mine;  // of tokens without copies
-    for (int64_t token = 0; token < c_.tokens[self_]; ++token) {
-      const int64_t global = c_.first(self_) + token;
-      std::vector<std::uint64_t> keys;
-      for (size_t member = 0; member < c_.members(); ++member) {
-        const auto of = rangesOf(member);
-        if (std::any_of(of.begin(), of.end(), [&](const auto& range) {
-              return range.first <= global && global < range.first + range.count;
-            })) {
-          keys.push_back(c_.keyOf(member));
-        }
-      }
-      if (keys.empty()) continue;
-      for (int64_t outer = 0; outer < c_.outer; ++outer) {
-        for (int64_t i = 0; i < c_.inner; ++i) {
-          float sum = 0;
-          for (const auto key : keys) sum += valueOf(key, indexOf(outer, global, i));
-          expected[static_cast<size_t>((outer * c_.tokens[self_] + token) * c_.inner + i)] = sum;
-        }
-      }
-    }
-    compare("sums", sums, expected);
   }
 
   /// In a row, a power of 2 of members have equal log-sum-exps, and the others are empty: the weights are exact.
@@ -349,9 +212,6 @@ class Runner {
     if (c_.periodic && c_.total() > 0) return ((token % c_.total()) + c_.total()) % c_.total();
     return token >= 0 && token < c_.total() ? token : -1;
   }
-  size_t indexOf(int64_t outer, int64_t token, int64_t i) const {
-    return static_cast<size_t>((outer * c_.total() + token) * c_.inner + i);
-  }
   /// The gradient of a member's halo.
   float copyOf(size_t member, bool isLeft, int64_t outer, int64_t at, int64_t i) const {
     const int64_t tokens = isLeft ? c_.left : c_.right;
@@ -414,11 +274,6 @@ class Runner {
                            &requested, &shape, comm_, stream_));
     compare("shard", shard, mine);
   }
-
-  const ExchangeCase& c_;
-  seqparComm_t comm_;
-  void* stream_;
-  size_t self_;
 };
 
 }  // namespace
@@ -432,7 +287,8 @@ void runExchangeOps(seqparComm_t comm, std::uint64_t seed, const ExchangeOps& op
     std::mt19937_64 random(seed + static_cast<std::uint64_t>(i));
     const ExchangeCase c = randomExchangeCase(random, ranks, rank, options);
     try {
-      Runner(c, comm, rank, c.onStream ? stream.get() : backend()->noStream()).run();
+      void* const on = c.onStream ? stream.get() : backend()->noStream();
+      c.call == kRanges ? runRanges(c, comm, rank, on) : Runner(c, comm, rank, on).run();
     } catch (const std::exception& error) {
       expect(false, "seed ", seed, ", case ", i, " (", nameOf(c.call), ", ", typeName(c.type), ", ", c.members(),
              " members, ", c.total(), " tokens): ", error.what());

@@ -67,14 +67,23 @@ struct Inputs {
   Values q, k, v;
 };
 
+struct BlockWithMemory {
+  BlockWithMemory(const Problem& p, const Bf16Kernels* kernels, int threads)
+      : exec(threads, nullptr), block(exec, p.shape, kernels) {
+    Arena counting;
+    block.carve(counting);
+    memory = exec.allocate(counting.used(), "a test");
+    Arena arena(memory.get());
+    block.carve(arena);
+  }
+  HostExec exec;
+  HostBlock block;
+  decltype(exec.allocate(0, "")) memory;
+};
+
 Results compute(const Problem& p, Inputs& in, const Bf16Kernels* kernels, int threads) {
-  HostExec exec(threads, nullptr);
-  HostBlock block(exec, p.shape, kernels);
-  Arena counting;
-  block.carve(counting);
-  const auto memory = exec.allocate(counting.used(), "a test");
-  Arena arena(memory.get());
-  block.carve(arena);
+  BlockWithMemory made(p, kernels, threads);
+  HostBlock& block = made.block;
   const auto& s = p.shape;
   const auto view = [](Values& values, int64_t tokens, int64_t heads, int64_t dim) {
     return denseTensor(values.bits.data(), seqparBfloat16, 1, tokens, heads, dim);
@@ -159,13 +168,8 @@ struct Gradients {
 /// The sums of a backward pass whose lse and delta are given.
 Gradients computeGradients(const Problem& p, Inputs& in, Values& dOut, std::vector<float>& lse,
                            std::vector<float>& delta, const Bf16Kernels* kernels, int threads) {
-  HostExec exec(threads, nullptr);
-  HostBlock block(exec, p.shape, kernels);
-  Arena counting;
-  block.carve(counting);
-  const auto memory = exec.allocate(counting.used(), "a test");
-  Arena arena(memory.get());
-  block.carve(arena);
+  BlockWithMemory made(p, kernels, threads);
+  HostBlock& block = made.block;
   const auto& s = p.shape;
   const auto view = [](auto& values, seqparDataType_t type, int64_t tokens, int64_t heads, int64_t dim) {
     return denseTensor(values.data(), type, 1, tokens, heads, dim);
