@@ -1,9 +1,10 @@
 #!/bin/sh
 # Measures the GPU figures of docs/perf: text, JSON and plots into a new directory. Minutes, on 2 to 8 GPUs of one host.
-# usage: perf/figures_gpu.sh BUILD_DIRECTORY NEW_DIRECTORY [GPUS]
+# NAMES: an extended regular expression; only runs whose names match it are made.
+# usage: perf/figures_gpu.sh BUILD_DIRECTORY NEW_DIRECTORY [GPUS [NAMES]]
 set -eu
-[ $# -eq 2 ] || [ $# -eq 3 ] || { echo "usage: $0 BUILD_DIRECTORY NEW_DIRECTORY [GPUS]" >&2; exit 2; }
-build=$1 out=$2
+[ $# -ge 2 ] && [ $# -le 4 ] || { echo "usage: $0 BUILD_DIRECTORY NEW_DIRECTORY [GPUS [NAMES]]" >&2; exit 2; }
+build=$1 out=$2 wanted=${4:-.}
 here=$(cd "$(dirname "$0")" && pwd)
 found=$(nvidia-smi --list-gpus | wc -l)
 gpus=${3:-$found}
@@ -13,10 +14,13 @@ programs=$build/perf
 status=0
 { nvidia-smi --query-gpu=index,name,driver_version --format=csv; env | grep '^NCCL_' || :; } > "$out/machine.txt"
 
+chosen() { printf '%s\n' "$1" | grep -qE "$wanted"; }
+
 # run NAME COMMAND...: a failing or slow run must not stop the others
 run() {
   name=$1
   shift
+  chosen "$name" || return 0
   begin=$(date +%s)
   timeout -s KILL "${LIMIT:-60}" "$@" -T 20 -J "$out/$name.json" > "$out/$name.txt" 2>&1 ||
     { echo "$name: exit status $?: $(tail -1 "$out/$name.txt")"; status=1; }
@@ -65,6 +69,7 @@ run softmax_mesh_sockets $slow 4 4 $apart --gpus 2 -b 16M -e 16M --mask full --a
 peer() {
   name=$1
   shift
+  chosen "$name" || return 0
   timeout -s KILL 120 "$@" > "$out/$name.txt" 2>&1 || { echo "$name: exit status $?"; status=1; }
 }
 if python3 -c 'import torch' 2> /dev/null; then
