@@ -34,18 +34,25 @@ def _results(model, out, ranks, **more):
     return {"out": out.detach(), "gradients": torch.cat([x.flatten() / x.abs().max().clamp_min(1.0) for x in gradients]), **more}
 
 
-def _gpt(ranks, kind, **options):
+def _gpt(ranks, kind, core=None, **options):
+    """A GPT of Megatron-Core's layers with `core` as its attention on several ranks; None: seqpar's."""
     from megatron.core.models.gpt import GPTModel
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.transformer.transformer_config import TransformerConfig
     from seqpar.torch import megatron
     spec = get_gpt_layer_local_spec()
+    if ranks > 1:
+        spec = megatron.layer_spec(spec)  # a copy
+    if core is not None:  # and Megatron-Core's own norm at the end
+        from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
+        spec.submodules.self_attention.submodules.core_attention = core
+        spec = TransformerBlockSubmodules(layer_specs=[spec] * 2, layer_norm=spec.submodules.input_layernorm)
     torch.manual_seed(4)
     config = TransformerConfig(**{
         "num_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "num_query_groups": 2, "use_cpu_initialization": True,
         "attention_dropout": 0.0, "hidden_dropout": 0.0, "masked_softmax_fusion": False, "bias_dropout_fusion": False,
         "apply_rope_fusion": False, "context_parallel_size": ranks, "cp_comm_type": kind if ranks > 1 else None, **options})
-    return GPTModel(config, megatron.layer_spec(spec) if ranks > 1 else spec, vocab_size=50, max_sequence_length=64,
+    return GPTModel(config, spec, vocab_size=50, max_sequence_length=64,
                     position_embedding_type="learned_absolute")
 
 

@@ -14,13 +14,18 @@ CASES = {}
 VOCABULARY = 50
 
 
-def case(*sizes, needs=None):
-    """Registers a function of (ranks, ranks of a sequence, folder) that returns values to compare with one process."""
+def case(*sizes, needs=None, when=None, alone=False):
+    """Registers a function of (ranks, ranks of a sequence, folder) that returns values to compare with one process.
+
+    needs  a package        when  a function that is true if the case can run        alone  True: in processes of its own"""
     def decorate(function):
         try:
             if needs is not None:
                 importlib.metadata.version(needs)
-            CASES[function.__name__] = function, sizes
+            if when is None or when():
+                CASES[function.__name__] = function, sizes, alone
+            else:
+                print(f"skipped {function.__name__}", flush=True)
         except importlib.metadata.PackageNotFoundError as error:
             print(f"skipped {function.__name__}: {error}", flush=True)
         return function

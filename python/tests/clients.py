@@ -16,6 +16,7 @@ from transformers import LlamaForCausalLM, Trainer
 
 import client_refusals
 import client_stacks  # noqa: F401
+import client_te  # noqa: F401
 import client_torchtitan  # noqa: F401
 import seqpar.torch as sp
 import venvs
@@ -119,6 +120,40 @@ def sft(ranks, cp, folder):
     return {f"{name} {packing}": x for packing, one in found.items() for name, x in one.items()}
 
 
+@case((2, 2))
+def sft_resume(ranks, cp, folder):
+    """SFTTrainer, packed, with two batches a step: a run that stops after two steps and is resumed equals a run of four."""
+    import datasets
+    from trl import SFTConfig, SFTTrainer
+
+    def trainer(steps):
+        return (SeqparSFTTrainer if ranks > 1 else SFTTrainer)(
+            model(), arguments(folder, ranks, cp, SFTConfig, max_steps=4, packing=True, max_length=40, gradient_accumulation_steps=2,
+                               save_steps=2, save_strategy="steps"), processing_class=tokenizer(), callbacks=[_Stop(steps)],
+            train_dataset=datasets.Dataset.from_list(examples(40, lengths=(21, 3, 30, 8, 14))),
+            eval_dataset=datasets.Dataset.from_list(examples(3, seed=6)))
+
+    if ranks > 1:
+        trainer(2).train()
+    last = trainer(4)
+    last.train(resume_from_checkpoint=f"{folder}/checkpoint-2" if ranks > 1 else None)
+    return result_of(last, eval=last.evaluate()["eval_loss"])
+
+
+@case((2, 2))
+def bounds_without_positions(ranks, cp, folder):
+    """DataCollatorWithFlattening, on several ranks with cu_seq_lens_q alone."""
+    flat = transformers.DataCollatorWithFlattening(return_flash_attn_kwargs=ranks > 1)
+
+    def collate(batch):
+        return {name: x for name, x in flat(batch).items() if ranks == 1 or name != "position_ids"}
+
+    kind = SeqparTrainer if ranks > 1 else Trainer
+    trainer = kind(model(), arguments(folder, ranks, cp, max_steps=4), data_collator=collate, train_dataset=examples(12))
+    trainer.train()
+    return result_of(trainer)
+
+
 @case((2, 2), (4, 2))
 def accelerate_alone(ranks, cp, folder):
     """A loop of one's own: the loss of a sequence is averaged over all ranks by DDP."""
@@ -159,6 +194,16 @@ def examples_of_the_repository(ranks, cp, folder):
     return found
 
 
+@case((2, 2), needs="torchtitan", alone=True)
+def example_of_torchtitan(ranks, cp, folder):
+    """examples/pretrain_torchtitan.py: torchtitan's Trainer, data loader, FSDP2 and checkpoints of activations."""
+    sys.path.insert(0, str(venvs.ROOT / "examples"))
+    import pretrain_torchtitan
+    losses = pretrain_torchtitan.main(["--sp", str(cp), "--steps", "4", "--tokens", "128", "--out", folder])
+    assert len(losses) == 4 and losses[-1] < losses[0] - 1, losses
+    return {"losses": losses}
+
+
 @case((2, 2))
 def refusals(ranks, cp, folder):
     if ranks > 1:
@@ -183,6 +228,12 @@ def _rank(rank, ranks, cp, names, port, folder):
         dist.destroy_process_group()
 
 
+def _groups(names):
+    """Lists of cases that share processes."""
+    together = [name for name in names if not CASES[name][2]]
+    return [group for group in (together, *([name] for name in names if CASES[name][2])) if group]
+
+
 def _different(one, other):
     one, other = (torch.as_tensor(x, dtype=torch.float64) for x in (one, other))
     return float("inf") if one.shape != other.shape else (one - other).abs().nan_to_num(nan=float("inf")).max().item() if one.numel() else 0.0
@@ -196,12 +247,13 @@ def main():
         for ranks, cp in ((1, 1), (2, 2), (4, 4), (4, 2)):
             mine = [name for name in names if ranks == 1 or (ranks, cp) in CASES[name][1]]
             began = time.monotonic()
-            with venvs.reserved_port() as port, open(f"{folder}/log", "w+") as log, _output(log):
-                try:
-                    if mine:
-                        mp.start_processes(_rank, args=(ranks, cp, mine, port, folder), nprocs=ranks, start_method="fork")
-                except Exception as error:
-                    failed += [f"{ranks} ranks: {error}"]
+            for group in _groups(mine):
+                with venvs.reserved_port() as port, open(f"{folder}/log", "w+") as log, _output(log):
+                    try:
+                        mp.start_processes(_rank, args=(ranks, cp, group, port, folder), nprocs=ranks, start_method="fork")
+                    except Exception as error:
+                        failed += [f"{ranks} ranks: {error}"]
+                        break
             if failed:
                 print(pathlib.Path(folder, "log").read_text()[-8000:], "\n".join(failed), flush=True)
                 sys.exit(1)

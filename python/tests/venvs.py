@@ -16,15 +16,27 @@ PACKAGES = {"torch": ("torch", "numpy", "matplotlib", "transformers", "accelerat
             "docs": ("sphinx", "myst-parser", "furo")}
 # Their tests are skipped, with a reason, where they cannot be installed. Wheels only: no compiler is needed.
 OPTIONAL = {"torch": ("megatron-core", "diffusers", "torchtitan")}
+# Packages that an environment must not see, because they are incomplete: folders for one test.
+SOURCES = {"transformer-engine": ("transformer_engine==2.20.2", "onnxscript", "onnx", "onnx-ir", "ml-dtypes")}
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def _install_optional(python, name):
-    for package in OPTIONAL.get(name, ()):
-        done = subprocess.run((python, "-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", "20", "--only-binary", ":all:", package),
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        if done.returncode:
-            print(f"no {package}:", (done.stdout.strip().splitlines() or ["?"])[-1][:300], flush=True)
+def _install_wheels(python, name, *arguments):
+    done = subprocess.run((python, "-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", "20", "--only-binary", ":all:", *arguments),
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        print(f"no {name}:", (done.stdout.strip().splitlines() or ["?"])[-1][:300], flush=True)
+
+
+def sources(name):
+    """The folder of SOURCES in the environment of this interpreter; None if it could not be installed."""
+    folder = pathlib.Path(sys.prefix) / name
+    with open(f"{folder}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            folder.mkdir()
+            _install_wheels(sys.executable, name, "--no-deps", "--target", str(folder), *SOURCES[name])
+    return folder if any(folder.iterdir()) else None
 
 
 def interpreter(name="torch"):
@@ -46,7 +58,8 @@ def interpreter(name="torch"):
                 if failed:
                     print(f"skipped: no environment for {name}:", (text.strip().splitlines() or ["?"])[-1][:300])
                     sys.exit(77)
-            _install_optional(python, name)
+            for package in OPTIONAL.get(name, ()):
+                _install_wheels(python, package, package)
             complete.write_text(packages)
     return python
 
