@@ -24,6 +24,7 @@ struct Choices {
   std::vector<int> operations{kGather};
   std::vector<int> types{seqparFloat32};
   int type = seqparFloat32;  ///< the current one of `types`
+  long outer = 1;            ///< of an all-gather
 };
 
 /// Small integers with exact sums over the ranks.
@@ -50,29 +51,52 @@ struct Shape {
     const auto members = static_cast<size_t>(ranks);
     const size_t element = bytesOf(choices.type);
     const size_t inner = operation == kScatterLse ? kHeadDim : 1;
+    outer = operation == kGather ? static_cast<size_t>(choices.outer) : 1;
     params.dataType = choices.type;
     params.inner = static_cast<int64_t>(inner);
-    const size_t tokens = std::max<size_t>(1, bytes / (members * element * inner));
+    const size_t tokens = std::max<size_t>(1, bytes / (members * element * inner * outer));
     params.tokens = static_cast<int64_t>(tokens);
-    shardElements = tokens * inner;
+    params.outer = static_cast<int64_t>(outer);
+    shardElements = outer * tokens * inner;
     wholeElements = shardElements * members;
     shardBytes = shardElements * element;
     wholeBytes = wholeElements * element;
   }
 
   seqparShards_t params = SEQPAR_SHARDS_INITIALIZER;
-  size_t shardElements, wholeElements, shardBytes, wholeBytes;
+  size_t outer, shardElements, wholeElements, shardBytes, wholeBytes;
 };
 
 void setInput(Movement& movement, const Bytes& values) {
   movement.setInput([&](size_t i) { return values[i]; });
 }
 
+/// A rank's shard of an all-gather.
+Bytes shardOf(const Shape& shape, int rank, int type) {
+  const size_t part = shape.shardElements / shape.outer, row = shape.wholeElements / shape.outer;
+  Bytes all;
+  for (size_t o = 0; o < shape.outer; ++o) {
+    const Bytes values = valuesOf(o * row + static_cast<size_t>(rank) * part, part, 0, 1, 1, type);
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
+/// NCCL's result: the ranks' shards, one after another, whatever `outer` is.
+Bytes shardsOf(const Shape& shape, int ranks, int type) {
+  Bytes all;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const Bytes shard = shardOf(shape, rank, type);
+    all.insert(all.end(), shard.begin(), shard.end());
+  }
+  return all;
+}
+
 void addGather(Session& session, const Shape& shape, const Choices& choices, const std::shared_ptr<Nccl>& nccl) {
   const auto movement = std::make_shared<Movement>(shape.shardBytes, shape.wholeBytes, session.group);
-  const auto first = static_cast<size_t>(session.group.rank()) * shape.shardElements;
-  setInput(*movement, valuesOf(first, shape.shardElements, 0, 1, 1, choices.type));
+  setInput(*movement, shardOf(shape, session.group.rank(), choices.type));
   const Bytes expected = valuesOf(0, shape.wholeElements, 0, 1, 1, choices.type);
+  const Bytes inRankOrder = shardsOf(shape, session.group.size(), choices.type);
   Rows rows(session, shape.wholeBytes, "allgather", choices.type);
   Work work = workOn(movement, expected);
   work.run = [movement, params = shape.params, stream = session.stream] {
@@ -82,7 +106,7 @@ void addGather(Session& session, const Shape& shape, const Choices& choices, con
   };
   rows.add("seqpar", std::move(work));
   if (nccl != nullptr) {
-    Work peer = workOn(movement, expected);
+    Work peer = workOn(movement, inRankOrder);
     peer.run = [movement, nccl] {
       nccl->allGather(movement->send.data(), movement->receive.data(), movement->send.bytes());
     };
@@ -90,7 +114,7 @@ void addGather(Session& session, const Shape& shape, const Choices& choices, con
   }
 #ifdef SEQPAR_PERF_MPI
   if (session.settings.peers && session.group.gpu() == nullptr) {
-    Work peer = workOn(movement, expected);
+    Work peer = workOn(movement, inRankOrder);
     peer.run = [movement] {
       const auto bytes = static_cast<int>(movement->send.bytes());
       MPI_Allgather(movement->send.data(), bytes, MPI_BYTE, movement->receive.data(), bytes, MPI_BYTE, MPI_COMM_WORLD);
@@ -196,12 +220,16 @@ int main(int argc, char** argv) {
       "seqparAllGather, seqparReduceScatter and seqparReduceScatterLse (heads of 128): SIZE is the whole array;\n"
       "all ranks have equal shards of it. group: seqparMeshAllGather in the KV groups of the most nearly square mesh,\n"
       "all groups concurrently. Peers: MPI_Allgather or ncclAllGather over the same ranks; for the other operations\n"
-      "MPI_Reduce_scatter_block or ncclReduceScatter, a sum of floats.");
+      "MPI_Reduce_scatter_block or ncclReduceScatter, a sum of floats. With --outer the peers' shards stay in rank "
+      "order.");
   program.addOptions = [&](OptionParser& parser) {
     parser.addNames(0, "operation", "allgather, reducescatter, lse, group or all (allgather)", kOperations,
                     choices.operations);
     parser.addNames('d', "datatype", "of the elements: float, half, bfloat16 or all (float)", typeNames(),
                     choices.types);
+    parser.add(0, "outer", "N",
+               "of an all-gather: parts of the array that are each sharded, such as queries by heads (1)",
+               [&](const std::string& text) { choices.outer = parseInteger(text, 1, 1 << 20); });
   };
   program.body = [&](Session& session) { forEachType(choices, [&](const Choices& one) { runAll(session, one); }); };
   return runProgram(program, argc, argv);

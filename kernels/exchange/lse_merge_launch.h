@@ -8,9 +8,8 @@
 
 namespace seqpar {
 
-constexpr int kMergeThreads = 256;  // of a CTA
-
-/// One rank's part, in task.channels CTAs. All ranks launch the same kind, shape and number of channels.
+/// One rank's part, in task.channels CTAs. All ranks launch the same kind, shape and number of channels. The kernel may
+/// start before the previous kernel of the stream ends, and accesses no global memory before that end.
 cudaError_t launchLseMerge(const PeerView& view, const MergeTask& task, cudaStream_t stream);
 
 }  // namespace seqpar

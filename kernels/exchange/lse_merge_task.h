@@ -33,6 +33,10 @@ struct MergeTask {
   std::uint32_t step = 0;     ///< results of a step for each receiver
   bool whole = false;         ///< results are whole packets, and `out` and `outMerged` are aligned to packets
   int channels = 1;
+  bool brief = false;  ///< CTAs of kBriefThreads threads, which let the next kernel of the stream start early
+
+  static constexpr int kThreads = 256, kBriefThreads = 128;
+  int threads() const { return brief ? kBriefThreads : kThreads; }
 
   /// Sets what follows from kind, type, elements and the addresses. Requires fits().
   void complete() {

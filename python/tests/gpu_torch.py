@@ -5,6 +5,7 @@ parts:
 
     checks     the checks of torch_ranks.py that need no host communicator
     graph      a CUDA graph of forward and backward passes, replayed
+    decode     a CUDA graph of a decode step over a distributed KV cache, replayed with changing batches
     compile    torch.compile, its graphs whole and equal to eager calls
     parity     attention and linear attention of GPU shapes against the definition
     drop_ins   functions of ring-flash-attention, torch's context_parallel, transformers
@@ -65,6 +66,7 @@ def items(o, ranks):
     """The items for gpu_torch_rank.py, as its arguments."""
     wanted = {"checks": [f"check {name}" for name in CHECKS["checks"]],
               "graph": ["graph"],
+              "decode": ["decode"],
               "compile": [f"check {name}" for name in CHECKS["compile"]],
               "parity": [f"parity {line}" for line in PARITY],
               "drop_ins": [f"check {name}" for name in CHECKS["drop_ins"]],
@@ -173,7 +175,7 @@ def same_losses(folder):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--part", nargs="+", choices=("checks", "graph", "compile", "parity", "drop_ins", "boundary", "ulysses",
+    p.add_argument("--part", nargs="+", choices=("checks", "graph", "decode", "compile", "parity", "drop_ins", "boundary", "ulysses",
                                                    "gradients", "fsdp", "budget", "training"))
     p.add_argument("--ranks", type=int, nargs="+", help="default: 1, and 2 if there are two GPUs")
     p.add_argument("--fsdp-steps", type=int, default=10000)

@@ -4,6 +4,7 @@
     parity ARGUMENTS            of seqpar.testing.parity
     graph                       a CUDA graph of passes, replayed
     gradients                   of torch_fsdp.py
+    decode                      of torch_decode.py, with the times of a step
     boundary                    microseconds of a call
     ulysses TOKENS              milliseconds of a call
     fsdp STEPS SECONDS          until either is reached
@@ -24,6 +25,7 @@ import torch.distributed as dist
 
 import seqpar.torch as sp
 import torch_checks
+import torch_decode
 import torch_fsdp
 import torch_checks.attention
 import torch_checks.collectives
@@ -117,6 +119,17 @@ def graph(comm, seed):
         apart = ((found - exact).abs().max() / exact.abs().max()).item()
         assert apart <= 2.0 ** -7, apart  # sums in another order, rounded to 8 bits
     del captured
+
+
+def decode(comm, seed):
+    with torch.no_grad():
+        for by in ("all", "heads"):
+            torch_decode.replays_with_changing_batches(comm, seed, by)
+    if DEVICE == "cpu":
+        return
+    for name, us in torch_decode.times(comm, in_turn).items():
+        if comm.rank == 0:
+            print(f"{name:<20} {us:8.2f} us", flush=True)
 
 
 def gradients(comm, seed):
@@ -347,7 +360,7 @@ def budget(comm, seed, ctas):
         print(f"{ctas:>3} thread blocks: " + ", ".join(f"{name} {ms:.3f} ms" for name, ms in times.items()), flush=True)
 
 
-ITEMS = {"check": check, "graph": graph, "gradients": gradients, "parity": parity_of, "boundary": boundary,
+ITEMS = {"check": check, "graph": graph, "decode": decode, "gradients": gradients, "parity": parity_of, "boundary": boundary,
          "ulysses": ulysses, "fsdp": fsdp, "budget": budget}
 
 

@@ -14,6 +14,9 @@ namespace {
 /// The most CTAs, 32 K threads: a quarter of what an H100 or H200 runs at once with 64 registers each.
 constexpr std::size_t kMostChannels = 128;
 
+/// Merges of at most this many packets are bound by their launch: one packet for each thread of all CTAs.
+constexpr std::size_t kBriefPackets = kMostChannels * MergeTask::kBriefThreads;
+
 /// One exchange of everything sends (ranks - 1) x bytes, two send 2 (ranks - 1) / ranks x bytes but take a hop more:
 /// 1 us, in which NVLink transfers this many bytes. Two ranks never gain.
 constexpr std::size_t kHopBytes = std::size_t{300} << 10;
@@ -40,7 +43,10 @@ MergeTask taskOf(const DeviceGroup& group, const LseMerge& given) {
                                                          : MergeKind::All;
   task.complete();
   const std::size_t most = task.results(task.rows, group.size(), 0);
-  const std::size_t wanted = (most * task.packets + kMergeThreads - 1) / kMergeThreads;
+  const std::size_t packets = most * task.packets;
+  task.brief = !group.shared() && packets <= kBriefPackets;
+  const auto threads = static_cast<std::size_t>(task.threads());
+  const std::size_t wanted = (packets + threads - 1) / threads;
   const auto limit = std::min(kMostChannels, static_cast<std::size_t>(group.peers().channels));
   // All CTAs of ranks that share a GPU must be resident at once.
   const std::size_t resident = group.shared() ? static_cast<std::size_t>(group.smCount()) / ranks : limit;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "gpu/support/fill.h"
 #include "gpu/support/placed_ranks.h"
 #include "seqpar/exchange.h"
 #include "unit/exchange/lse_case.h"
@@ -165,6 +166,133 @@ TEST_CASE("merges of decode steps on GPUs equal fp64, with equal bits on all ran
       const MergeCase c = mergeOf(type, rows, heads, dim, random);
       check(ranks, c, draw(random, rows));
     }
+  }
+}
+
+/// Results of merges whose inputs are written by the kernel before and overwritten by the kernel after: kernels without
+/// programmatic launch. The two cases alternate, so late reads and early reads both show.
+std::string amongKernels(const Placement* placement, std::vector<std::unique_ptr<Call>>& cases) {
+  constexpr int kSteps = 12;
+  constexpr uint64_t kLateNs = 20000;
+  const int rank = cases[0]->rank;
+  std::vector<Placed> kept;
+  const auto space = [&](const auto& values) {
+    auto copy = values;
+    kept.emplace_back(copy.data(), copy.size() * sizeof(copy[0]), placement, rank);
+    return kept.back().data();
+  };
+  kept.reserve(4 + 2 * kSteps);
+  const Call& shape = *cases[0];
+  void* const out = space(shape.out);
+  void* const lse = space(shape.lse);
+  void* const merged = space(shape.made.out);
+  void* const mergedLse = space(shape.made.lse);
+  std::vector<std::pair<void*, void*>> found;
+  for (int i = 0; i < kSteps; ++i) {
+    void* const one = space(shape.made.out);
+    found.emplace_back(one, space(shape.made.lse));
+  }
+  placement->barrier();
+  const size_t outBytes = shape.out.size(), lseBytes = shape.lse.size() * sizeof(float);
+  const size_t madeBytes = shape.made.out.size(), madeLseBytes = shape.made.lse.size() * sizeof(float);
+  auto said = placement->run(rank, [&](void* onStream) -> std::string {
+    auto* const stream = static_cast<cudaStream_t>(onStream);
+    for (int i = 0; i < kSteps; ++i) {
+      const Call& from = *cases[static_cast<size_t>(i % 2)];
+      expectCuda(launchCopy(lse, from.onDevice[1].data(), lseBytes, stream), "launchCopy");
+      expectCuda(launchLateCopy(out, from.onDevice[0].data(), outBytes, kLateNs, stream), "launchLateCopy");
+      const auto params = paramsOf(from.c);
+      const auto call = shape.byHeads ? seqparReduceScatterLseByHeads : seqparAllReduceLse;
+      if (call(out, static_cast<const float*>(lse), merged, static_cast<float*>(mergedLse), &params, shape.comm,
+               stream) != seqparSuccess) {
+        return seqparGetLastError(shape.comm);
+      }
+      launchFill(static_cast<float*>(out), outBytes / sizeof(float), kNaN, stream);
+      launchFill(static_cast<float*>(lse), lseBytes / sizeof(float), kNaN, stream);
+      const auto& [into, intoLse] = found[static_cast<size_t>(i)];
+      expectCuda(launchCopy(into, merged, madeBytes, stream), "launchCopy");
+      expectCuda(launchCopy(intoLse, mergedLse, madeLseBytes, stream), "launchCopy");
+    }
+    return "";
+  });
+  for (size_t i = 0; said.empty() && i < found.size(); ++i) {
+    Call& from = *cases[i % 2];
+    placement->copy(rank, from.made.out.data(), found[i].first, madeBytes);
+    placement->copy(rank, from.made.lse.data(), found[i].second, madeLseBytes);
+    try {
+      compare(from.c, from.made.out, from.made.lse, from.first, from.own, from.c.rows);
+    } catch (const std::exception& error) {
+      said = concat("step ", i, ": ", error.what());
+    }
+  }
+  placement->barrier();
+  return said;
+}
+
+TEST_CASE("merges among ordinary kernels read and write in stream order") {
+  const Seed seed;
+  std::mt19937_64 random(seed);
+  PlacedRanks ranks(placed);
+  for (const size_t rows : {size_t{1}, size_t{16}, size_t{400}}) {
+    const MergeCase both[] = {mergeOf(seqparBfloat16, rows, 32, 128, random),
+                              mergeOf(seqparBfloat16, rows, 32, 128, random)};
+    for (const bool byHeads : {false, true}) {
+      const Placement* const placement = ranks.placement();
+      const auto said = ranks.group().each([&](int rank) {
+        std::vector<std::unique_ptr<Call>> cases;
+        for (const auto& c : both) {
+          cases.push_back(std::make_unique<Call>(c, placement, ranks.group()[rank], rank, byHeads));
+        }
+        return amongKernels(placement, cases);
+      });
+      CAPTURE(rows, byHeads);
+      for (const auto& text : said) CHECK(text == "");
+    }
+  }
+}
+
+/// A merge of equal partial results has the same output, and an lse larger by log(ranks).
+TEST_CASE("merges that follow each other read the results of the merge before") {
+  constexpr int kSteps = 40;
+  const Seed seed;
+  std::mt19937_64 random(seed);
+  PlacedRanks ranks(placed);
+  for (const size_t rows : {size_t{1}, size_t{64}, size_t{700}}) {
+    MergeCase c = mergeOf(seqparFloat32, rows, 8, 128, random);
+    const Placement* const placement = ranks.placement();
+    const auto said = ranks.group().each([&](int rank) {
+      Call call(c, placement, ranks.group()[rank], rank, false);
+      Call next(c, placement, ranks.group()[rank], rank, false);
+      placement->barrier();
+      auto text = placement->run(rank, [&](void* stream) -> std::string {
+        const auto params = paramsOf(c);
+        const Placed* at[] = {&call.onDevice[0], &call.onDevice[1]};
+        for (int i = 0; i < kSteps; ++i) {
+          const Call& to = i % 2 == 0 ? next : call;
+          if (seqparAllReduceLse(at[0]->data(), static_cast<const float*>(at[1]->data()), to.onDevice[2].data(),
+                                 static_cast<float*>(to.onDevice[3].data()), &params, call.comm,
+                                 stream) != seqparSuccess) {
+            return seqparGetLastError(call.comm);
+          }
+          at[0] = &to.onDevice[2];
+          at[1] = &to.onDevice[3];
+        }
+        return "";
+      });
+      MergeCase later = c;
+      for (double& lse : later.expectedLse) lse += (kSteps - 1) * std::log(static_cast<double>(placed.ranks));
+      placement->copy(rank, call.made.out.data(), call.onDevice[2].data(), call.made.out.size());
+      placement->copy(rank, call.made.lse.data(), call.onDevice[3].data(), call.made.lse.size() * sizeof(float));
+      try {
+        compare(later, call.made.out, call.made.lse, 0, c.heads, c.rows);
+      } catch (const std::exception& error) {
+        text += error.what();
+      }
+      placement->barrier();
+      return text;
+    });
+    CAPTURE(rows);
+    for (const auto& text : said) CHECK(text == "");
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/arch/system_memory.h"
 #include "kernels/launch.h"
 
 namespace seqpar::test {
@@ -19,7 +20,10 @@ __global__ void compare(const float* memory, std::size_t count, float value, uns
   if (i < count && memory[i] != value) atomicAdd(wrong, 1U);
 }
 
-__global__ void copy(std::byte* into, const std::byte* from, std::size_t bytes) {
+__global__ void copy(std::byte* into, const std::byte* from, std::size_t bytes, std::uint64_t ns) {
+  const std::uint64_t start = ptx::globaltimer();
+  while (ptx::globaltimer() - start < ns) {
+  }
   const std::size_t step = static_cast<std::size_t>(gridDim.x) * kThreads;
   for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * kThreads + threadIdx.x; i < bytes; i += step) {
     into[i] = from[i];
@@ -41,10 +45,14 @@ unsigned ctasFor(std::size_t count) {
 }  // namespace
 
 cudaError_t launchCopy(void* into, const void* from, std::size_t bytes, cudaStream_t stream) {
+  return launchLateCopy(into, from, bytes, 0, stream);
+}
+
+cudaError_t launchLateCopy(void* into, const void* from, std::size_t bytes, std::uint64_t ns, cudaStream_t stream) {
   constexpr unsigned kMostCtas = 16;
   if (bytes == 0) return cudaSuccess;
   return launchKernel(copy, {std::min(ctasFor(bytes), kMostCtas), kThreads, 0, stream}, static_cast<std::byte*>(into),
-                      static_cast<const std::byte*>(from), bytes);
+                      static_cast<const std::byte*>(from), bytes, ns);
 }
 
 cudaError_t growLocalMemory() {
