@@ -71,8 +71,8 @@ typedef struct {
  *   page        [pages]. Pages that several requests share (a common prefix) are listed once for each
  *   windowLeft  maximum number of visible keys before a query's own; SEQPAR_ATTN_NO_WINDOW: all
  *   slice       [pages], out: for seqparAttnDesc_t::slice, with mask = seqparAttnFull
- *   slices      out: number of slices, at most `pages`: pages that continue each other share one, and pages that no
- *               query sees have none
+ *   slices      out: number of slices, at most `pages`: pages that continue each other share one, as do neighbors
+ *               that all queries of the request see; pages that no query sees have none
  *
  * Keys that no page contains are seen by no query. seqparAttnPlanCreate() refuses two pages with common keys of a
  * request in the same columns. RING_PASS_Q sends queries instead of keys, ALLGATHER_KV and RING send keys (Context

@@ -79,6 +79,7 @@ AttnBackwardArgs = _versioned(_bindings.seqparAttnBackwardArgs_t)
 AttnFamilyInfo = _versioned(_bindings.seqparAttnFamilyInfo_t)
 AttnTensor = _bindings.seqparAttnTensor_t
 AttnLoad = _bindings.seqparAttnLoad_t
+AttnSlice, AttnPage = _bindings.seqparAttnSlice_t, _bindings.seqparAttnPage_t
 OobAllgather = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 
 

@@ -111,6 +111,8 @@ def _refusals(comm):
     _raises(TypeError, "expected a seqpar.torch.Comm", generation.ShardedCache, model.config, None)
     _raises(ValueError, "linear_attention", generation.ShardedCache, Qwen3NextConfig(num_hidden_layers=4), comm)
     _raises(ValueError, "chunk is 0", generation.prefill, model, ids, cache, chunk=0)
+    _raises(ValueError, "padding on the left only", generation.prefill, model, ids, cache,
+            attention_mask=torch.tensor([[1, 0, 1, 1, 1, 1, 1, 1, 1]]))
     if comm.size > 1:
         _raises(ValueError, "different prompts", generation.prefill, model, ids + comm.rank, cache)
         _raises(NotImplementedError, "crop", cache.layers[0].crop, -1)

@@ -1,13 +1,15 @@
 // gpu_mask_attention RANKS [SECONDS]: masks as slices on GPU communicators, with ranks as threads of this process,
 // against the definition in fp64: the usual masks with ALLGATHER_KV and RING, then random slices with every algorithm
-// for SECONDS. Exit status 77 without a GPU.
+// for SECONDS, then chunked prefill for SECONDS. Exit status 77 without a GPU.
 #define CATCH_CONFIG_RUNNER
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cstdio>
+#include <map>
 
 #include "gpu/support/placed_ranks.h"
 #include "seqpar/attn_layout.h"
+#include "unit/attn/prefill_case.h"
 #include "unit/attn/softmax_features.h"
 #include "unit/attn/softmax_ranks.h"
 
@@ -100,6 +102,38 @@ TEST_CASE("masks as slices on GPUs") {
     if (refusalOf(row, s, all.group()[0]).empty()) run(s);
   }
   std::printf("%d ranks, seed %llu: %d cases\n", placed.ranks, static_cast<unsigned long long>(seed), cases);
+}
+
+/// Batches of requests with random pages and owners, in turn by each algorithm that supports them and by AUTO.
+TEST_CASE("chunked prefill on GPUs") {
+  const double start = now();
+  PlacedRanks all(placed);
+  const uint64_t seed = std::random_device{}();
+  std::mt19937_64 random(seed);
+  std::map<std::string, int> cases;
+  const auto run = [&](const char* name, int algorithm, uint64_t most, uint64_t mostPage) {
+    SoftmaxSpec s = specOf(drawPrefill(random, 4, most, mostPage), random, placed.ranks, algorithm);
+    s.headDim = s.valueDim = random() % 2 == 0 ? 64 : 128;
+    s.type = static_cast<seqparDataType_t>(1 + random() % 2);
+    for (const auto& row : seqpar::attn::algorithms()) {
+      if (row.id == algorithm && !refusalOf(row, s, all.group()[0]).empty()) return;
+    }
+    RunOptions options;
+    options.placement = all.placement();
+    CAPTURE(seed, placed.ranks, s.text());
+    CHECK(runCase(SoftmaxCase(s, random()), &all.group(), options) == "");
+    ++cases[name];
+  };
+  do {
+    for (const auto& row : seqpar::attn::algorithms()) {
+      if (!row.softmax || (row.id == seqparAttnLocal && placed.ranks > 1)) continue;
+      run(row.name, row.id, 300, 64);
+    }
+    run("auto", seqparAttnAuto, 1000, 256);
+  } while (now() - start < seconds);
+  for (const auto& [name, count] : cases) std::printf("%s %d, ", name.c_str(), count);
+  std::printf("%d ranks, seed %llu\n", placed.ranks, static_cast<unsigned long long>(seed));
+  if (placed.ranks > 1) CHECK(cases.size() >= 4);
 }
 
 }  // namespace

@@ -1,11 +1,13 @@
 """Masks as slices, and layouts that balance them."""
 
+import ctypes
+
 import torch
 
-from .. import _abi, _masks
+from .. import _abi, _masks, _shapes
 from . import _bands
 from ._comm import call
-from ._layout import Layout
+from ._layout import Layout, bounds_of
 
 fill = _masks.fill
 
@@ -32,6 +34,31 @@ class Mask(_masks.SliceMask):
         if queries != keys:
             raise ValueError(f"Mask.from_block_mask: {queries} queries and {keys} keys, expected equally many")
         return cls(tuple(_bands.slices(_bands.rows_of_blocks(block_mask))), queries)
+
+    @classmethod
+    def of_pages(cls, cu_queries, lengths, pages, *, window=None):
+        """Chunked prefill: causal attention of the new tokens of several requests to a paged KV cache, for attention() with a
+        kv_layout of pieces, one for each page, and batch 1. The last query of a request has the position of its last key.
+
+            cu_queries  bounds of the requests' new tokens in the queries, from 0
+            lengths     keys of each request, its new tokens included
+            pages       (column, request, position, keys) of each page: its first column in the keys of all ranks, its request
+                        (-1: not in use), the position of its first key in the request, and its keys in use
+            window      keys that a query sees, with itself; None: all before it
+        """
+        bounds, lengths = bounds_of(cu_queries), _shapes.integers("Mask.of_pages: lengths", lengths, 0)
+        pages = [_shapes.integers("Mask.of_pages: a page", page, 4) for page in pages]
+        if len(bounds) != len(lengths) + 1 or any(len(page) != 4 for page in pages):
+            raise ValueError(f"Mask.of_pages: got {len(bounds)} bounds, {len(lengths)} lengths and pages of {sorted({len(p) for p in pages})} "
+                             "numbers, expected one bound more than lengths and 4 numbers: column, request, position, keys")
+        if window is not None and window < 1:
+            raise ValueError(f"Mask.of_pages: window is {window}, expected None or at least 1")
+        found, count = (_abi.AttnSlice * max(1, len(pages)))(), ctypes.c_int64()
+        given = (_abi.AttnPage * max(1, len(pages)))(*map(tuple, pages))
+        call(_abi.check_attn, _abi.attn_lib().seqparAttnPageSlices(
+            _abi.int64s(bounds), _abi.int64s(lengths), len(lengths), given, len(pages), -1 if window is None else window - 1, found,
+            ctypes.byref(count)))
+        return cls(tuple((x.row, x.rows, x.column, x.columns, x.lower, x.upper) for x in found[:count.value]), bounds[-1])
 
     def dense(self, device=None):
         """bool [tokens][tokens]: whether a query sees a key, for tests."""

@@ -19,11 +19,15 @@ from transformers import AttentionInterface
 from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.masking_utils import AttentionMaskInterface
 
+from .._masks import full
 from . import _comm, _models
 from ._agreement import require_agreement
+from ._attention import attention
 from ._batches import _digest
-from ._cache_attention import cached_attention, local_attention, with_sinks
+from ._cache_attention import local_attention, with_sinks
+from ._layout import Layout
 from ._lse import all_reduce_lse
+from ._mask import Mask
 from ._refusals import collective, telling
 
 __all__ = ["IMPLEMENTATION", "ShardedCache", "ShardedLayer", "prefill"]
@@ -37,17 +41,24 @@ _WITHOUT_EFFECT = frozenset({"position_ids", "use_cache", "output_hidden_states"
 class _Shared:
     """What the layers of a cache have in common.
 
-    chunk  (begin, end) of the tokens of which each rank computes its own; None: all ranks compute all new tokens
+    chunk    (begin, end) of the tokens of which each rank computes its own; None: all ranks compute all new tokens
+    padding  of a chunk: the tokens of padding on the left of each sequence
     """
 
     def __init__(self, comm, page):
-        self.comm, self.page, self.chunk = comm, page, None
+        self.comm, self.page, self.chunk, self.padding = comm, page, None, None
 
     def slots(self, begin, end, rank=None):
         """The tokens of begin..end-1 that a rank keeps."""
         slots = torch.arange(begin, end)
         rank = self.comm.rank if rank is None else rank
         return slots[slots // self.page % self.comm.size == rank]
+
+    def layout(self, begin, end):
+        """The layout of tokens begin..end-1."""
+        pages = range(begin // self.page, -(-end // self.page))
+        bounds = (0, *(page * self.page - begin for page in pages[1:]), end - begin)
+        return Layout("pieces", end - begin, self.comm.size, bounds=bounds, owners=tuple(page % self.comm.size for page in pages))
 
 
 class ShardedLayer(CacheLayerMixin):
@@ -192,15 +203,29 @@ def _attention(module, query, key, value, attention_mask, scaling=None, dropout=
         raise ValueError(f"seqpar_cache: the window of the layer is {sliding_window}, expected 1 to {layer.window}, that of its cache")
     shared = layer.shared
     q, k, v = (x.transpose(1, 2) for x in (query, key, value))
+    if shared.chunk is not None:
+        return _chunk_attention(layer, q, k, v, sinks=s_aux, window=(sliding_window - 1, -1) if sliding_window else (-1, -1), scale=scaling,
+                                softcap=softcap or 0.0), None
     options = {"q_positions": layer.queries[None], "k_positions": _k_positions(layer, attention_mask), "window": sliding_window or 0,
                "scale": scaling, "softcap": softcap or 0.0}
-    if shared.chunk is not None:
-        counts = [[len(shared.slots(begin, shared.chunk[1], rank)) for rank in range(shared.comm.size)]
-                  for begin in (shared.chunk[0], _first_kept(layer))]
-        return cached_attention(q, k, v, shared.comm, queries=counts[0], keys=counts[1], sinks=s_aux, **options), None
     out, lse = local_attention(q, k, v, **options)
     out, lse = all_reduce_lse(out, lse, shared.comm)
     return out if s_aux is None else with_sinks(out, lse, s_aux), None
+
+
+def _chunk_attention(layer, q, k, v, **options):
+    """Attention of a chunk by plans: one for the sequences of each number of tokens of padding."""
+    shared = layer.shared
+    first, (begin, end) = _first_kept(layer), shared.chunk
+    options.update(causal=True, layout=shared.layout(begin, end), kv_layout=shared.layout(first, end))
+    out = q.new_empty(*q.shape[:3], v.shape[3])
+    for padding in sorted(set(shared.padding)):
+        rows = [i for i, x in enumerate(shared.padding) if x == padding]
+        some = slice(None) if len(rows) == q.shape[0] else torch.tensor(rows, device=q.device)
+        unseen = min(max(padding - first, 0), end - first)
+        mask = Mask((full(0, end - begin, unseen, end - first),), end - begin) if unseen else None
+        out[some] = attention(q[some], k[some], v[some], shared.comm, mask=mask, **options)
+    return out
 
 
 def _first_kept(layer):
@@ -234,6 +259,16 @@ def _require_model(what, model, cache):
     _models.require_supported(_models.base_of(model).base_model)
 
 
+def _left_padding(input_ids, mask):
+    """Tokens of padding on the left of each sequence."""
+    if mask is None:
+        return [0] * input_ids.shape[0]
+    mask = mask.bool()
+    if not bool((mask[:, 1:] >= mask[:, :-1]).all()):
+        raise ValueError("prefill: attention_mask has zeros after ones, expected padding on the left only")
+    return (~mask).sum(1).tolist()
+
+
 @collective
 def _prefill(comm, model, input_ids, cache, attention_mask, chunk):
     _require_model("prefill", model, cache)
@@ -246,6 +281,7 @@ def _prefill(comm, model, input_ids, cache, attention_mask, chunk):
         "shape": tuple(input_ids.shape), "input_ids": _digest(input_ids), "attention_mask": _digest(attention_mask), "chunk": chunk,
         "cached": cache.get_seq_length()}, "equal arguments on all ranks")
     base, shared = _models.base_of(model).base_model, cache.shared
+    padding = _left_padding(input_ids, attention_mask)
     name = "cache" if "cache" in inspect.signature(base.forward).parameters else "past_key_values"
     positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
     if attention_mask is not None:
@@ -258,18 +294,18 @@ def _prefill(comm, model, input_ids, cache, attention_mask, chunk):
         # Models do not take shards without tokens: then all ranks compute the few tokens.
         together = any(len(shared.slots(begin, end, rank)) == 0 for rank in range(comm.size))
         index = torch.arange(begin, end) if together else own
-        shared.chunk = None if together else (begin, end)
+        shared.chunk, shared.padding = None if together else (begin, end), padding
         try:
             base(input_ids=input_ids[:, index], position_ids=positions[:, index], use_cache=True, **{name: cache},
                  attention_mask=None if attention_mask is None else attention_mask[:, :end])
         finally:
-            shared.chunk = None
+            shared.chunk = shared.padding = None
         begin = end
 
 
 def prefill(model, input_ids, cache, *, attention_mask=None, chunk=8192):
     """Computes a prompt except its last token, of which generate() computes the logits. Each rank computes its tokens of every
-    chunk; attention as in cached_attention(). Collective.
+    chunk; attention by the plans of attention(). Collective.
 
         input_ids       [batch][tokens], the same on all ranks; tokens that the cache has are skipped
         attention_mask  [batch][tokens]: 0 for padding on the left

@@ -111,6 +111,42 @@ def chunks_of_prompts_to_a_sharded_cache(comm, seed):
 
 
 @check
+def chunks_of_prompts_in_pages(comm, seed):
+    """Batches of requests whose keys are in pages of any order on any ranks, by the plans of attention()."""
+    draw = random.Random(seed)
+    for round in range(8):
+        page, kv_heads, dim = draw.choice((1, 4, 7)), comm.size, draw.choice((8, 16))
+        heads = kv_heads * draw.randint(1, 2)
+        lengths = [draw.randint(1, 40) for _ in range(draw.randint(1, 3))]
+        new = [draw.randint(1, length) for length in lengths]
+        pages = [(r, at, min(page, length - at)) for r, length in enumerate(lengths) for at in range(0, length, page)]
+        pages += [(-1, 0, 0)] * draw.randint(0, 2)
+        draw.shuffle(pages)
+        columns = page * len(pages)
+        starts = [sum(new[:r]) for r in range(len(new) + 1)]
+        window = draw.choice((None, None, 5))
+        mask = sp.Mask.of_pages(starts, lengths, [(page * i, *x) for i, x in enumerate(pages)], window=window)
+        kv_layout = sp.Layout("pieces", columns, comm.size, bounds=tuple(range(0, columns + 1, page)),
+                              owners=tuple(draw.randrange(comm.size) for _ in pages))
+        layout = sp.Layout("pieces", starts[-1], comm.size, bounds=(0, starts[-1] // 3, starts[-1]),
+                           owners=tuple(draw.randrange(comm.size) for _ in range(2)))
+        q = whole(seed + 40 + round, 1, starts[-1], heads, dim)
+        k, v = (whole(seed + i + round, 1, columns, kv_heads, dim) for i in (50, 60))
+        mine, own = layout.positions(comm.rank, device=q.device), kv_layout.positions(comm.rank, device=q.device)
+        for algorithm in ("ring", "ring_pass_q", "allgather_kv", "auto"):
+            found = sp.attention(q[:, mine], k[:, own], v[:, own], comm, mask=mask, layout=layout, kv_layout=kv_layout, algorithm=algorithm)
+            for r, length in enumerate(lengths):
+                place = torch.full((columns,), -1, device=q.device)
+                for i, (request, at, count) in enumerate(pages):
+                    if request == r:
+                        place[page * i:page * i + count] = torch.arange(at, at + count, device=q.device)
+                rows = torch.arange(starts[r], starts[r + 1], device=q.device)
+                expected, _ = _reference(q[:, rows], k, v, (rows - starts[r + 1] + length)[None], place[None], window or 0)
+                here = (mine >= starts[r]) & (mine < starts[r + 1])
+                _close(found[:, here], expected[:, mine[here] - starts[r]])
+
+
+@check
 def blocks_of_local_attention(comm, seed):
     """Scores are computed in blocks of queries: the result does not depend on them."""
     from seqpar.torch import _cache_attention
@@ -151,4 +187,7 @@ def refusals_of_cache_functions(comm, seed):
     raises(ValueError, "schedule is 'ring'", sp.cached_attention, q, q, q, comm, q_positions=positions, k_positions=positions,
            schedule="ring")
     raises(ValueError, "expected a multiple", sp.local_attention, q[:, :, :3], q[:, :, :2], q[:, :, :2])
+    raises(ValueError, "expected one bound more", sp.Mask.of_pages, [0, 2], [3, 4], [])
+    raises(ValueError, "window is 0", sp.Mask.of_pages, [0, 2], [3], [], window=0)
+    raises(sp.Error, "page[0].keys is 4", sp.Mask.of_pages, [0, 2], [3], [(0, 0, 0, 4)])
     raises(ValueError, "expected both or none", sp.local_attention, q, q, q, q_positions=positions)

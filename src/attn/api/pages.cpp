@@ -68,6 +68,16 @@ std::optional<seqparAttnSlice_t> sliceOf(const Requests& all, const seqparAttnPa
   return slice;
 }
 
+bool isFull(const seqparAttnSlice_t& slice) {
+  return slice.lower == INT64_MIN && slice.upper == INT64_MAX;
+}
+
+/// Whether all queries of a request see all keys of both slices, which are next to each other.
+bool extends(const seqparAttnSlice_t& slice, const seqparAttnSlice_t& next) {
+  return isFull(slice) && isFull(next) && next.row == slice.row && next.rows == slice.rows &&
+         next.column == slice.column + slice.columns;
+}
+
 }  // namespace
 }  // namespace seqpar::attn
 
@@ -107,7 +117,13 @@ seqparResult_t seqparAttnPageSlices(const int64_t* cuQueries, const int64_t* len
                next.position == run.position + run.keys;
       };
       for (; i < pages && continues(page[i]); ++i) run.keys += page[i].keys;
-      if (const auto seen = sliceOf(all, run)) slice[found++] = *seen;
+      const auto seen = sliceOf(all, run);
+      if (!seen) continue;
+      if (found > 0 && extends(slice[found - 1], *seen)) {
+        slice[found - 1].columns += seen->columns;
+      } else {
+        slice[found++] = *seen;
+      }
     }
     *slices = found;
   });

@@ -43,11 +43,12 @@ struct Prefill {
   }
 };
 
-/// Up to `requests` requests of up to `most` keys, in pages of equal size and random order; some pages are free.
-inline Prefill drawPrefill(std::mt19937_64& random, uint64_t requests, uint64_t most) {
+/// Up to `requests` requests of up to `most` keys, in pages of equal size, up to `mostPage`, and random order; some
+/// pages are free.
+inline Prefill drawPrefill(std::mt19937_64& random, uint64_t requests, uint64_t most, uint64_t mostPage = 9) {
   Prefill c;
   const auto count = 1 + random() % requests;
-  const auto size = static_cast<int64_t>(1 + random() % 9);
+  const auto size = static_cast<int64_t>(1 + random() % mostPage);
   for (uint64_t r = 0; r < count; ++r) {
     const auto length = static_cast<int64_t>(1 + random() % most);
     const auto queries = static_cast<int64_t>(random() % static_cast<uint64_t>(length + 1));

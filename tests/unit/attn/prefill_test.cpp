@@ -41,6 +41,20 @@ TEST_CASE("pages that continue each other share a slice", "[prefill]") {
   CHECK((slices[1].column == 8 && slices[1].columns == 4 && slices[1].upper == 2));
 }
 
+TEST_CASE("neighbors that all queries see share a slice in any order", "[prefill]") {
+  const std::vector<int64_t> cuQueries{0, 2, 3}, lengths{14, 4};
+  const std::vector<seqparAttnPage_t> pages{{0, 0, 8, 4}, {4, 0, 0, 4}, {8, 1, 0, 4}, {12, 0, 4, 4}, {16, 0, 12, 2}};
+  std::vector<seqparAttnSlice_t> slices(pages.size());
+  int64_t count = 0;
+  REQUIRE(seqparAttnPageSlices(cuQueries.data(), lengths.data(), 2, pages.data(), 5, SEQPAR_ATTN_NO_WINDOW,
+                               slices.data(), &count) == seqparSuccess);
+  REQUIRE(count == 4);
+  CHECK((slices[0].column == 0 && slices[0].columns == 8 && slices[0].rows == 2));
+  CHECK((slices[1].column == 8 && slices[1].row == 2));
+  CHECK((slices[2].column == 12 && slices[2].columns == 4));
+  CHECK((slices[3].column == 16 && slices[3].upper == 0));
+}
+
 TEST_CASE("bad pages are refused by name", "[prefill]") {
   std::vector<int64_t> cuQueries{0, 2}, lengths{6};
   std::vector<seqparAttnPage_t> pages{{0, 0, 0, 4}};
