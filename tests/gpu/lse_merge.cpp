@@ -259,6 +259,12 @@ TEST_CASE("merges that follow each other read the results of the merge before") 
   PlacedRanks ranks(placed);
   for (const size_t rows : {size_t{1}, size_t{64}, size_t{700}}) {
     MergeCase c = mergeOf(seqparFloat32, rows, 8, 128, random);
+    for (auto& lse : c.lse) {  // small, so that few bits are lost at first
+      for (float& value : lse) value /= 20;
+    }
+    c.expectedOut.clear();
+    c.expectedLse.clear();
+    merge(c);
     const Placement* const placement = ranks.placement();
     const auto said = ranks.group().each([&](int rank) {
       Call call(c, placement, ranks.group()[rank], rank, false);
