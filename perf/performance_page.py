@@ -46,7 +46,8 @@ attention without exchange. Times of attention on hosts are CPU times.
 
 TAIL = """
 More tables: [collectives on hosts, blocking and through streams](perf/hosts.md), [Mesh-Attention
-movements](perf/mesh.md), [matrix products on hosts](perf/host_products.md), [PyTorch](perf/pytorch.md).
+movements](perf/mesh.md), [matrix products on hosts](perf/host_products.md), [PyTorch](perf/pytorch.md),
+[inference](perf/inference.md).
 
 ![All-Scan on four GPUs, time against size](all_scan_4gpus.svg)
 

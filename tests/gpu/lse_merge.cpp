@@ -169,8 +169,8 @@ TEST_CASE("merges of decode steps on GPUs equal fp64, with equal bits on all ran
   }
 }
 
-/// Results of merges whose inputs are written by the kernel before and overwritten by the kernel after: kernels without
-/// programmatic launch. The two cases alternate, so late reads and early reads both show.
+/// Merges of inputs that the kernel before writes and the kernel after overwrites, both without programmatic launch.
+/// The two cases alternate, so late reads and early reads both show.
 std::string amongKernels(const Placement* placement, std::vector<std::unique_ptr<Call>>& cases) {
   constexpr int kSteps = 12;
   constexpr uint64_t kLateNs = 20000;

@@ -1,4 +1,4 @@
-"""Attention to a KV cache whose tokens are distributed over the ranks, by positions: prefill in chunks, decode."""
+"""Attention to a KV cache that is distributed over the ranks by tokens, by positions: prefill in chunks, decode."""
 
 import torch
 

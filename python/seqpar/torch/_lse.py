@@ -95,7 +95,7 @@ def reduce_scatter_lse(out, lse, comm, *, row_count=None, base="e"):
 
 @collective
 def decode(q, local_kernel, comm, *, by="all", row_count=None, base="e"):
-    """Attention of queries to a KV cache whose tokens are distributed over the ranks.
+    """Attention of queries to a KV cache that is distributed over the ranks by tokens.
 
         q             by="all": [...][heads][dim], the same on all ranks, as is the result
                       by="heads": [...][heads of the rank][dim], gathered before the kernel; the result has the rank's heads, as
