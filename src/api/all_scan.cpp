@@ -202,7 +202,8 @@ bool runKnown(const char* call, ScanArrays<void> arrays, const seqparAllScanPara
   if (checkVersioned(call, "params", params).size != sizeof(*params)) return false;
   const ScanCall* const known = entry.scanCalls.find(*params);
   if (known == nullptr) return false;
-  checkBuffers(call, known->problem, arrays, *entry.comm);
+  RecentBuffers::check(known->id, {arrays.state, arrays.transition, arrays.initial, arrays.prefix, arrays.total},
+                       [&] { checkBuffers(call, known->problem, arrays, *entry.comm); });
   const auto where = callerStream(call, stream, *entry.comm);
   if (!known->problem.first) arrays.initial = nullptr;
   entry.comm->compareNext(call, *known->values);

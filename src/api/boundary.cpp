@@ -1,4 +1,5 @@
 #include "api/boundary.h"
+#include "base/thread_variable.h"
 
 namespace seqpar {
 namespace {
@@ -24,8 +25,8 @@ class Recent {
     ~Owner() { handle_ = nullptr; }
   };
 
-  static inline thread_local constinit seqparComm_t handle_ = nullptr;
-  static inline thread_local constinit CommEntry* entry_ = nullptr;
+  SEQPAR_THREAD_VARIABLE static inline thread_local constinit seqparComm_t handle_ = nullptr;
+  SEQPAR_THREAD_VARIABLE static inline thread_local constinit CommEntry* entry_ = nullptr;
 };
 
 }  // namespace

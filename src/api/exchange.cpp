@@ -6,6 +6,7 @@
 #include "api/shards.h"
 #include "base/checked.h"
 #include "base/convert.h"
+#include "base/versioned.h"
 #include "exchange/backend.h"
 
 using namespace seqpar;
@@ -67,6 +68,57 @@ void start(const char* call, Communicator& comm, Reduction reduction, seqparData
       callerStream(call, stream, comm));
 }
 
+/// The cached call with this shape, recorded as the thread's current call; null: not in the cache.
+template <typename Call, typename Given>
+const Call* findKnown(const char* call, const Given* shards, const KnownCalls<Call>& calls, Communicator& comm) {
+  // A different size belongs to a different version of the structure.
+  if (checkVersioned(call, "shards", shards).size != sizeof(*shards)) return nullptr;
+  const Call* const known = calls.find({call, *shards});
+  if (known != nullptr) comm.compareNext(call, *known->values);
+  return known;
+}
+
+/// Adds a checked call, the thread's current one, to the cache. Null if it cannot be cached.
+template <typename Call, typename Given, typename Shape>
+std::shared_ptr<PreparedExchange> remember(const char* call, const Given& shards, const Checked<Shape>& checked,
+                                           const Route& route, KnownCalls<Call>& calls, Communicator& comm) {
+  // Comparisons need the elements of arrays, which records do not contain.
+  const bool simple = shards.size == sizeof(shards) && shards.group == nullptr && shards.tokensOfMembers == nullptr;
+  if (!simple || comm.config().checkArguments || comm.device() != nullptr) return nullptr;
+  if (!calls.lacks({call, shards})) return nullptr;
+  const CallValues* const values = comm.calls().keepCurrent();
+  if (values == nullptr) return nullptr;
+  auto prepared = exchangesOf(comm).prepare(comm, call, route);
+  if (prepared != nullptr) calls.add({{call, shards}, checked, values, prepared});
+  return prepared;
+}
+
+/// Runs `route` from one buffer to one buffer, prepared for repetitions if it can be cached.
+template <typename Call, typename Given, typename Shape>
+void startKnown(const char* call, CommEntry& entry, const Given& shards, const Checked<Shape>& checked, Route route,
+                KnownCalls<Call>& calls, const void* from, void* into, void* stream) {
+  Communicator& comm = *entry.comm;
+  const auto prepared = remember(call, shards, checked, route, calls, comm);
+  if (prepared != nullptr) return prepared->run(bytesOf(from), bytesOf(into), callerStream(call, stream, comm));
+  start(call, comm, std::move(route), {}, {bytesOf(from)}, {bytesOf(into)}, stream);
+}
+
+void checkHeadBuffers(const char* call, const Communicator& comm, const void* sequence, const void* head,
+                      const Checked<HeadShards>& given) {
+  const Buffer tokens = sequenceBuffer(sequence, given);
+  const Buffer heads = headBuffer(head, given);
+  requireBuffers(call, comm, {tokens, heads});
+  requireHeadsDisjoint(call, heads, tokens, given);
+}
+
+void checkGatherBuffers(const char* call, const Communicator& comm, const void* shard, const void* whole,
+                        const Checked<Shards>& given) {
+  const Buffer from{"shard", shard, given.localBytes, sizeOf(given.type)};
+  const Buffer into{"whole", whole, given.wholeBytes, sizeOf(given.type)};
+  requireBuffers(call, comm, {from, into});
+  requireDisjointOrInPlace(call, from, into, given);
+}
+
 struct HaloBuffers {
   Buffer left, right, shard;
 };
@@ -111,30 +163,38 @@ SEQPAR_API seqparResult_t seqparHeadsOfMember(int64_t heads, int64_t queryHeads,
 SEQPAR_API seqparResult_t seqparSequenceToHeads(const void* sequence, void* head, const seqparHeadShards_t* shards,
                                                 seqparComm_t handle, void* stream) {
   const char* call = "seqparSequenceToHeads";
-  return onComm(call, handle, [&](Communicator& comm) {
+  return onEntry(call, handle, [&](CommEntry& entry) {
+    Communicator& comm = *entry.comm;
+    if (const HeadsCall* const known = findKnown(call, shards, entry.headsCalls, comm)) {
+      RecentBuffers::check(known->id, {sequence, head},
+                           [&] { checkHeadBuffers(call, comm, sequence, head, known->checked); });
+      return known->prepared->run(bytesOf(sequence), bytesOf(head), callerStream(call, stream, comm));
+    }
     const auto given = checkHeadShards(call, shards, comm);
-    const Buffer from = sequenceBuffer(sequence, given);
-    const Buffer into = headBuffer(head, given);
-    requireBuffers(call, comm, {from, into});
-    requireHeadsDisjoint(call, into, from, given);
-    start(call, comm, sequenceToHeads(given.shape, given.member), {}, {bytesOf(sequence)}, {bytesOf(head)}, stream);
+    checkHeadBuffers(call, comm, sequence, head, given);
+    startKnown(call, entry, *shards, given, sequenceToHeads(given.shape, given.member), entry.headsCalls, sequence,
+               head, stream);
   });
 }
 
 SEQPAR_API seqparResult_t seqparHeadsToSequence(const void* head, void* sequence, const seqparHeadShards_t* shards,
                                                 seqparComm_t handle, void* stream) {
   const char* call = "seqparHeadsToSequence";
-  return onComm(call, handle, [&](Communicator& comm) {
+  return onEntry(call, handle, [&](CommEntry& entry) {
+    Communicator& comm = *entry.comm;
+    if (const HeadsCall* const known = findKnown(call, shards, entry.headsCalls, comm)) {
+      RecentBuffers::check(known->id, {sequence, head},
+                           [&] { checkHeadBuffers(call, comm, sequence, head, known->checked); });
+      return known->prepared->run(bytesOf(head), bytesOf(sequence), callerStream(call, stream, comm));
+    }
     const auto given = checkHeadShards(call, shards, comm);
-    const Buffer from = headBuffer(head, given);
-    const Buffer into = sequenceBuffer(sequence, given);
-    requireBuffers(call, comm, {from, into});
-    requireHeadsDisjoint(call, from, into, given);
+    checkHeadBuffers(call, comm, sequence, head, given);
     if (given.shape.replicated()) {
       start(call, comm, headsToSequenceSum(given.shape, given.member), given.type, {bytesOf(head)}, {bytesOf(sequence)},
             stream);
     } else {
-      start(call, comm, headsToSequence(given.shape, given.member), {}, {bytesOf(head)}, {bytesOf(sequence)}, stream);
+      startKnown(call, entry, *shards, given, headsToSequence(given.shape, given.member), entry.headsCalls, head,
+                 sequence, stream);
     }
   });
 }
@@ -142,13 +202,17 @@ SEQPAR_API seqparResult_t seqparHeadsToSequence(const void* head, void* sequence
 SEQPAR_API seqparResult_t seqparAllGather(const void* shard, void* whole, const seqparShards_t* shards,
                                           seqparComm_t handle, void* stream) {
   const char* call = "seqparAllGather";
-  return onComm(call, handle, [&](Communicator& comm) {
+  return onEntry(call, handle, [&](CommEntry& entry) {
+    Communicator& comm = *entry.comm;
+    if (const ShardsCall* const known = findKnown(call, shards, entry.shardsCalls, comm)) {
+      RecentBuffers::check(known->id, {shard, whole},
+                           [&] { checkGatherBuffers(call, comm, shard, whole, known->checked); });
+      return known->prepared->run(bytesOf(shard), bytesOf(whole), callerStream(call, stream, comm));
+    }
     const auto given = checkShards(call, shards, comm);
-    const Buffer from{"shard", shard, given.localBytes, sizeOf(given.type)};
-    const Buffer into{"whole", whole, given.wholeBytes, sizeOf(given.type)};
-    requireBuffers(call, comm, {from, into});
-    requireDisjointOrInPlace(call, from, into, given);
-    start(call, comm, gatherRoute(given.shape, given.member), {}, {bytesOf(shard)}, {bytesOf(whole)}, stream);
+    checkGatherBuffers(call, comm, shard, whole, given);
+    startKnown(call, entry, *shards, given, gatherRoute(given.shape, given.member), entry.shardsCalls, shard, whole,
+               stream);
   });
 }
 

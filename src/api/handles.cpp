@@ -20,9 +20,16 @@ HandleTable<HostEvent, seqparEvent_t>& events() {
   return handleTable<HostEvent, seqparEvent_t>();
 }
 
+std::shared_ptr<HostStream> requireStream(const char* call, seqparStream_t stream, const char* kind) {
+  static thread_local HandleTable<HostStream, seqparStream_t>::Recent recent;
+  auto found = stream == nullptr ? nullptr : recent.find(streams(), stream);
+  if (!found) failHandle(stream, call, "stream", kind);
+  return found;
+}
+
 std::shared_ptr<HostStream> findStream(const char* call, void* stream) {
   if (stream == nullptr) return nullptr;
-  return require(streams(), static_cast<seqparStream_t>(stream), call, "stream", "host stream (or NULL)");
+  return requireStream(call, static_cast<seqparStream_t>(stream), "host stream (or NULL)");
 }
 
 CallerStream callerStream(const char* call, void* stream, const Communicator& comm) {

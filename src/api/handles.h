@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 
+#include "api/exchange_calls.h"
 #include "api/scan_calls.h"
 #include "base/handle_table.h"
 #include "comm/communicator.h"
@@ -38,7 +39,9 @@ class CommEntry {
 
   std::shared_ptr<Communicator> comm;
   ScanPlanner scans;
-  ScanCalls scanCalls;
+  KnownCalls<ScanCall> scanCalls;
+  KnownCalls<ShardsCall> shardsCalls;
+  KnownCalls<HeadsCall> headsCalls;
   std::mutex mutex;
   std::string ending;  ///< of the first call that failed because the communicator is lost
 
@@ -54,6 +57,8 @@ HandleTable<HostEvent, seqparEvent_t>& events();
 /// A collective's `stream` argument on `comm`.
 CallerStream callerStream(const char* call, void* stream, const Communicator& comm);
 
+/// The host stream of a handle; InvalidArgument in the name of `call`, which expects `kind`, if it is not valid.
+std::shared_ptr<HostStream> requireStream(const char* call, seqparStream_t stream, const char* kind);
 /// The host stream of a collective's `stream` argument; null for NULL.
 std::shared_ptr<HostStream> findStream(const char* call, void* stream);
 

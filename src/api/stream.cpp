@@ -11,7 +11,7 @@ namespace {
 
 template <typename Body>
 seqparResult_t onStream(const char* call, seqparStream_t handle, Body&& body) {
-  return atBoundary(call, [&] { body(*require(streams(), handle, call, "stream", "host stream")); });
+  return atBoundary(call, [&] { body(*requireStream(call, handle, "host stream")); });
 }
 
 template <typename Body>

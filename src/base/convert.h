@@ -7,8 +7,14 @@
 
 namespace seqpar {
 
-/// Bytes of one element.
-size_t sizeOf(seqparDataType_t type);
+[[noreturn]] void failType(seqparDataType_t type);
+
+/// Bytes of one element. InternalError for an invalid type.
+inline size_t sizeOf(seqparDataType_t type) {
+  if (type == seqparFloat32) return 4;
+  if (type == seqparFloat16 || type == seqparBfloat16) return 2;
+  failType(type);
+}
 
 /// "fp32", "fp16" or "bf16".
 const char* typeName(seqparDataType_t type);

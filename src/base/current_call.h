@@ -1,6 +1,8 @@
 // The public function that a thread is in, for texts of lower layers.
 #pragma once
 
+#include "base/thread_variable.h"
+
 namespace seqpar {
 
 class CurrentCall {
@@ -31,7 +33,7 @@ class CurrentCall {
   static const char* name() noexcept { return current_; }
 
  private:
-  static inline thread_local constinit const char* current_ = "";
+  SEQPAR_THREAD_VARIABLE static inline thread_local constinit const char* current_ = "";
 
   bool outermost_;
 };

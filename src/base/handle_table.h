@@ -2,6 +2,8 @@
 // detected without access to the memory that it points to.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
@@ -33,12 +35,35 @@ class HandleTable {
   std::shared_ptr<Object> remove(Handle handle) {
     const std::unique_lock lock(mutex_);
     const auto node = objects_.extract(handle);
+    removals_.fetch_add(1, std::memory_order_release);
     return node.empty() ? nullptr : std::move(node.mapped());
   }
+
+  /// find(), with the thread's latest result, which takes less time than a search. `Recent` is a thread variable.
+  class Recent {
+   public:
+    std::shared_ptr<Object> find(const HandleTable& table, Handle handle) {
+      const uint64_t removals = table.removals_.load(std::memory_order_acquire);
+      if (handle == handle_ && removals == removals_) {
+        if (auto object = object_.lock()) return object;
+      }
+      auto object = table.find(handle);
+      handle_ = object ? handle : Handle{};
+      removals_ = removals;
+      object_ = object;
+      return object;
+    }
+
+   private:
+    Handle handle_{};
+    uint64_t removals_ = 0;  ///< of the table, before the search
+    std::weak_ptr<Object> object_;
+  };
 
  private:
   mutable std::shared_mutex mutex_;
   std::unordered_map<Handle, std::shared_ptr<Object>> objects_;
+  std::atomic<uint64_t> removals_{0};
 };
 
 /// The table of the process. Never destroyed: a program may exit without destroying its handles, and their threads must
@@ -49,15 +74,18 @@ HandleTable<Object, Handle>& handleTable() {
   return *table;
 }
 
+template <typename Handle>
+[[noreturn]] void failHandle(Handle handle, const char* call, const char* argument, const char* kind) {
+  fail(seqparInvalidArgument, call, ": ", argument, " is ", static_cast<const void*>(handle), ", expected an open ",
+       kind);
+}
+
 /// The object of a handle; InvalidArgument in the name of `call` and `argument` if the handle is not valid.
 template <typename Object, typename Handle>
 std::shared_ptr<Object> require(const HandleTable<Object, Handle>& table, Handle handle, const char* call,
                                 const char* argument, const char* kind) {
   auto object = handle == nullptr ? nullptr : table.find(handle);
-  if (!object) {
-    fail(seqparInvalidArgument, call, ": ", argument, " is ", static_cast<const void*>(handle), ", expected an open ",
-         kind);
-  }
+  if (!object) failHandle(handle, call, argument, kind);
   return object;
 }
 

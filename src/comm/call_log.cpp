@@ -76,7 +76,10 @@ CallRecord& CallLog::open(const char* call) noexcept {
 
 CallRecord& CallLog::openCollective(const char* call) noexcept {
   CallRecord& record = open(call);
-  record.collective.store(lastCollective_.fetch_add(1, kRelaxed) + 1, kRelaxed);
+  // No race: calls common to all ranks have one order, which concurrent calls have not.
+  const uint64_t number = lastCollective_.load(kRelaxed) + 1;
+  lastCollective_.store(number, kRelaxed);
+  record.collective.store(number, kRelaxed);
   return record;
 }
 
@@ -90,6 +93,12 @@ const CallValues* CallLog::keep(std::span<const NamedValue> values) {
   CallValues& kept = kept_.emplace_back();
   for (const NamedValue& value : values) kept.all.push_back({value.name, value.value, value.kind});
   return &kept;
+}
+
+const CallValues* CallLog::keepCurrent() {
+  const CallScope* const scope = CallScope::current_;
+  if (scope == nullptr || &scope->log_ != this || scope->record_ == nullptr) return nullptr;
+  return keep(valuesOf(*scope->record_));
 }
 
 void CallLog::collective(const char* call, std::span<const NamedValue> values) noexcept {

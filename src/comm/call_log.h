@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/thread_variable.h"
 #include "base/ticks.h"
 #include "comm/named_value.h"
 
@@ -76,6 +77,8 @@ class CallLog {
   void collective(const char* call, const CallValues& values) noexcept;
   /// Stores values; null if the log is full or a record cannot contain them.
   const CallValues* keep(std::span<const NamedValue> values);
+  /// Stores the values of the thread's current call, after collective(); null as for keep().
+  const CallValues* keepCurrent();
   /// Records the start of an operation of the thread's current call.
   CallReference operation(const char* call, bool onStream) noexcept;
 
@@ -116,6 +119,7 @@ class CallScope {
   static void addBytes(size_t bytes) noexcept {
     if (current_ != nullptr) current_->bytes_ += bytes;
   }
+  static size_t bytes() noexcept { return current_ != nullptr ? current_->bytes_ : 0; }
   static void setAlgorithm(const char* name) noexcept {
     if (current_ != nullptr) current_->algorithm_ = name;
   }
@@ -149,7 +153,7 @@ class CallScope {
   /// Bytes that are moved in about a microsecond.
   static constexpr uint64_t kBrief = 8192;
 
-  static inline thread_local constinit CallScope* current_ = nullptr;
+  SEQPAR_THREAD_VARIABLE static inline thread_local constinit CallScope* current_ = nullptr;
 
   CallScope* outer_;
   CallLog& log_;

@@ -53,14 +53,9 @@ uint64_t checkSettings(Allgather& control, const CommConfig& config) {
   return all[0].id;
 }
 
-/// The calling thread's pending comparison and its communicator.
-struct Pending {
-  const Communicator* comm = nullptr;
-  std::shared_ptr<const Comparison> comparison;
-};
-
-Pending& pending() {
-  static thread_local Pending mine;
+/// The calling thread's pending comparison.
+std::shared_ptr<const Comparison>& pending() {
+  static thread_local std::shared_ptr<const Comparison> mine;
   return mine;
 }
 
@@ -150,7 +145,8 @@ void Communicator::compareNextOfGroup(const char* call, std::vector<int> members
 void Communicator::compareNext(const char* call, Comparison comparison) {
   requireUse(call);
   if (ordered_ != nullptr) return ordered_->compareLater(comparison);
-  pending() = {this, std::make_shared<const Comparison>(std::move(comparison))};
+  pending() = std::make_shared<const Comparison>(std::move(comparison));
+  pendingOf_ = this;
 }
 
 void Communicator::compareNext(const char* call, const CallValues& values) {
@@ -164,8 +160,9 @@ void Communicator::compareNow(const char* call, std::span<const NamedValue> valu
 }
 
 std::shared_ptr<const Comparison> Communicator::takeComparison() {
-  if (pending().comm != this) return nullptr;
-  return std::exchange(pending(), {}).comparison;
+  if (pendingOf_ != this) return nullptr;
+  pendingOf_ = nullptr;
+  return std::move(pending());
 }
 
 void Communicator::comparePending() {
@@ -182,41 +179,32 @@ void Communicator::comparePending() {
   }
 }
 
-void Communicator::dropComparison() noexcept {
-  if (pending().comm != nullptr) pending() = {};
+void Communicator::discardPending() noexcept {
+  pendingOf_ = nullptr;
+  pending() = nullptr;
 }
 
 Communicator::HeldComparison::HeldComparison() noexcept
-    : comm_(std::exchange(pending().comm, nullptr)), comparison_(std::move(pending().comparison)) {}
+    : comm_(std::exchange(pendingOf_, nullptr)), comparison_(std::move(pending())) {}
 
 Communicator::HeldComparison::~HeldComparison() {
-  pending() = {comm_, std::move(comparison_)};
+  pendingOf_ = comm_;
+  pending() = std::move(comparison_);
 }
 
-void Communicator::execute(uint64_t ticket, const char* name, const std::function<void(Mailbox&)>& work,
-                           const Comparison* comparison, CallReference record, OuterCall* call) {
-  if (servedTickets_.load() != ticket) awaitTurn(ticket);
-  // The communicator may be destroyed once the ticket has been served.
-  const auto finish = [&](const std::string& error) {
-    if (!error.empty()) keepError(error);
-    if ((servedTickets_.exchange(ticket + 1) & kAwaited) != 0) servedTickets_.notify_all();
-  };
+void Communicator::finishTurn(uint64_t ticket) noexcept {
+  if ((servedTickets_.exchange(ticket + 1) & kAwaited) != 0) servedTickets_.notify_all();
+}
+
+void Communicator::failTurn(uint64_t ticket, const char* name) {
   const auto lost = [&](seqparResult_t result, const std::string& text) {
     health_.fail(result, text);
     mailbox_->abandon();
-    finish(text);
+    keepError(text);
+    finishTurn(ticket);
   };
-  std::string refusal;
   try {
-    health_.check();
-    record.begin();
-    const std::string part = call == nullptr ? std::string() : call->nameOf(name);
-    mailbox_->begin(part.empty() ? name : part.c_str(), ticket);
-    refusal = call == nullptr ? differences(comparison, *mailbox_) : call->differences(comparison, *mailbox_);
-    if (refusal.empty()) work(*mailbox_);
-    mailbox_->end();
-    record.end();
-    if (!record.timed) CallScope::ended(mailbox_->waited());
+    throw;
   } catch (const Error& error) {
     lost(error.result(), error.what());
     throw;
@@ -227,7 +215,40 @@ void Communicator::execute(uint64_t ticket, const char* name, const std::functio
     lost(seqparInternalError, concat(name, ": ", error.what()));
     throw;
   }
-  finish(refusal);
+}
+
+void Communicator::execute(uint64_t ticket, const char* name, const std::function<void(Mailbox&)>& work,
+                           CallReference record) {
+  if (servedTickets_.load() != ticket) awaitTurn(ticket);
+  try {
+    health_.check();
+    record.begin();
+    mailbox_->begin(name, ticket);
+    work(*mailbox_);
+    mailbox_->end();
+    record.end();
+    if (!record.timed) CallScope::ended(mailbox_->waited());
+  } catch (const std::exception&) {
+    failTurn(ticket, name);
+  }
+  finishTurn(ticket);  // the communicator may be destroyed from here on
+}
+
+void Communicator::execute(uint64_t ticket, const char* name, const std::function<void(Mailbox&)>& work,
+                           const Comparison* comparison, CallReference record, OuterCall* call) {
+  std::string refusal;
+  const auto compareAndWork = [&](Mailbox& mail) {
+    refusal = call == nullptr ? differences(comparison, mail) : call->differences(comparison, mail);
+    if (refusal.empty()) return work(mail);
+    keepError(refusal);
+  };
+  std::string part;
+  try {
+    if (call != nullptr) part = call->nameOf(name);
+  } catch (const std::bad_alloc&) {
+    part.clear();  // error texts lack the outer call's name
+  }
+  execute(ticket, part.empty() ? name : part.c_str(), std::cref(compareAndWork), record);
   if (!refusal.empty()) throw Error(seqparInvalidUsage, refusal);
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/health.h"
+#include "base/thread_variable.h"
 #include "bootstrap/control.h"
 #include "comm/agreement.h"
 #include "comm/call_log.h"
@@ -61,9 +62,12 @@ class Communicator {
   /// literal.
   template <typename Work>
   void run(const char* name, HostStream* stream, Work work) {
-    auto comparison = config_.checkArguments ? takeComparison() : nullptr;
     const uint64_t ticket = issue(name);
     const CallReference record = calls_.operation(name, stream != nullptr);
+    if (stream == nullptr && !config_.checkArguments && !OuterCall::isOn(this)) {
+      return execute(ticket, name, std::cref(work), record);
+    }
+    auto comparison = config_.checkArguments ? takeComparison() : nullptr;
     const auto call = OuterCall::current(this);
     if (stream == nullptr) {
       execute(ticket, name, std::cref(work), comparison.get(), record, call.get());
@@ -98,7 +102,9 @@ class Communicator {
     if (config_.checkArguments) comparePending();
   }
   /// Discards the calling thread's pending comparison. For calls that fail.
-  static void dropComparison() noexcept;
+  static void dropComparison() noexcept {
+    if (pendingOf_ != nullptr) discardPending();
+  }
   /// Sets the calling thread's pending comparison aside while it exists.
   class HeldComparison {
    public:
@@ -139,16 +145,25 @@ class Communicator {
  private:
   void requireUse(const char* name) const;
   uint64_t issue(const char* name);
+  /// Runs `work` in the turn of `ticket`, after the comparison and as a part of `call` if they are not null.
   void execute(uint64_t ticket, const char* name, const std::function<void(Mailbox&)>& work,
                const Comparison* comparison, CallReference record = {}, OuterCall* call = nullptr);
+  void execute(uint64_t ticket, const char* name, const std::function<void(Mailbox&)>& work, CallReference record);
+  void finishTurn(uint64_t ticket) noexcept;
+  /// Ends the communicator and the turn because of the current exception, and throws it again.
+  [[noreturn]] void failTurn(uint64_t ticket, const char* name);
   std::shared_ptr<const Comparison> takeComparison();
   void comparePending();
+  static void discardPending() noexcept;
   /// Waits until all tickets before `ticket` have been served.
   void awaitTurn(uint64_t ticket);
   void compareNext(const char* call, Comparison comparison);
   void enqueueOnDevice(const char* name, DeviceStream stream, const std::function<void()>& launch);
   void connect();
   void drain();
+
+  /// The communicator of the calling thread's pending comparison; null: none.
+  SEQPAR_THREAD_VARIABLE static inline thread_local constinit const Communicator* pendingOf_ = nullptr;
 
   Health health_;
   CallLog calls_;

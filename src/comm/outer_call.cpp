@@ -24,6 +24,7 @@ Inside& inside() {
 void OuterCall::begin(const Communicator* comm, const char* name) {
   end();
   inside().call = std::make_shared<OuterCall>(comm, name);
+  on_ = comm;
 }
 
 void OuterCall::nameThread() {
@@ -31,13 +32,13 @@ void OuterCall::nameThread() {
 }
 
 void OuterCall::end() noexcept {
+  on_ = nullptr;
   inside().name.reset();
   inside().call.reset();
 }
 
-std::shared_ptr<OuterCall> OuterCall::current(const Communicator* comm) {
-  const auto& call = inside().call;
-  return call && call->comm_ == comm ? call : nullptr;
+std::shared_ptr<OuterCall> OuterCall::held() {
+  return inside().call;
 }
 
 OuterCall::Outside::Outside() noexcept : call_(std::move(inside().call)), named_(inside().name.has_value()) {
@@ -47,6 +48,7 @@ OuterCall::Outside::Outside() noexcept : call_(std::move(inside().call)), named_
 OuterCall::Outside::~Outside() {
   end();
   inside().call = std::move(call_);
+  if (inside().call) on_ = inside().call->comm_;
   if (named_) nameThread();
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "base/thread_variable.h"
 #include "comm/agreement.h"
 
 namespace seqpar {
@@ -20,7 +21,9 @@ class OuterCall {
   static void nameThread();
   static void end() noexcept;
   /// The calling thread's outer call if it is on `comm`; else null.
-  static std::shared_ptr<OuterCall> current(const Communicator* comm);
+  static std::shared_ptr<OuterCall> current(const Communicator* comm) { return isOn(comm) ? held() : nullptr; }
+  /// current(comm) != nullptr.
+  static bool isOn(const Communicator* comm) noexcept { return on_ == comm; }
 
   /// While it exists, the thread has no outer call.
   class Outside {
@@ -44,6 +47,10 @@ class OuterCall {
   std::string differences(const Comparison* comparison, Mailbox& mail);
 
  private:
+  static std::shared_ptr<OuterCall> held();
+  /// The communicator of the calling thread's outer call; null: none.
+  SEQPAR_THREAD_VARIABLE static inline thread_local constinit const Communicator* on_ = nullptr;
+
   const Communicator* comm_;
   const char* name_;
   bool compared_ = false;

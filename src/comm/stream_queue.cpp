@@ -11,6 +11,7 @@
 #include "base/current_call.h"
 #include "base/memory.h"
 #include "base/ticks.h"
+#include "comm/call_log.h"
 
 namespace seqpar {
 namespace {
@@ -63,12 +64,12 @@ void StreamQueue::hurryAll() {
   }
 }
 
-size_t StreamQueue::enqueue(std::function<void()> work) {
+size_t StreamQueue::enqueue(Task work) {
   const std::lock_guard lock(mutex_);
-  queue_.push_back(std::move(work));
+  queue_.push(std::move(work));
   const size_t item = enqueued_.load(std::memory_order_relaxed) + 1;
   enqueued_.store(item, std::memory_order_release);
-  latest_ = ticksNow();
+  latest_ = CallScope::began();
   if (since_ == 0) since_ = latest_;
   if (!running_ && (worker_ == Worker::Sleeps || !prompt())) wakeWorker();
   return item;
@@ -136,8 +137,7 @@ void StreamQueue::run(Lock& lock, size_t item, bool yields) {
 }
 
 void StreamQueue::runFirst(Lock& lock) {
-  auto work = std::move(queue_.front());
-  queue_.pop_front();
+  Task work = queue_.pop();
   lock.unlock();
   {
     const CurrentCall::Outside outside;  // the work belongs to the call that enqueued it
@@ -150,7 +150,7 @@ void StreamQueue::runFirst(Lock& lock) {
     } catch (const std::exception& error) {
       errors_.keep(seqparInternalError, error.what(), false);
     }
-    work = nullptr;  // frees captured objects before the work counts as done
+    work.reset();  // frees captured objects before the work counts as done
   }
   lock.lock();
   const size_t done = finished_.load(std::memory_order_relaxed) + 1;

@@ -5,10 +5,9 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <mutex>
 
+#include "base/task.h"
 #include "comm/stream_errors.h"
 
 namespace seqpar {
@@ -29,7 +28,7 @@ class StreamQueue {
   ~StreamQueue();
 
   /// Appends work and returns its number, from 1. An exception of the work is added to the stream's errors.
-  size_t enqueue(std::function<void()> work);
+  size_t enqueue(Task work);
   /// The number of the latest item.
   size_t last() const { return enqueued_.load(std::memory_order_acquire); }
   bool finished(size_t item) const { return finished_.load(std::memory_order_acquire) >= item; }
@@ -76,7 +75,7 @@ class StreamQueue {
   const unsigned polls_;
   mutable std::mutex mutex_;
   std::condition_variable wake_, done_;
-  std::deque<std::function<void()>> queue_;
+  TaskQueue queue_;
   std::atomic<size_t> enqueued_{0}, finished_{0};
   size_t awaited_ = SIZE_MAX;         ///< the first item that a sleeping thread waits for
   std::atomic<bool> running_{false};  ///< a thread runs items

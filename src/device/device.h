@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/thread_variable.h"
 #include "base/ticks.h"
 
 namespace seqpar {
@@ -26,7 +27,7 @@ class RecentSearch {
 
  private:
   static constexpr std::int64_t kTicks = std::int64_t{1} << 18;
-  static inline thread_local constinit std::int64_t at_ = 0;
+  SEQPAR_THREAD_VARIABLE static inline thread_local constinit std::int64_t at_ = 0;
 };
 
 inline bool isDevicePointer(const void* pointer) noexcept {

@@ -31,6 +31,18 @@ struct BufferedReduction {
   std::vector<std::byte*> receives;
 };
 
+/// A repeated exchange from one buffer to one buffer, without zeros. Stores everything that depends on the route only.
+class PreparedExchange {
+ public:
+  PreparedExchange() = default;
+  PreparedExchange(const PreparedExchange&) = delete;
+  PreparedExchange& operator=(const PreparedExchange&) = delete;
+  virtual ~PreparedExchange() = default;
+
+  /// As ExchangeBackend::exchange().
+  virtual void run(const std::byte* send, std::byte* receive, const CallerStream& stream) = 0;
+};
+
 /// Each call is a separate operation, named `call` (a literal) and ordered by `stream`. Every rank named in another
 /// rank's route takes part; other ranks need not. Stateless.
 class ExchangeBackend {
@@ -43,6 +55,9 @@ class ExchangeBackend {
   /// `flow` as in exchangeFlows(), or to and from this rank. Its lists need not outlive the call.
   virtual void shift(Communicator& comm, const char* call, const Flow& flow, const CallerStream& stream) const = 0;
   virtual void exchange(Communicator& comm, const char* call, Exchange exchange, const CallerStream& stream) const = 0;
+  /// Prepares exchanges of this route, in the name of `call`. `comm` must outlive the result. Null: not implemented by
+  /// this backend.
+  virtual std::shared_ptr<PreparedExchange> prepare(Communicator&, const char*, const Route&) const { return nullptr; }
   virtual void reduce(Communicator& comm, const char* call, BufferedReduction reduction,
                       const CallerStream& stream) const = 0;
   virtual void reduceLse(Communicator& comm, const char* call, LseReduction reduction,

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <map>
 
-#include "exchange/messages.h"
 #include "exchange/rendezvous.h"
 #include "exchange/small.h"
 
@@ -21,33 +20,64 @@ Store storeOf(std::span<const Transfer> receives) {
   return bytes < kStreamed ? Store::Cached : Store::Streamed;
 }
 
-/// A payload that this rank receives.
-struct IncomingPayload {
-  int from = 0;
-  size_t batch = 0;
-  size_t bytes = 0;
-  RegionWalk<std::byte> walk;
-  RegionWalk<const std::byte> remote;  ///< where to read it; empty: it arrives in messages
+bool isSmall(const Mailbox& mail, const Cutting& cutting, const Route& route) {
+  return cutting.batches() == 1 && isSmall(mail, route, std::min(cutting.message(0), rendezvousBytes(mail)));
+}
 
-  void receive(Mailbox& mail, const Cutting& cutting, size_t round, Store store) {
-    if (remote.left() > 0 || round >= cutting.messages(bytes)) return;
-    const size_t size = cutting.messageAt(bytes, round);
-    unpack(walk, mail.receive(from, size), size, store);
-    mail.release(from);
+/// The transfers with other ranks that have bytes, in their simplest form.
+std::vector<Transfer> othersOf(const Mailbox& mail, std::span<const Transfer> transfers) {
+  std::vector<Transfer> others;
+  for (const Transfer& transfer : transfers) {
+    if (transfer.peer == mail.rank() || transfer.region.bytes() == 0) continue;
+    others.push_back({transfer.peer, simplified(transfer.region)});
   }
-};
+  return others;
+}
 
-/// In the other ranks' sending order: ranks before this one first.
-std::vector<IncomingPayload> incomingPayloads(const Mailbox& mail, const Cutting& cutting,
-                                              std::span<const Transfer> receives, std::span<std::byte* const> buffers) {
-  std::map<int, IncomingPayload> byDistance;
+}  // namespace
+
+void HostExchange::Incoming::restart(std::span<std::byte* const> buffers) {
+  walk.restart(buffers);
+  remote = {};
+}
+
+void HostExchange::Incoming::receive(Mailbox& mail, const Cutting& cutting, size_t round, Store store) {
+  if (remote.left() > 0 || round >= cutting.messages(bytes)) return;
+  const size_t size = cutting.messageAt(bytes, round);
+  unpack(walk, mail.receive(from, size), size, store);
+  mail.release(from);
+}
+
+HostExchange::HostExchange(const Mailbox& mail, const Route& route)
+    : cutting_(mail),
+      ownFrom_(payloadOf<const std::byte>(std::span(route.sends), mail.rank())),
+      ownInto_(payloadOf<std::byte>(std::span(route.receives), mail.rank())),
+      small_(isSmall(mail, cutting_, route)) {
+  if (ownFrom_.left() != ownInto_.left()) {
+    fail(seqparInternalError, "rank ", mail.rank(), " sends itself ", ownFrom_.left(), " bytes and receives ",
+         ownInto_.left());
+  }
+  const auto isOneRun = [](const auto& walk) { return walk.left() > 0 && walk.contiguous() == walk.left(); };
+  ownIsOneRun_ = isOneRun(ownFrom_) && isOneRun(ownInto_);
+  if (small_) {
+    others_ = {othersOf(mail, route.sends), othersOf(mail, route.receives)};
+    return;
+  }
+  outgoing_ = outgoingPayloads(mail, cutting_, route.sends);
+  incoming_ = incomingPayloads(mail, cutting_, route.receives);
+  store_ = storeOf(route.receives);
+}
+
+std::vector<HostExchange::Incoming> HostExchange::incomingPayloads(const Mailbox& mail, const Cutting& cutting,
+                                                                   std::span<const Transfer> receives) {
+  std::map<int, Incoming> byDistance;
   for (const Transfer& transfer : receives) {
     if (transfer.peer == mail.rank() || transfer.region.bytes() == 0) continue;
-    IncomingPayload& payload = byDistance[(mail.rank() - transfer.peer + mail.size()) % mail.size()];
+    Incoming& payload = byDistance[(mail.rank() - transfer.peer + mail.size()) % mail.size()];
     payload.from = transfer.peer;
-    payload.walk.add(transfer.region, buffers[static_cast<size_t>(transfer.region.buffer)]);
+    payload.walk.add(transfer.region, nullptr);
   }
-  std::vector<IncomingPayload> payloads;
+  std::vector<Incoming> payloads;
   for (auto& [distance, payload] : byDistance) {
     payload.bytes = payload.walk.left();
     payload.batch = cutting.batchOf(payload.from, mail.rank());
@@ -56,75 +86,82 @@ std::vector<IncomingPayload> incomingPayloads(const Mailbox& mail, const Cutting
   return payloads;
 }
 
-void copyOwn(const Mailbox& mail, const Route& route, std::span<const std::byte* const> sendBuffers,
-             std::span<std::byte* const> receiveBuffers) {
-  auto from = payloadOf(std::span(route.sends), mail.rank(), sendBuffers);
-  auto to = payloadOf(std::span(route.receives), mail.rank(), receiveBuffers);
-  if (from.left() != to.left()) {
-    fail(seqparInternalError, "rank ", mail.rank(), " sends itself ", from.left(), " bytes and receives ", to.left());
+void HostExchange::copyOwn(std::span<const std::byte* const> sendBuffers, std::span<std::byte* const> receiveBuffers) {
+  if (ownIsOneRun_) {
+    const StridedRegion &from = ownFrom_.placed()[0].region, &into = ownInto_.placed()[0].region;
+    const std::byte* const begin = sendBuffers[static_cast<size_t>(from.buffer)] + from.offset;
+    std::byte* const to = receiveBuffers[static_cast<size_t>(into.buffer)] + into.offset;
+    if (begin != to) std::memcpy(to, begin, from.run);  // else in place
+    return;
   }
-  while (from.left() > 0) {
-    auto part = from.next(from.left());
+  ownFrom_.restart(sendBuffers);
+  ownInto_.restart(receiveBuffers);
+  while (ownFrom_.left() > 0) {
+    auto part = ownFrom_.next(ownFrom_.left());
     // No other processor has just written it, so the library's memcpy is the fastest.
     while (!part.empty()) {
-      const auto into = to.next(part.size());
+      const auto into = ownInto_.next(part.size());
       if (into.data() != part.data()) std::memcpy(into.data(), part.data(), into.size());  // else in place
       part = part.subspan(into.size());
     }
   }
 }
 
-void exchangeBatch(Mailbox& mail, const Cutting& cutting, size_t batch, std::span<OutgoingPayload> outgoing,
-                   std::span<IncomingPayload> incoming, Store store) {
-  std::vector<OutgoingPayload*> out;
-  std::vector<IncomingPayload*> in;
-  for (auto& payload : outgoing) {
-    if (payload.batch == batch) out.push_back(&payload);
-  }
-  for (auto& payload : incoming) {
-    if (payload.batch == batch) in.push_back(&payload);
-  }
-
+void HostExchange::runBatch(Mailbox& mail, size_t batch) {
   size_t rounds = 0;
-  for (auto* payload : out) {
-    sendRts(mail, *payload);
-    if (!payload->to.empty()) rounds = std::max(rounds, cutting.messages(payload->bytes));
+  for (auto& payload : outgoing_) {
+    if (payload.batch != batch) continue;
+    sendRts(mail, payload);
+    if (!payload.to.empty()) rounds = std::max(rounds, cutting_.messages(payload.bytes));
   }
-  for (auto* payload : in) {
-    if (byRendezvous(mail, payload->from, payload->bytes)) payload->remote = receiveRegions(mail, payload->from);
-    if (payload->remote.left() == 0) rounds = std::max(rounds, cutting.messages(payload->bytes) + kLead);
+  for (auto& payload : incoming_) {
+    if (payload.batch != batch) continue;
+    if (byRendezvous(mail, payload.from, payload.bytes)) payload.remote = receiveRegions(mail, payload.from);
+    if (payload.remote.left() == 0) rounds = std::max(rounds, cutting_.messages(payload.bytes) + kLead);
   }
   for (size_t round = 0; round < rounds; ++round) {
-    for (auto* payload : out) payload->send(mail, cutting, round);
+    for (auto& payload : outgoing_) {
+      if (payload.batch == batch) payload.send(mail, cutting_, round);
+    }
     if (round < kLead) continue;
-    for (auto* payload : in) payload->receive(mail, cutting, round - kLead, store);
+    for (auto& payload : incoming_) {
+      if (payload.batch == batch) payload.receive(mail, cutting_, round - kLead, store_);
+    }
   }
 
-  for (auto* payload : in) {
-    if (payload->remote.left() == 0) continue;
-    readRemote(mail, payload->from, payload->remote, payload->walk);
-    sendFin(mail, payload->from);
+  for (auto& payload : incoming_) {
+    if (payload.batch != batch || payload.remote.left() == 0) continue;
+    readRemote(mail, payload.from, payload.remote, payload.walk);
+    sendFin(mail, payload.from);
   }
-  for (const auto* payload : out) {
-    for (const int to : payload->readers) awaitFin(mail, to);
+  for (const auto& payload : outgoing_) {
+    if (payload.batch != batch) continue;
+    for (const int to : payload.readers) awaitFin(mail, to);
   }
 }
 
-}  // namespace
+void HostExchange::run(Mailbox& mail, std::span<const std::byte* const> sendBuffers,
+                       std::span<std::byte* const> receiveBuffers) {
+  if (small_) {
+    sendSmall(mail, others_.sends, sendBuffers);
+    copyOwn(sendBuffers, receiveBuffers);
+    return receiveSmall(mail, others_.receives, receiveBuffers);
+  }
+  copyOwn(sendBuffers, receiveBuffers);
+  for (OutgoingPayload& payload : outgoing_) payload.restart(sendBuffers);
+  for (Incoming& payload : incoming_) payload.restart(receiveBuffers);
+  for (size_t batch = 0; batch < cutting_.batches(); ++batch) runBatch(mail, batch);
+  if (store_ == Store::Streamed) finishParts();
+}
 
 void exchangeOnHost(Mailbox& mail, const Route& route, std::span<const std::byte* const> sendBuffers,
                     std::span<std::byte* const> receiveBuffers) {
-  const Cutting cutting(mail);
-  copyOwn(mail, route, sendBuffers, receiveBuffers);
-  const size_t small = std::min(cutting.message(0), rendezvousBytes(mail));
-  if (cutting.batches() == 1 && exchangeSmall(mail, route, small, sendBuffers, receiveBuffers)) return;
-  auto outgoing = outgoingPayloads(mail, cutting, route.sends, sendBuffers);
-  auto incoming = incomingPayloads(mail, cutting, route.receives, receiveBuffers);
-  const Store store = storeOf(route.receives);
-  for (size_t batch = 0; batch < cutting.batches(); ++batch) {
-    exchangeBatch(mail, cutting, batch, outgoing, incoming, store);
+  const auto own = [&](const Transfer& transfer) { return transfer.peer == mail.rank(); };
+  if (std::none_of(route.sends.begin(), route.sends.end(), own) && isSmall(mail, Cutting(mail), route)) {
+    sendSmall(mail, route.sends, sendBuffers);
+    return receiveSmall(mail, route.receives, receiveBuffers);
   }
-  if (store == Store::Streamed) finishParts();
+  HostExchange(mail, route).run(mail, sendBuffers, receiveBuffers);
 }
 
 }  // namespace seqpar

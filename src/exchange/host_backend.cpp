@@ -16,6 +16,28 @@ void carryOut(Mailbox& mail, const Flow& flow) {
   }
 }
 
+class PreparedHostExchange : public PreparedExchange, public std::enable_shared_from_this<PreparedHostExchange> {
+ public:
+  PreparedHostExchange(Communicator& comm, const char* call, const Route& route)
+      : comm_(comm), call_(call), exchange_(comm.mailbox(), route) {}
+
+  void run(const std::byte* send, std::byte* receive, const CallerStream& stream) override {
+    if (!stream.host) return comm_.run(call_, nullptr, [&](Mailbox& mail) { runInTurn(mail, send, receive); });
+    comm_.run(call_, stream.host.get(),
+              [self = shared_from_this(), send, receive](Mailbox& mail) { self->runInTurn(mail, send, receive); });
+  }
+
+ private:
+  /// Operations of a communicator run one at a time, so no two threads use `exchange_`.
+  void runInTurn(Mailbox& mail, const std::byte* send, std::byte* receive) {
+    exchange_.run(mail, std::span(&send, 1), std::span(&receive, 1));
+  }
+
+  Communicator& comm_;
+  const char* const call_;
+  HostExchange exchange_;
+};
+
 class HostExchanges : public ExchangeBackend {
  public:
   void shift(Communicator& comm, const char* call, const Flow& flow, const CallerStream& stream) const override {
@@ -32,6 +54,10 @@ class HostExchanges : public ExchangeBackend {
       clearOnHost(given.zeros, given.receives);
       exchangeOnHost(mail, *given.route, given.sends, given.receives);
     });
+  }
+
+  std::shared_ptr<PreparedExchange> prepare(Communicator& comm, const char* call, const Route& route) const override {
+    return std::make_shared<PreparedHostExchange>(comm, call, route);
   }
 
   void reduce(Communicator& comm, const char* call, BufferedReduction reduction,

@@ -87,6 +87,12 @@ void unpack(RegionWalk<std::byte>& to, const std::byte* from, size_t bytes, Stor
   }
 }
 
+void OutgoingPayload::restart(std::span<const std::byte* const> buffers) {
+  walk.restart(buffers);
+  to = receivers;
+  readers.clear();
+}
+
 void OutgoingPayload::send(Mailbox& mail, const Cutting& cutting, size_t round) {
   if (to.empty() || round >= cutting.messages(bytes)) return;
   const size_t size = cutting.messageAt(bytes, round);
@@ -95,8 +101,7 @@ void OutgoingPayload::send(Mailbox& mail, const Cutting& cutting, size_t round) 
 }
 
 std::vector<OutgoingPayload> outgoingPayloads(const Mailbox& mail, const Cutting& cutting,
-                                              std::span<const Transfer> sends,
-                                              std::span<const std::byte* const> buffers) {
+                                              std::span<const Transfer> sends) {
   const int ranks = mail.size();
   std::map<int, std::vector<const Transfer*>> byDistance;
   for (const Transfer& transfer : sends) {
@@ -112,15 +117,13 @@ std::vector<OutgoingPayload> outgoingPayloads(const Mailbox& mail, const Cutting
     size_t same = 0;
     while (same < payloads.size() && !(payloads[same].batch == batch && equal(*sources[same], transfers))) ++same;
     if (same < payloads.size()) {
-      payloads[same].to.push_back(peer);
+      payloads[same].receivers.push_back(peer);
       continue;
     }
     OutgoingPayload& payload = payloads.emplace_back();
-    payload.to = {peer};
+    payload.receivers = {peer};
     payload.batch = batch;
-    for (const Transfer* transfer : transfers) {
-      payload.walk.add(transfer->region, buffers[static_cast<size_t>(transfer->region.buffer)]);
-    }
+    for (const Transfer* transfer : transfers) payload.walk.add(transfer->region, nullptr);
     payload.bytes = payload.walk.left();
     sources.push_back(&transfers);
   }

@@ -45,27 +45,29 @@ void unpack(RegionWalk<std::byte>& to, const std::byte* from, size_t bytes, Stor
 
 /// A payload that this rank sends, with all ranks that receive equal bytes.
 struct OutgoingPayload {
-  std::vector<int> to;
+  std::vector<int> receivers;
   size_t batch = 0;
   size_t bytes = 0;
   RegionWalk<const std::byte> walk;
-  std::vector<int> readers;  ///< receivers that read it in place instead of receiving messages
+  std::vector<int> to;       ///< the receivers of messages
+  std::vector<int> readers;  ///< the receivers that read it in place
 
+  /// To be called before each use.
+  void restart(std::span<const std::byte* const> buffers);
   void send(Mailbox& mail, const Cutting& cutting, size_t round);
 };
 
 /// All payloads that this rank sends to other ranks, in sending order: ranks after this one first. Without transfers to
 /// itself and empty payloads.
 std::vector<OutgoingPayload> outgoingPayloads(const Mailbox& mail, const Cutting& cutting,
-                                              std::span<const Transfer> sends,
-                                              std::span<const std::byte* const> buffers);
+                                              std::span<const Transfer> sends);
 
-/// The payload of all transfers with `peer`.
+/// The payload of all transfers with `peer`. RegionWalk::restart() sets its buffers.
 template <typename Byte>
-RegionWalk<Byte> payloadOf(std::span<const Transfer> transfers, int peer, std::span<Byte* const> buffers) {
+RegionWalk<Byte> payloadOf(std::span<const Transfer> transfers, int peer) {
   RegionWalk<Byte> walk;
   for (const Transfer& transfer : transfers) {
-    if (transfer.peer == peer) walk.add(transfer.region, buffers[static_cast<size_t>(transfer.region.buffer)]);
+    if (transfer.peer == peer) walk.add(transfer.region, nullptr);
   }
   return walk;
 }

@@ -83,7 +83,9 @@ class Sums {
     }
     const auto own = terms_.find(rank);
     if (own == terms_.end()) return;
-    Terms terms(payloadOf(std::span(reduction.sends), rank, sendBuffers));
+    auto walk = payloadOf<const std::byte>(std::span(reduction.sends), rank);
+    walk.restart(sendBuffers);
+    Terms terms(std::move(walk));
     terms.sums = own->second.sums;
     own->second = std::move(terms);
   }
@@ -244,7 +246,8 @@ void reduceOnHost(Mailbox& mail, const Reduction& reduction, seqparDataType_t ty
                   std::span<const std::byte* const> sendBuffers, std::span<std::byte* const> receiveBuffers,
                   const RowFactors* factors) {
   const Cutting cutting(mail);
-  auto outgoing = outgoingPayloads(mail, cutting, reduction.sends, sendBuffers);
+  auto outgoing = outgoingPayloads(mail, cutting, reduction.sends);
+  for (OutgoingPayload& payload : outgoing) payload.restart(sendBuffers);
   Sums sums(reduction, type, mail.rank(), sendBuffers, receiveBuffers, factors);
   for (auto& [from, terms] : sums.terms()) {
     if (from != mail.rank()) terms.batch = cutting.batchOf(from, mail.rank());

@@ -69,13 +69,12 @@ void sendAddresses(Mailbox& mail, int to, const OutgoingPayload& payload, bool i
 
 void sendRts(Mailbox& mail, OutgoingPayload& payload) {
   const bool inPlace = worthRendezvous(payload, mail.readsFast());
-  std::vector<int> others;
-  for (const int to : payload.to) {
-    const bool announced = byRendezvous(mail, to, payload.bytes);
-    if (announced) sendAddresses(mail, to, payload, inPlace);
-    (announced && inPlace ? payload.readers : others).push_back(to);
-  }
-  payload.to = std::move(others);
+  std::erase_if(payload.to, [&](int to) {
+    if (!byRendezvous(mail, to, payload.bytes)) return false;
+    sendAddresses(mail, to, payload, inPlace);
+    if (inPlace) payload.readers.push_back(to);
+    return inPlace;
+  });
 }
 
 RegionWalk<const std::byte> receiveRegions(Mailbox& mail, int from) {

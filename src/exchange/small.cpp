@@ -74,23 +74,26 @@ void receive(Mailbox& mail, int from, const StridedRegion& all, std::byte* buffe
 
 }  // namespace
 
-bool exchangeSmall(Mailbox& mail, const Route& route, size_t bytes, std::span<const std::byte* const> sendBuffers,
-                   std::span<std::byte* const> receiveBuffers) {
-  if (static_cast<size_t>(mail.size()) > kMostRanks) return false;
-  if (!small(mail, route.sends, bytes) || !small(mail, route.receives, bytes)) return false;
+bool isSmall(const Mailbox& mail, const Route& route, size_t bytes) {
+  return static_cast<size_t>(mail.size()) <= kMostRanks && small(mail, route.sends, bytes) &&
+         small(mail, route.receives, bytes);
+}
+
+void sendSmall(Mailbox& mail, std::span<const Transfer> sends, std::span<const std::byte* const> buffers) {
   std::array<int, kMostRanks> to;  // NOLINT(cppcoreguidelines-pro-type-member-init): receivers() sets what it returns
-  for (size_t next = 0; next < route.sends.size();) {
-    const StridedRegion& region = route.sends[next].region;
-    const auto ranks = receivers(mail, route.sends, next, to);
-    if (!ranks.empty() && region.bytes() > 0)
-      send(mail, ranks, region, sendBuffers[static_cast<size_t>(region.buffer)]);
+  for (size_t next = 0; next < sends.size();) {
+    const StridedRegion& region = sends[next].region;
+    const auto ranks = receivers(mail, sends, next, to);
+    if (!ranks.empty() && region.bytes() > 0) send(mail, ranks, region, buffers[static_cast<size_t>(region.buffer)]);
   }
-  for (const Transfer& transfer : route.receives) {
+}
+
+void receiveSmall(Mailbox& mail, std::span<const Transfer> receives, std::span<std::byte* const> buffers) {
+  for (const Transfer& transfer : receives) {
     const StridedRegion& region = transfer.region;
     if (transfer.peer == mail.rank() || region.bytes() == 0) continue;
-    receive(mail, transfer.peer, region, receiveBuffers[static_cast<size_t>(region.buffer)]);
+    receive(mail, transfer.peer, region, buffers[static_cast<size_t>(region.buffer)]);
   }
-  return true;
 }
 
 }  // namespace seqpar

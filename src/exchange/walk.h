@@ -25,6 +25,17 @@ class RegionWalk {
     left_ += region.bytes();
   }
 
+  /// Starts again, with the regions in `buffers`, which their StridedRegion::buffer indexes.
+  void restart(std::span<Byte* const> buffers) {
+    left_ = 0;
+    for (Placed& placed : regions_) {
+      placed.buffer = buffers[static_cast<size_t>(placed.region.buffer)];
+      left_ += placed.region.bytes();
+    }
+    current_ = at_ = taken_ = 0;
+    index_ = {};
+  }
+
   size_t left() const { return left_; }
 
   struct Placed {

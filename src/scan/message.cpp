@@ -13,7 +13,8 @@ size_t roundUp(size_t bytes) {
 }  // namespace
 
 MapLayout::MapLayout(const Affine& affine, const ScanProblem& problem, Block block, MapKind kind)
-    : MapLayout({affine.stateElements(block), affine.coefficientElements(block)}, problem.wireType, kind) {}
+    : MapLayout({affine.stateElements(block), kind == MapKind::Absolute ? 0 : affine.coefficientElements(block)},
+                problem.wireType, kind) {}
 
 MapLayout::MapLayout(BlockSize size, seqparDataType_t wireType, MapKind kind)
     : wireType_(wireType),

@@ -81,7 +81,7 @@ Target QueueMailbox::acquire(std::span<const int> to, size_t bytes) {
     draft_.inlined = &peer(to[0]);
     draft_.bytes = bytes;
     draft_.open = true;
-    return draft_.inlined->send->place();
+    return draft_.inlined->send->place(bytes);
   }
   bool allDirect = true;
   for (const int rank : to) {
@@ -93,7 +93,7 @@ Target QueueMailbox::acquire(std::span<const int> to, size_t bytes) {
   draft_.offset.reset();
   if (!allDirect || bytes > kInlineBytes) draft_.offset = awaitPlace(bytes);
   draft_.open = true;
-  if (!draft_.offset) return cacheLine_.bytes;
+  if (!draft_.offset) return inline_[0].bytes;
   // This processor reads messages for the network first.
   return {ring_ + *draft_.offset, allDirect && bytes >= streamedBytes_ ? Store::Streamed : Store::Cached};
 }
@@ -107,7 +107,7 @@ void QueueMailbox::commit() {
     ring(*draft_.inlined->doorbell);
     return;
   }
-  const std::byte* data = draft_.offset ? ring_ + *draft_.offset : cacheLine_.bytes;
+  const std::byte* data = draft_.offset ? ring_ + *draft_.offset : inline_[0].bytes;
   for (const int rank : draft_.to) {
     Peer& reader = peer(rank);
     if (!reader.send) {

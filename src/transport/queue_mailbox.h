@@ -1,6 +1,7 @@
 // The mailbox over shared-memory queues and the network.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -60,7 +61,7 @@ class QueueMailbox final : public Mailbox {
     std::vector<int> to;
     Peer* inlined = nullptr;  ///< the message is in this peer's next descriptor, `to` is unused
     size_t bytes = 0;
-    std::optional<size_t> offset;  ///< in the ring; empty if the message is in line_ or inlined
+    std::optional<size_t> offset;  ///< in the ring; empty if the message is in inline_ or inlined
     bool open = false;
   };
   Peer& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }
@@ -80,7 +81,7 @@ class QueueMailbox final : public Mailbox {
   std::byte* ring_ = nullptr;
   Outbox outbox_{kRingBytes};
   Draft draft_;
-  CacheLine cacheLine_{};
+  std::array<CacheLine, 2> inline_{};  ///< an inline message to several ranks, under construction
   Waiter waiter_;
 };
 

@@ -1,7 +1,8 @@
 // Layout of a rank's segment in shared memory: the queues from this rank to the other ranks of its host.
 //
-// A message of at most kInlineBytes is stored in its descriptor, one cache line that the receiver polls. A larger one
-// is built in the byte ring, is written once for any number of readers, and its descriptor contains its offset.
+// A message of at most kInlineBytes is stored in its descriptor: up to kShortBytes in the cache line that the receiver
+// polls, a longer one from the preceding line on. A larger message is built in the byte ring, is written once for any
+// number of readers, and its descriptor contains its offset.
 #pragma once
 
 #include <atomic>
@@ -13,7 +14,8 @@ namespace seqpar {
 inline constexpr size_t kCacheLine = 64;
 /// Words that different processors write are two lines apart, because processors fetch lines in pairs.
 inline constexpr size_t kWordDistance = 128;
-inline constexpr size_t kInlineBytes = 48;
+inline constexpr size_t kShortBytes = 48;
+inline constexpr size_t kInlineBytes = kCacheLine + kShortBytes;
 /// Maximum number of unread messages of a queue.
 inline constexpr size_t kDescriptors = 2048;
 inline constexpr size_t kMaxMessage = size_t{256} << 10;
@@ -27,13 +29,17 @@ struct alignas(kCacheLine) CacheLine {
   std::byte bytes[kCacheLine];
 };
 
-struct alignas(kCacheLine) Descriptor {
+struct alignas(2 * kCacheLine) Descriptor {
   std::byte payload[kInlineBytes];
   uint32_t bytes;
   uint32_t line;                   ///< offset of the message in the ring, in cache lines; unused if it is inline
   std::atomic<uint64_t> sequence;  ///< n once this descriptor contains the queue's n-th message (from 1)
+
+  /// The memory of a message of `size` bytes in the descriptor.
+  std::byte* place(size_t size) { return payload + (size <= kShortBytes ? kCacheLine : 0); }
+  const std::byte* place(size_t size) const { return payload + (size <= kShortBytes ? kCacheLine : 0); }
 };
-static_assert(sizeof(Descriptor) == kCacheLine && std::atomic<uint64_t>::is_always_lock_free);
+static_assert(sizeof(Descriptor) == 2 * kCacheLine && std::atomic<uint64_t>::is_always_lock_free);
 
 /// Number of messages of its queue that a reader has released. Written by the reader, in the sender's segment.
 struct alignas(kWordDistance) Ack {

@@ -24,13 +24,13 @@ class SendQueue {
   /// Publishes a message of at most kInlineBytes, copied. Not while full(). Returns its sequence number.
   uint64_t publishInline(const std::byte* payload, size_t bytes) {
     Descriptor& descriptor = next();
-    if (bytes != 0) std::memcpy(descriptor.payload, payload, bytes);
+    if (bytes != 0) std::memcpy(descriptor.place(bytes), payload, bytes);
     return publish(descriptor, bytes);
   }
 
-  /// Memory for the next message, at most kInlineBytes. Not while full().
-  std::byte* place() const { return next().payload; }
-  /// Publishes the message at place(). Returns its sequence number.
+  /// Memory for the next message, of at most kInlineBytes. Not while full().
+  std::byte* place(size_t bytes) const { return next().place(bytes); }
+  /// Publishes the message at place(bytes). Returns its sequence number.
   uint64_t publishPlaced(size_t bytes) { return publish(next(), bytes); }
 
   /// Publishes a message that is stored at `offset` of the ring. Not while full(). Returns its sequence number.
@@ -46,7 +46,9 @@ class SendQueue {
   uint64_t publish(Descriptor& descriptor, size_t bytes) {
     descriptor.bytes = static_cast<uint32_t>(bytes);
     descriptor.sequence.exchange(++sent_, std::memory_order_seq_cst);
-    fetchToWrite(&descriptors_[(sent_ + kAhead) % kDescriptors]);
+    const Descriptor& later = descriptors_[(sent_ + kAhead) % kDescriptors];
+    fetchToWrite(&later.sequence);
+    if (bytes > kShortBytes && bytes <= kInlineBytes) fetchToWrite(&later);
     return sent_;
   }
 
@@ -78,7 +80,8 @@ class ReceiveQueue {
   size_t bytes() const { return next().bytes; }
   const std::byte* data() const {
     const Descriptor& descriptor = next();
-    return descriptor.bytes <= kInlineBytes ? descriptor.payload : ring_ + descriptor.line * kCacheLine;
+    if (descriptor.bytes > kInlineBytes) return ring_ + descriptor.line * kCacheLine;
+    return descriptor.place(descriptor.bytes);
   }
 
   /// Releases it to the sender.

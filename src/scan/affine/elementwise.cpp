@@ -46,8 +46,12 @@ void fillCoefficients(const ScanProblem& problem, std::span<float> all) {
   const size_t perHead = coefficientsOfHead(problem);
   if (problem.op != seqparScanSum) {
     const float* given = static_cast<const float*>(problem.transition);
-    std::transform(given, given + all.size(), all.begin(),
-                   [&](float value) { return decay(value, problem.decayForm); });
+    if (problem.decayForm == seqparDecayLinear) {
+      std::copy_n(given, all.size(), all.begin());
+    } else {
+      std::transform(given, given + all.size(), all.begin(),
+                     [&](float value) { return decay(value, problem.decayForm); });
+    }
   }
   for (size_t head = 0; head < problem.heads; ++head) {
     if (forgets(problem, head)) std::fill_n(all.data() + head * perHead, perHead, 0.0F);
@@ -196,16 +200,16 @@ void Elementwise::convert(Block block, Values from, Target to, seqparDataType_t 
 
 // Uses this rank's coefficients; x is zero in heads that start a sequence.
 void Elementwise::runOwn(Block block, const Operands& operands) {
+  if (!anyResets_) {
+    const size_t first = block.begin == 0 ? 0 : block.begin / span_;
+    return run(block, coefficients_.data() + first, operands);
+  }
   const size_t headElements = problem_.dk * problem_.dv;
   for (size_t begin = block.begin; begin < block.end;) {
-    size_t end = block.end;
-    bool zeros = false;
-    if (anyResets_) {
-      size_t head = begin / headElements;
-      zeros = resets(head);
-      while (head * headElements < block.end && resets(head) == zeros) ++head;
-      end = std::min(block.end, head * headElements);
-    }
+    size_t head = begin / headElements;
+    const bool zeros = resets(head);
+    while (head * headElements < block.end && resets(head) == zeros) ++head;
+    const size_t end = std::min(block.end, head * headElements);
     const size_t skip = begin - block.begin;
     Operands part = operands;
     part.x.data = zeros ? nullptr : at(operands.x, skip);
@@ -231,7 +235,7 @@ void Elementwise::run(Block block, const float* coefficients, const Operands& op
   if (spread_.empty()) {
     run.coefficients = coefficients;
     run.span = span_;
-    run.skip = block.begin % span_;
+    run.skip = block.begin == 0 ? 0 : block.begin % span_;
     kernel(run);
     return;
   }

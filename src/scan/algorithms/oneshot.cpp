@@ -1,4 +1,6 @@
 // ONESHOT: every position publishes its map once, to all later positions, and combines the maps of all earlier ones.
+#include <optional>
+
 #include "scan/cost.h"
 #include "scan/cut.h"
 #include "scan/fold.h"
@@ -24,10 +26,12 @@ void run(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mai
   const int position = order.position;
   const bool last = position + 1 == order.size();
   for (const Block block : scanBlocks(seqparScanOneshot, affine, problem, order, mail, blocks)) {
-    const MapLayout relative(affine, problem, block);
     const MapLayout absolute(affine, problem, block, MapKind::Absolute);
+    // Not used between two positions, where computing it would take a large part of a small block's time.
+    std::optional<MapLayout> relative;
+    if (order.size() > 2) relative.emplace(affine, problem, block);
     // Before the hop: an output may alias the state.
-    if (!last) publish(affine, position == 0 ? absolute : relative, block, order, mail);
+    if (!last) publish(affine, position == 0 ? absolute : *relative, block, order, mail);
     if (position == 0) {
       if (last) affine.hop(block, {}, nullptr);
       continue;
@@ -43,7 +47,7 @@ void run(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mai
     fold.start(absolute, first);
     mail.release(order.ranks[0]);
     for (const int rank : order.ranks.subspan(1, position - 1)) {
-      fold.then(relative, mail.receive(rank, relative.bytes()));
+      fold.then(*relative, mail.receive(rank, relative->bytes()));
       mail.release(rank);
     }
     affine.hop(block, fold.state(), nullptr);

@@ -97,3 +97,15 @@ TEST_CASE("memory is aligned, freed once, and nothing else is freed") {
   int local = 0;
   CHECK(seqparMemFree(&local) == seqparInvalidArgument);
 }
+
+TEST_CASE("a stream that was destroyed after its use is refused, and its address may be used again") {
+  for (int i = 0; i < 3; ++i) {
+    seqparStream_t stream = nullptr;
+    REQUIRE(seqparStreamCreate(&stream) == seqparSuccess);
+    CHECK(seqparStreamSynchronize(stream) == seqparSuccess);
+    CHECK(seqparStreamQuery(stream) == seqparSuccess);
+    REQUIRE(seqparStreamDestroy(stream) == seqparSuccess);
+    CHECK(seqparStreamSynchronize(stream) == seqparInvalidArgument);
+    CHECK(seqparStreamDestroy(stream) == seqparInvalidArgument);
+  }
+}
