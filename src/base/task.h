@@ -72,16 +72,25 @@ class Task {  // NOLINT(cppcoreguidelines-pro-type-member-init)
   alignas(std::max_align_t) std::byte memory_[kBytes];
 };
 
-/// A first-in, first-out queue of tasks. Its memory grows and is reused.
+/// A first-in, first-out queue of tasks, of which one at a time is claimed to run. Its memory grows and is reused.
 class TaskQueue {
  public:
+  /// Without the claimed task.
   bool empty() const { return first_ == end_; }
-  void push(Task task) {
-    if (end_ - first_ == capacity_) grow();
+  void push(Task&& task) {
+    if (end_ - first_ + (claimed_ ? 1 : 0) >= capacity_) grow();
     tasks_[end_++ % capacity_] = std::move(task);
   }
-  /// Requires a task.
-  Task pop() { return std::move(tasks_[first_++ % capacity_]); }
+  /// The first task, which leaves the queue. Requires a task and none claimed. Stays at its address until release().
+  Task& claim() {
+    claimed_ = true;
+    return tasks_[first_++ % capacity_];
+  }
+  /// Reuses the memory of the claimed task, which must have been reset.
+  void release() {
+    claimed_ = false;
+    retired_.reset();
+  }
 
  private:
   void grow() {
@@ -90,12 +99,15 @@ class TaskQueue {
     for (std::size_t i = first_; i < end_; ++i) tasks[i - first_] = std::move(tasks_[i % capacity_]);
     end_ -= first_;
     first_ = 0;
-    tasks_ = std::move(tasks);
+    std::swap(tasks_, tasks);
     capacity_ = more;
+    if (claimed_ && retired_ == nullptr) retired_ = std::move(tasks);
   }
 
   std::unique_ptr<Task[]> tasks_;
+  std::unique_ptr<Task[]> retired_;  ///< former memory, with the claimed task
   std::size_t capacity_ = 0, first_ = 0, end_ = 0;
+  bool claimed_ = false;
 };
 
 }  // namespace seqpar

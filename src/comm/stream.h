@@ -23,7 +23,7 @@ class HostStream {
   ~HostStream();
 
   /// Enqueues work. An Error of the work is stored for synchronize(), and for streams that wait for this one.
-  void enqueue(Task work) { queue_->enqueue(std::move(work)); }
+  void enqueue(Task&& work) { queue_->enqueue(std::move(work)); }
   /// Runs or awaits everything enqueued so far; throws the first Error of work since the last call.
   void synchronize();
   bool idle() const { return queue_->query(queue_->last()); }

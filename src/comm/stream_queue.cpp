@@ -64,7 +64,7 @@ void StreamQueue::hurryAll() {
   }
 }
 
-size_t StreamQueue::enqueue(Task work) {
+size_t StreamQueue::enqueue(Task&& work) {
   const std::lock_guard lock(mutex_);
   queue_.push(std::move(work));
   const size_t item = enqueued_.load(std::memory_order_relaxed) + 1;
@@ -137,7 +137,7 @@ void StreamQueue::run(Lock& lock, size_t item, bool yields) {
 }
 
 void StreamQueue::runFirst(Lock& lock) {
-  Task work = queue_.pop();
+  Task& work = queue_.claim();
   lock.unlock();
   {
     const CurrentCall::Outside outside;  // the work belongs to the call that enqueued it
@@ -153,6 +153,7 @@ void StreamQueue::runFirst(Lock& lock) {
     work.reset();  // frees captured objects before the work counts as done
   }
   lock.lock();
+  queue_.release();
   const size_t done = finished_.load(std::memory_order_relaxed) + 1;
   finished_.store(done, std::memory_order_release);
   if (done < awaited_) return;

@@ -28,7 +28,7 @@ class StreamQueue {
   ~StreamQueue();
 
   /// Appends work and returns its number, from 1. An exception of the work is added to the stream's errors.
-  size_t enqueue(Task work);
+  size_t enqueue(Task&& work);
   /// The number of the latest item.
   size_t last() const { return enqueued_.load(std::memory_order_acquire); }
   bool finished(size_t item) const { return finished_.load(std::memory_order_acquire) >= item; }

@@ -42,6 +42,13 @@ class HostExchanges : public ExchangeBackend {
  public:
   void shift(Communicator& comm, const char* call, const Flow& flow, const CallerStream& stream) const override {
     if (!stream.host) return comm.run(call, nullptr, [&flow](Mailbox& mail) { carryOut(mail, flow); });
+    if (flow.out.size() == 1 && flow.in.size() == 1) {  // without lists
+      comm.run(call, stream.host.get(),
+               [to = flow.to, from = flow.from, out = flow.out[0], in = flow.in[0]](Mailbox& mail) {
+                 carryOut(mail, {to, std::span(&out, 1), from, std::span(&in, 1)});
+               });
+      return;
+    }
     comm.run(call, stream.host.get(),
              [to = flow.to, from = flow.from, out = std::vector(flow.out.begin(), flow.out.end()),
               in = std::vector(flow.in.begin(), flow.in.end())](Mailbox& mail) {
