@@ -27,10 +27,12 @@ class SliceMask:
 
     slices  (row, rows, column, columns, lower, upper): query row + i sees key column + j if i + lower <= j <= i + upper;
             see seqparAttnSlice_t
+    rest    keys seen beside the slices; PyTorch only, set by from_block_mask()
     """
 
     slices: tuple
     tokens: int
+    rest: object = None
     key: str = dataclasses.field(init=False, repr=False, compare=False, default="")
 
     def __post_init__(self):
@@ -86,9 +88,9 @@ def _desc(key, tokens):
     return desc
 
 
-def solve(mask, ranks, check=_abi.check_attn):
-    """(bounds, owners) of the pieces that balance the mask."""
-    desc = _desc(mask.key, mask.tokens)
+def solve(mask, ranks, check=_abi.check_attn, more=()):
+    """(bounds, owners) of the pieces that balance the mask and `more` slices."""
+    desc = _desc(mask.key if not more else SliceMask((*mask.slices, *more), mask.tokens).key, mask.tokens)
     bounds, owners, pieces = (ctypes.c_int64 * (2 * ranks))(), (ctypes.c_int * (2 * ranks))(), ctypes.c_int64()
     check(_abi.attn_lib().seqparAttnSolveLayout(ctypes.byref(desc), ranks, None, bounds, owners, ctypes.byref(pieces)))
     return tuple(bounds[:pieces.value + 1]), tuple(owners[:pieces.value])

@@ -19,6 +19,7 @@ from jax.sharding import Mesh, PartitionSpec as P
 
 import seqpar.jax as sp
 import stub_file
+from jax_masks import masks_of_other_forms
 from jax_reference import convolved, delta, recurrence, softmax
 from seqpar import _abi, _families
 from seqpar.jax import _attention
@@ -167,6 +168,7 @@ def operators(comm):
             compare(comm, lambda *a: sp.attention(*a, comm, mask=mask, layout=layout, algorithm=algorithm),
                     lambda *a: sp.shard(softmax(*(sp.unshard(x, layout) for x in a), mask=mask.dense()), layout),
                     (q, k, v), (SEQ,) * 3, terms=100)
+    masks_of_other_forms()
     assert len({sp.Mask.prefix_lm(1, 4), sp.Mask.prefix_lm(1, 4), sp.Mask.prefix_lm(2, 4)}) == 2
     assert sp.explain(shard, shard, shard, comm, mask=mask)["slices"] == 1
     gate, initial = -abs(whole(10, 2, tokens, n, DK)), whole(11, 2, n, DK, DV)

@@ -8,11 +8,11 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from .. import _abi, _families, _shapes
-from . import _linear, _plans, _prepared
+from . import _flex, _linear, _plans, _prepared
 from ._comm import call, find
 from ._define import autocasted, define, eager, require_tensors, without_gradient
 from ._kernels import attention_by
-from ._layout import bounds_of, require_fit
+from ._layout import Layout, bounds_of, require_fit
 from ._mask import Mask
 from ._refusals import collective
 
@@ -168,6 +168,20 @@ def _prepare(q, k, v, comm, *, sinks=None, cu_seqlens=None, layout=None, kv_layo
                 kv_layout=kv_layout, **options)
 
 
+def _with_rest(q, k, v, comm, mask, return_lse, sinks, kernel, options):
+    """attention() with a mask that has a rest. Forward keeps nothing in a reserve: it would keep the slices' results."""
+    if kernel is not None:
+        raise ValueError("attention: got kernel and a mask, expected at most one of them")
+    spec = _prepare(q, k, v, comm, sinks=sinks, **{**options, "reserve": False})
+    layout = options.get("layout") or Layout(_plans.kind_of(options.get("algorithm", "auto")), q.shape[1] * comm.size, comm.size)
+    scale, softcap = options.get("scale"), float(options.get("softcap", 0.0))
+    rest = _flex.attention(mask.rest, q, k, v, comm, layout, causal=bool(options.get("causal")),
+                           window=_shapes.window_of("attention", options.get("window", (-1, -1))),
+                           scale=q.shape[3] ** -0.5 if scale is None else scale, softcap=softcap)
+    out, lse = _flex.Merged.apply(*_plans.distinct(q, k, v), sinks, *rest, spec, comm.name, _forward, _backward)
+    return (out, lse) if return_lse else out
+
+
 @collective
 def attention(q, k, v, comm, *, return_lse=False, sinks=None, kernel=None, **options):
     """Softmax attention of this rank's queries to all ranks' keys. Differentiable; the backward pass is also
@@ -204,6 +218,9 @@ def attention(q, k, v, comm, *, return_lse=False, sinks=None, kernel=None, **opt
     if isinstance(q, torch.Tensor) and torch.is_autocast_enabled(q.device.type):
         require_tensors("attention", q, k, v, sinks=sinks)
         q, k, v = autocasted(q, k, v)
+    mask = options.get("mask")
+    if mask is not None and getattr(mask, "rest", None) is not None:
+        return _with_rest(q, k, v, comm, mask, return_lse, sinks, kernel, options)
     if kernel is not None:
         require_tensors("attention", q, k, v, sinks=sinks)
         if return_lse:

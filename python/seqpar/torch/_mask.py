@@ -4,8 +4,8 @@ import ctypes
 
 import torch
 
-from .. import _abi, _masks, _shapes
-from . import _bands
+from .. import _abi, _bands, _masks, _shapes
+from . import _bands as _blocks
 from ._comm import call
 from ._layout import Layout, bounds_of
 
@@ -20,20 +20,22 @@ class Mask(_masks.SliceMask):
         """The mask of a tensor of booleans [tokens][tokens]: whether a query sees a key. See from_block_mask()."""
         if seen.ndim != 2 or seen.shape[0] != seen.shape[1] or seen.dtype != torch.bool:
             raise ValueError(f"Mask.from_dense: {seen.dtype} {list(seen.shape)}, expected torch.bool [tokens][tokens]")
-        return cls(tuple(_bands.slices((0, rows) for rows in seen.cpu().split(128))), seen.shape[0])
+        return cls(tuple(_bands.slices(map(_blocks.edges, seen.cpu().split(128)))), seen.shape[0])
 
     @classmethod
     def from_block_mask(cls, block_mask):
-        """The mask of FlexAttention's BlockMask, for any mask_mod: rows whose keys start and end at the same keys, or one
-        key later in each row, become one slice. A mask of scattered keys becomes a slice for each run of keys in a row,
-        which is correct and slow. One mask for all batch entries and heads."""
+        """The mask of FlexAttention's BlockMask, for any mask_mod: rows with runs of keys that start and end at the same
+        keys, or one key later in each row, become one slice. Partial blocks of scattered keys become `rest`: attention()
+        computes them by flex_attention on gathered keys, compiled on GPUs, and merges the results. One mask for all batch
+        entries and heads."""
         batch, heads = block_mask.kv_num_blocks.shape[:2]
         queries, keys = block_mask.seq_lengths
         if batch * heads != 1:
             raise ValueError(f"Mask.from_block_mask: B = {batch} and H = {heads}, expected 1: create_block_mask with None for both")
         if queries != keys:
             raise ValueError(f"Mask.from_block_mask: {queries} queries and {keys} keys, expected equally many")
-        return cls(tuple(_bands.slices(_bands.rows_of_blocks(block_mask))), queries)
+        slices, rest = _blocks.of_blocks(block_mask)
+        return cls(tuple(slices), queries, rest)
 
     @classmethod
     def of_pages(cls, cu_queries, lengths, pages, *, window=None):
@@ -66,11 +68,19 @@ class Mask(_masks.SliceMask):
         for row, rows, column, columns, lower, upper in self.slices:
             offset = torch.arange(columns, device=device)[None] - torch.arange(rows, device=device)[:, None]
             seen[row:row + rows, column:column + columns] |= (offset >= lower) & (offset <= upper)
+        if self.rest is not None:
+            at = torch.arange(self.tokens, dtype=torch.int32, device=device)
+            seen |= self.rest.cells(at[:, None], at[None])
         return seen
 
 
 def solve_layout(mask, ranks):
     """The layout of the mask's tokens that gives each rank equally many tokens and nearly equal work, as at most
     2 * ranks - 1 pieces. Needs no communicator, so a data collator can call it; equal in every process."""
-    bounds, owners = _masks.solve(mask, ranks, lambda result: call(_abi.check_attn, result))
+    more = ()
+    if mask.rest is not None:  # whole blocks, as flex_attention computes them
+        high, wide = mask.rest.size
+        more = tuple(_masks.full(i * high, min((i + 1) * high, mask.tokens), j * wide, min((j + 1) * wide, mask.tokens))
+                     for i, j in mask.rest.blocks.nonzero().tolist())
+    bounds, owners = _masks.solve(mask, ranks, lambda result: call(_abi.check_attn, result), more)
     return Layout("pieces", mask.tokens, ranks, bounds=bounds, owners=owners)

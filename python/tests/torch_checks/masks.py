@@ -39,6 +39,7 @@ def other_forms_of_masks_become_slices(comm, seed):
         block_mask = flex.create_block_mask(mod, None, None, 300, 300, device="cpu", BLOCK_SIZE=64)
         mask, dense = sp.Mask.from_block_mask(block_mask), flex.create_mask(mod, 1, 1, 300, 300, device="cpu")[0, 0]
         assert mask.dense().equal(dense) and sp.Mask.from_dense(dense).dense().equal(dense), name
+        assert (mask.rest is not None) == (count is None)
         assert count is None or len(mask.slices) == count, f"{name}: {len(mask.slices)} slices, expected {count}"
     for x in MASKS:
         again = sp.Mask.from_dense(x.dense())
@@ -50,6 +51,38 @@ def other_forms_of_masks_become_slices(comm, seed):
     raises(ValueError, "B = 2 and H = 1", sp.Mask.from_block_mask, flex.create_block_mask(mods["prefix"][0], 2, None, 8, 8, device="cpu"))
     raises(ValueError, "8 queries and 9 keys", sp.Mask.from_block_mask,
            flex.create_block_mask(mods["prefix"][0], None, None, 8, 9, device="cpu"))
+
+
+@check
+def blocks_of_scattered_keys_are_computed_by_flex_attention(comm, seed):
+    from torch.nn.attention import flex_attention as flex
+    device = comm.device
+    document = torch.tensor([0] * 70 + [1] * 33 + [2] * 97, device=device)
+    mods = ((lambda b, h, q, k: (document[q] == document[k]) & (q >= k) & ((k < 128) | ((q + k) % 3 == 0)), {}),
+            (lambda b, h, q, k: (q * 7 + k * 5) % 11 < 4, {"causal": True, "window": (90, -1), "softcap": 2.0}))
+    for mod, options in mods:
+        mask = sp.Mask.from_block_mask(flex.create_block_mask(mod, None, None, 200, 200, device=device, BLOCK_SIZE=64))
+        dense = flex.create_mask(mod, 1, 1, 200, 200, device=device)[0, 0]
+        assert mask.rest is not None and mask.dense(device).equal(dense)
+        at = torch.arange(200, device=device)
+        if options:
+            dense = dense & (at[:, None] >= at) & (at[:, None] - at <= 90)
+        q, k, v, grad = (whole(seed + i, 2, 200, heads, 16) for i, heads in enumerate((4, 2, 2, 4)))
+        inputs = [x.requires_grad_() for x in (q, k, v)]
+        ends = [x.transpose(1, 2).repeat_interleave(4 // x.shape[2], 1) for x in inputs]
+        scores = ends[0] @ ends[1].transpose(2, 3) / 4
+        scores = 2 * torch.tanh(scores / 2) if options else scores
+        weights = torch.softmax(scores.masked_fill(~dense, -torch.inf), 3).nan_to_num(0)
+        out = (weights @ ends[2]).transpose(1, 2)
+        expected = torch.autograd.grad(out, inputs, grad)
+        for layout, algorithm in ((sp.solve_layout(mask, comm.size), "allgather_kv"), (sp.Layout("zigzag", 200, comm.size), "ring")):
+            mine = [sp.shard(x.detach(), layout, comm).requires_grad_() for x in inputs]
+            own, lse = sp.attention(*mine, comm, mask=mask, layout=layout, algorithm=algorithm, return_lse=True, reserve=True, **options)
+            same(sp.unshard(own.detach(), layout, comm), out.detach(), 60)
+            assert ((lse == -torch.inf) == (own.detach() == 0).all(3).transpose(1, 2)).all()
+            for got, want in zip(torch.autograd.grad(own, mine, sp.shard(grad, layout, comm)), expected):
+                same(sp.unshard(got, layout, comm), want, 120)
+    raises(ValueError, "got kernel and a mask", sp.attention, *mine, comm, mask=mask, layout=layout, kernel="sdpa")
 
 
 @check
