@@ -8,7 +8,7 @@ import re
 DOCS = pathlib.Path(__file__).resolve().parent
 ROOT = DOCS.parent
 OUT = DOCS / "reference"
-HEADERS = ["seqpar.h", "types.h", "stream.h", "scan.h", "scan_device.h", "exchange.h", "lse.h", "ring.h", "mesh.h", "layout.h", "groups.h", "plan.h",
+HEADERS = ["seqpar.h", "shrink.h", "types.h", "stream.h", "scan.h", "scan_device.h", "exchange.h", "lse.h", "ring.h", "mesh.h", "layout.h", "groups.h", "plan.h",
            "attn.h", "attn_family.h", "attn_mask.h", "attn_plan.h", "attn_layout.h", "short_conv.h", "seqpar_mpi.h", "seqpar_device.cuh"]
 COPIES = {"CHANGELOG.md": "changelog", "CONTRIBUTING.md": "contributing", "SECURITY.md": "security",
           "examples/README.md": "examples", "perf/README.md": "perf_binaries"}

@@ -12,7 +12,7 @@ import pathlib
 import re
 import sys
 
-HEADERS = ("types.h", "scan.h", "stream.h", "seqpar.h", "layout.h", "exchange.h", "lse.h", "ring.h", "plan.h", "groups.h",
+HEADERS = ("types.h", "scan.h", "stream.h", "seqpar.h", "shrink.h", "layout.h", "exchange.h", "lse.h", "ring.h", "plan.h", "groups.h",
            "mesh.h", "short_conv.h", "attn_family.h", "attn_mask.h", "attn_plan.h", "attn_layout.h", "attn.h")
 NUMBERS = {"int": "c_int", "unsigned": "c_uint", "size_t": "c_size_t", "int32_t": "c_int32", "int64_t": "c_int64", "uint64_t": "c_uint64",
            "uint8_t": "c_uint8", "float": "c_float", "double": "c_double", "char": "c_char"}

@@ -60,6 +60,7 @@ def _versioned(base):
 
 
 Config = _versioned(_bindings.seqparConfig_t)
+ShrinkParams = _versioned(_bindings.seqparShrinkParams_t)
 CommInfo = _versioned(_bindings.seqparCommInfo_t)
 Oob = _versioned(_bindings.seqparOob_t)
 AllScanParams = _versioned(_bindings.seqparAllScanParams_t)

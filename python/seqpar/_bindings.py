@@ -264,6 +264,17 @@ class seqparCommInfo_t(Structure):
     ]
 
 
+class seqparShrinkParams_t(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("magic", c_uint),
+        ("version", c_uint),
+        ("timeoutMs", c_int),
+        ("minRanks", c_int),
+        ("config", c_void_p),
+    ]
+
+
 class seqparLayout_t(Structure):
     _fields_ = [
         ("size", c_size_t),
@@ -763,6 +774,7 @@ INITIALIZERS = {
     "seqparConfig_t": (-2147483648, -2147483648, -2147483648, -2147483648, None, None, -2147483648),
     "seqparOob_t": (0, 1, 0, None),
     "seqparCommInfo_t": (0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, b'', b'', 0),
+    "seqparShrinkParams_t": (0, 0, None),
     "seqparLayout_t": (0, 1, 0, 1, 1, 0, None, 0, None, None),
     "seqparHeadShards_t": (0, 1, 1, 0, 0, 0, None, None, 0),
     "seqparShards_t": (0, 1, 0, 1, None, None, 0),
@@ -833,6 +845,9 @@ PROTOTYPES = {
     "seqparMemAlloc": (c_int, [c_void_p, c_size_t, c_void_p]),
     "seqparMemFree": (c_int, [c_void_p]),
     "seqparSendRecv": (c_int, [c_void_p, c_size_t, c_int, c_void_p, c_size_t, c_int, c_void_p, c_void_p]),
+    "seqparCommRevoke": (c_int, [c_void_p]),
+    "seqparCommShrink": (c_int, [c_void_p, c_void_p, c_void_p]),
+    "seqparCommParentRanks": (c_int, [c_void_p, c_void_p]),
     "seqparLayoutLocalLength": (c_int, [c_void_p, c_int, c_void_p]),
     "seqparLayoutToGlobal": (c_int, [c_void_p, c_int, c_int64, c_void_p]),
     "seqparLayoutToLocal": (c_int, [c_void_p, c_int64, c_void_p, c_void_p]),

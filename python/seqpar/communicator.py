@@ -92,6 +92,31 @@ class Communicator:
                                              pointer))
         return self._adopt(handle) if handle else None
 
+    def revoke(self):
+        """Marks the communicator as lost on all ranks: active and later calls raise RemoteError. See seqparCommRevoke()."""
+        self._check(_abi.lib.seqparCommRevoke(self._handle))
+
+    def shrink(self, timeout=None, min_ranks=0, **config):
+        """Collective over the ranks that are alive, after a failure: returns their new communicator. This one stays lost;
+        destroy() frees it. See seqparCommShrink().
+
+        timeout    seconds without an answer after which a rank is silent; None: the communicator's
+        min_ranks  fewer living ranks are a RemoteError
+        """
+        own = _config(**config) if config else None
+        params = _abi.ShrinkParams(timeoutMs=0 if timeout is None else max(1, round(timeout * 1000)), minRanks=min_ranks,
+                                   config=ctypes.addressof(own) if own else None)
+        handle = ctypes.c_void_p()
+        self._check(_abi.lib.seqparCommShrink(self._handle, ctypes.byref(params), ctypes.byref(handle)))
+        return self._adopt(handle)
+
+    @property
+    def parent_ranks(self):
+        """The rank that each rank had in the communicator that was shrunk."""
+        ranks = (ctypes.c_int * self.size)()
+        self._check(_abi.lib.seqparCommParentRanks(self._handle, ranks))
+        return list(ranks)
+
     def _check(self, result):
         _abi.check(result, self._handle)
 

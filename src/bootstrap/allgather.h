@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 
+#include "base/health.h"
 #include "bootstrap/token.h"
 
 namespace seqpar {
@@ -28,6 +29,9 @@ class Allgather {
   /// The secret that only these ranks know, from which they derive further secrets. None: data of gather() is already
   /// as safe as a secret (the caller's channel, or memory).
   virtual std::optional<Token> secret() const { return std::nullopt; }
+
+  /// Fails when one of these ranks is lost, before the next gather() does. Null if that is not known.
+  virtual const Health* health() const { return nullptr; }
 
   /// gather() of one trivially copyable value per rank.
   template <typename Value>

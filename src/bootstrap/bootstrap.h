@@ -22,10 +22,14 @@ seqparUniqueId makeLockedId(const std::string& interfaceName, const Token& secre
 /// Throws InvalidArgument for a malformed id.
 seqparUniqueId unlockId(const seqparUniqueId& id, const Token& secret);
 
+/// Ends the server of an unlocked id of this process, if it still runs: ranks that wait there return a RemoteError.
+void endRendezvous(const seqparUniqueId& id);
+
 /// Collective over `nranks` callers with the same `id`; returns when all have arrived. Throws InvalidArgument for a
 /// malformed id or a rank out of range; RemoteError if a rank did not arrive in time or does not match the others.
-std::unique_ptr<Allgather> joinRendezvous(const seqparUniqueId& id, int rank, int nranks,
-                                          const ControlOptions& options);
+/// `health`, if there is one, also fails the wait.
+std::unique_ptr<Allgather> joinRendezvous(const seqparUniqueId& id, int rank, int nranks, const ControlOptions& options,
+                                          std::shared_ptr<Health> health = nullptr);
 
 /// The values of the environment, and the allgather of the connected ranks.
 struct EnvironmentJoin {

@@ -73,7 +73,9 @@ std::unique_ptr<Control> Control::connect(Allgather& oob, const ControlOptions& 
   const wire::Rendezvous rendezvous = wire::decodeRendezvous(all.front());
   const JoinRequest request{controlToken(oob, rendezvous.token), oob.rank(), oob.size(), options.timeout};
   const ConnectTarget target{rendezvous.addresses, rendezvous.port, chosenInterface(options.interfaceName), false};
-  auto joined = server ? joinRoot(server->takeLocal(), request, health) : joinRootAt(target, request, health);
+  // A rank that dies before it joins is known to the ranks' earlier connections only.
+  const Health& watched = oob.health() != nullptr ? *oob.health() : health;
+  auto joined = server ? joinRoot(server->takeLocal(), request, watched) : joinRootAt(target, request, watched);
   if (!joined) {
     fail(seqparRemoteError, "rank 0 closed its control connection at ",
          addressText(rendezvous.addresses.front(), rendezvous.port),

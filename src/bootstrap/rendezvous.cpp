@@ -38,8 +38,12 @@ seqparUniqueId unlockId(const seqparUniqueId& id, const Token& secret) {
   return wire::encode(rendezvous);
 }
 
-std::unique_ptr<Allgather> joinRendezvous(const seqparUniqueId& id, int rank, int nranks,
-                                          const ControlOptions& options) {
+void endRendezvous(const seqparUniqueId& id) {
+  RendezvousServers::instance().end(wire::decodeRendezvous(id).token);
+}
+
+std::unique_ptr<Allgather> joinRendezvous(const seqparUniqueId& id, int rank, int nranks, const ControlOptions& options,
+                                          std::shared_ptr<Health> health) {
   checkRank(rank, nranks);
   const wire::Rendezvous rendezvous = wire::decodeRendezvous(id);
   if (nranks == 1) {
@@ -47,13 +51,14 @@ std::unique_ptr<Allgather> joinRendezvous(const seqparUniqueId& id, int rank, in
     return makeSolo();
   }
   const JoinRequest request{rendezvous.token, rank, nranks, options.timeout};
-  return makeRendezvousClient(request, [&](const Health& health) {
+  const auto join = [&](const Health& watched) {
     const ConnectTarget target{rendezvous.addresses, rendezvous.port, chosenInterface(options.interfaceName), false};
-    auto joined = joinRootAt(target, request, health);
+    auto joined = joinRootAt(target, request, watched);
     if (joined) return std::move(*joined);
     fail(seqparRemoteError, "id: the server at ", addressText(rendezvous.addresses.front(), rendezvous.port),
          " closed the connection without an answer: it is not the id's, or its process has ended");
-  });
+  };
+  return makeRendezvousClient(request, join, std::move(health));
 }
 
 }  // namespace seqpar

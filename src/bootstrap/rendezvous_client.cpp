@@ -10,17 +10,20 @@ namespace {
 
 class RendezvousClient final : public Allgather {
  public:
-  RendezvousClient(const JoinRequest& request, const std::function<RootConnection(const Health&)>& join)
-      : client_(join(health_), request, health_, nullptr) {}
+  RendezvousClient(const JoinRequest& request, const std::function<RootConnection(const Health&)>& join,
+                   std::shared_ptr<Health> health)
+      : health_(health ? std::move(health) : std::make_shared<Health>()),
+        client_(join(*health_), request, *health_, nullptr) {}
   ~RendezvousClient() override { client_.part(); }
 
   int rank() const override { return client_.rank(); }
   int size() const override { return client_.size(); }
   std::optional<Token> secret() const override { return client_.secret(); }
+  const Health* health() const override { return health_.get(); }
   void gather(std::span<const std::byte> mine, std::span<std::byte> all) override { client_.gather(mine, all); }
 
  private:
-  Health health_;
+  std::shared_ptr<Health> health_;
   Client client_;
 };
 
@@ -44,8 +47,9 @@ void checkRank(int rank, int nranks) {
 }
 
 std::unique_ptr<Allgather> makeRendezvousClient(const JoinRequest& request,
-                                                const std::function<RootConnection(const Health&)>& join) {
-  return std::make_unique<RendezvousClient>(request, join);
+                                                const std::function<RootConnection(const Health&)>& join,
+                                                std::shared_ptr<Health> health) {
+  return std::make_unique<RendezvousClient>(request, join, std::move(health));
 }
 
 std::unique_ptr<Allgather> makeSolo() {

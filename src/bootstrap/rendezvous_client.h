@@ -14,9 +14,10 @@ namespace seqpar {
 /// Throws InvalidArgument unless 0 <= rank < nranks and nranks is within the limit.
 void checkRank(int rank, int nranks);
 
-/// Creates the client of a rendezvous; it keeps the Health that is passed to `join`.
+/// Creates the client of a rendezvous; it keeps the Health that is passed to `join`, which is `health` if there is one.
 std::unique_ptr<Allgather> makeRendezvousClient(const JoinRequest& request,
-                                                const std::function<RootConnection(const Health&)>& join);
+                                                const std::function<RootConnection(const Health&)>& join,
+                                                std::shared_ptr<Health> health = nullptr);
 
 /// The allgather of a single rank.
 std::unique_ptr<Allgather> makeSolo();

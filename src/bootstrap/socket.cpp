@@ -73,21 +73,9 @@ bool metItself(const Descriptor& socket) {
 /// The connection, or errno.
 std::pair<Descriptor, int> tryConnect(const IpAddress& address, const ConnectTarget& target, const Deadline& deadline,
                                       const Health& health) {
-  Descriptor socket = tcpSocket(address.version);
-  if (!socket) return {Descriptor(), errno};
-  // The source port must not block a later listener on that port.
-  setOption(socket, SOL_SOCKET, SO_REUSEADDR, 1);
-  if (!target.interfaceName.empty()) {
-    const auto sources = localAddresses(target.interfaceName);
-    const auto source = std::find_if(sources.begin(), sources.end(),
-                                     [&](const IpAddress& one) { return one.version == address.version; });
-    if (source == sources.end()) return {Descriptor(), EADDRNOTAVAIL};
-    if (!bindTo(socket, *source, 0)) return {Descriptor(), errno};
-  }
-  const auto [storage, length] = socketAddress(address, target.port);
-  if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&storage), length) != 0 && errno != EINPROGRESS) {
-    return {Descriptor(), errno};
-  }
+  int error = 0;
+  Descriptor socket = startConnecting(address, target.port, target.interfaceName, error);
+  if (!socket) return {Descriptor(), error};
   while (true) {
     health.check();
     pollfd waiting{socket.get(), POLLOUT, 0};
@@ -95,14 +83,7 @@ std::pair<Descriptor, int> tryConnect(const IpAddress& address, const ConnectTar
     if (ready > 0) break;
     if (deadline.passed()) return {Descriptor(), ETIMEDOUT};
   }
-  int error = 0;
-  socklen_t errorLength = sizeof(error);
-  getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &errorLength);
-  if (error == 0 && metItself(socket)) {
-    const linger reset{1, 0};
-    setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
-    error = ECONNREFUSED;
-  }
+  error = connectError(socket);
   if (error != 0) return {Descriptor(), error};
   return {std::move(socket), 0};
 }
@@ -150,6 +131,36 @@ void tuneConnection(const Descriptor& socket, milliseconds timeout) {
   setOption(socket, IPPROTO_TCP, TCP_KEEPINTVL, probe);
   setOption(socket, IPPROTO_TCP, TCP_KEEPCNT, 4);
   if (waitPolicy > 0) setOption(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, waitPolicy);
+}
+
+Descriptor startConnecting(const IpAddress& address, uint16_t port, const std::string& interfaceName, int& error) {
+  Descriptor socket = tcpSocket(address.version);
+  error = errno;
+  if (!socket) return {};
+  // The source port must not block a later listener on that port.
+  setOption(socket, SOL_SOCKET, SO_REUSEADDR, 1);
+  if (!interfaceName.empty()) {
+    const auto sources = localAddresses(interfaceName);
+    const auto source = std::find_if(sources.begin(), sources.end(),
+                                     [&](const IpAddress& one) { return one.version == address.version; });
+    error = source == sources.end() ? EADDRNOTAVAIL : 0;
+    if (error == 0 && !bindTo(socket, *source, 0)) error = errno;
+    if (error != 0) return {};
+  }
+  const auto [storage, length] = socketAddress(address, port);
+  error = connect(socket.get(), reinterpret_cast<const sockaddr*>(&storage), length) == 0 ? 0 : errno;
+  if (error != 0 && error != EINPROGRESS) return {};
+  return socket;
+}
+
+int connectError(const Descriptor& socket) {
+  int error = 0;
+  socklen_t errorLength = sizeof(error);
+  getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &errorLength);
+  if (error != 0 || !metItself(socket)) return error;
+  const linger reset{1, 0};
+  setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+  return ECONNREFUSED;
 }
 
 Descriptor connectTo(const ConnectTarget& target, const Deadline& deadline, const Health& health) {

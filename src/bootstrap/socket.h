@@ -41,6 +41,12 @@ struct ConnectTarget {
   bool awaitListener = false;  ///< the listener may start later: retry until the deadline
 };
 
+/// Starts to connect, from `interfaceName` if it is not empty. The socket is writable once the attempt has ended. None,
+/// with errno in `error`, if it cannot start.
+Descriptor startConnecting(const IpAddress& address, uint16_t port, const std::string& interfaceName, int& error);
+/// 0 or the errno of an ended attempt.
+int connectError(const Descriptor& socket);
+
 /// Throws RemoteError if it cannot connect, or Health's failure if that is first.
 Descriptor connectTo(const ConnectTarget& target, const Deadline& deadline, const Health& health);
 

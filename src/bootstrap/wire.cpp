@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "bootstrap/little_endian.h"
 
 namespace seqpar::wire {
 namespace {
@@ -20,20 +21,6 @@ constexpr size_t kIdAddressBytes = 20;
 constexpr size_t kIdAddressesAt = 32;
 constexpr size_t kIdVersionAt = 112;
 constexpr size_t kIdDigestAt = 120;
-
-template <typename Number>
-void put(std::span<std::byte> bytes, size_t at, Number value) {
-  for (size_t i = 0; i < sizeof(Number); ++i) {
-    bytes[at + i] = static_cast<std::byte>(static_cast<uint64_t>(value) >> (8 * i) & 0xff);
-  }
-}
-
-template <typename Number>
-Number take(std::span<const std::byte> bytes, size_t at) {
-  uint64_t value = 0;
-  for (size_t i = 0; i < sizeof(Number); ++i) value |= std::to_integer<uint64_t>(bytes[at + i]) << (8 * i);
-  return static_cast<Number>(value);
-}
 
 std::span<const std::byte> bytesOf(const std::string& text, size_t most) {
   return std::as_bytes(std::span(text.data(), std::min(text.size(), most)));
@@ -222,6 +209,9 @@ std::optional<Frame> FrameReader::next() {
       break;
     case Kind::Refused:
       most = kRefusalHeadBytes + kMaxText;
+      break;
+    case Kind::Vote:
+      most = kMaxVote;
       break;
     case Kind::Heartbeat:
     case Kind::Bye:

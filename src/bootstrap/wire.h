@@ -29,6 +29,7 @@ constexpr size_t kMaxHost = 80;
 constexpr size_t kMaxText = 4096;
 constexpr size_t kMaxShard = size_t{1} << 26;   ///< largest contribution of one rank to a gather
 constexpr size_t kMaxResult = size_t{1} << 30;  ///< largest result of a gather
+constexpr size_t kMaxVote = 2 * kMaxRanks / 8 + 256;
 
 /// "0.1.0" for a SEQPAR_VERSION_CODE.
 std::string versionText(uint32_t code);
@@ -92,7 +93,8 @@ enum class Kind : uint16_t {
   Missing = 8,   ///< root to rank: ranks missing in the current wait; a text
   Calls = 9,     ///< rank to root: number of enqueued calls; encodeCalls()
   Behind = 10,   ///< root to rank: ranks with fewer enqueued calls than others; a text, empty if none
-  Refused = 11   ///< a rank refused a call; encode(Refusal)
+  Refused = 11,  ///< a rank refused a call; encode(Refusal)
+  Vote = 12      ///< between survivors; encodeVote()
 };
 
 struct Frame {

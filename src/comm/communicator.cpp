@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/memory.h"
+#include "bootstrap/lineage.h"
 
 namespace seqpar {
 namespace {
@@ -18,6 +19,7 @@ struct SharedSettings {
   int onDevice = 0;
   int ctas = 0;
   uint64_t id = 0;  ///< rank 0's value becomes the communicator's
+  LineageCard card;
 };
 
 uint64_t randomId() {
@@ -25,9 +27,10 @@ uint64_t randomId() {
   return (static_cast<uint64_t>(source()) << 32) | source();
 }
 
-/// Returns the communicator's id.
-uint64_t checkSettings(Allgather& control, const CommConfig& config) {
+/// Returns all ranks' settings.
+std::vector<SharedSettings> checkSettings(Allgather& control, const CommConfig& config, const LineageCard& card) {
   SharedSettings mine;
+  mine.card = card;
   mine.id = randomId();
   mine.timeoutMs = static_cast<int>(config.timeout.count());
   mine.transport = config.transport;
@@ -50,7 +53,7 @@ uint64_t checkSettings(Allgather& control, const CommConfig& config) {
   compare("checkArguments (SEQPAR_CHECK)", &SharedSettings::checkArguments);
   compare("device: whether it is a GPU", &SharedSettings::onDevice);
   compare("ctas (SEQPAR_CTAS)", &SharedSettings::ctas);
-  return all[0].id;
+  return all;
 }
 
 /// The calling thread's pending comparison.
@@ -61,7 +64,8 @@ std::shared_ptr<const Comparison>& pending() {
 
 }  // namespace
 
-Communicator::Communicator(Allgather& oob, CommConfig config) : config_(std::move(config)) {
+Communicator::Communicator(Allgather& oob, CommConfig config, Descent descent)
+    : config_(std::move(config)), descent_(std::move(descent)) {
   control_ = Control::connect(oob, ControlOptions{config_.timeout, config_.interfaceName}, health_);
   if (config_.checkArguments) {
     if (config_.device == SEQPAR_HOST_DEVICE) {
@@ -74,10 +78,11 @@ Communicator::Communicator(Allgather& oob, CommConfig config) : config_(std::mov
   }
   health_.onFailure([this](seqparResult_t, const std::string& text) {
     control_->announce(text);
+    if (descent_.lineage) descent_.lineage->serve();
     calls_.write(text);
   });
   try {
-    calls_.identify(checkSettings(*control_, config_), rank(), size());
+    adoptLineage();
     topology_ = discoverTopology(*control_, config_.hostId);
     if (topology_.coresPerRank < 2) StreamQueue::setCrowded();
     connect();
@@ -86,6 +91,27 @@ Communicator::Communicator(Allgather& oob, CommConfig config) : config_(std::mov
     health_.onFailure(nullptr);
     throw;
   }
+  if (descent_.lineage && descent_.epoch == 0) enterLineage();
+}
+
+void Communicator::enterLineage() {
+  descent_.lineage->enter(descent_.epoch, [this](const std::string& why) { health_.fail(seqparRemoteError, why); });
+}
+
+/// Compares the settings and, in a first communicator, gathers the addresses for a vote after its failure.
+void Communicator::adoptLineage() {
+  std::shared_ptr<Lineage> first;
+  if (!descent_.lineage && size() > 1) {
+    first = std::make_shared<Lineage>(rank(), size(), ControlOptions{config_.timeout, config_.interfaceName});
+  }
+  const auto settings = checkSettings(*control_, config_, first ? first->card() : LineageCard{});
+  calls_.identify(settings[0].id, rank(), size());
+  if (!first) return;
+  std::vector<LineageCard> cards;
+  for (const auto& one : settings) cards.push_back(one.card);
+  first->connect(cards, control_->secret().value());
+  descent_.lineage = std::move(first);
+  for (int rank = 0; rank < size(); ++rank) descent_.members.push_back(rank);
 }
 
 void Communicator::connect() {
@@ -109,6 +135,7 @@ void Communicator::connect() {
 }
 
 Communicator::~Communicator() {
+  if (descent_.lineage) descent_.lineage->leave(descent_.epoch);
   health_.onFailure(nullptr);  // members below must not call members that are already destroyed
 }
 
@@ -314,6 +341,14 @@ void Communicator::refuse(const char* call, const std::string& why) {
 
 void Communicator::lose(const std::string& why) {
   health_.fail(seqparRemoteError, concat("rank ", rank(), " ended the communicator: ", why));
+}
+
+void Communicator::revoke() {
+  health_.fail(seqparRemoteError, concat("rank ", rank(), " revoked the communicator"));
+}
+
+void Communicator::giveUp() {
+  drain();
 }
 
 void Communicator::abort() {

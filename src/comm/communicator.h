@@ -26,16 +26,26 @@
 
 namespace seqpar {
 
+class Lineage;
+
 /// A call's stream, of the communicator's kind. Both null: the calling thread, or the default stream.
 struct CallerStream {
   std::shared_ptr<HostStream> host;
   DeviceStream device = nullptr;
 };
 
+/// The origin of a communicator that replaces a failed one.
+struct Descent {
+  std::shared_ptr<Lineage> lineage;
+  uint32_t epoch = 0;
+  std::vector<int> members;      ///< ranks of the first communicator of the lineage
+  std::vector<int> parentRanks;  ///< likewise, ranks of the failed communicator
+};
+
 class Communicator {
  public:
   /// Collective over `oob`.
-  Communicator(Allgather& oob, CommConfig config);
+  Communicator(Allgather& oob, CommConfig config, Descent descent = {});
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
   ~Communicator();
@@ -55,6 +65,8 @@ class Communicator {
   Control& control() { return *control_; }
   const Health& health() const { return health_; }
   CallLog& calls() { return calls_; }
+  /// Empty lineage: a communicator of one rank.
+  const Descent& descent() const { return descent_; }
 
   /// Runs `work` after all earlier operations of this communicator: in the call without a stream, on the stream with
   /// one. An Error inside an operation leaves its messages half sent, so it ends the communicator. An operation on a
@@ -136,6 +148,12 @@ class Communicator {
   void refuse(const char* call, const std::string& why);
   /// Fails this rank and all other ranks at once. May be called from any thread.
   void lose(const std::string& why);
+  /// Likewise, because the program asked for it.
+  void revoke();
+  /// For a communicator that replaces a failed one, once it exists on all ranks: takes part in the next vote.
+  void enterLineage();
+  /// After a failure: waits until this rank's operations have given up.
+  void giveUp();
   void abort();
 
   /// The text of the latest error of a call, or of an operation on a stream.
@@ -159,6 +177,7 @@ class Communicator {
   void awaitTurn(uint64_t ticket);
   void compareNext(const char* call, Comparison comparison);
   void enqueueOnDevice(const char* name, DeviceStream stream, const std::function<void()>& launch);
+  void adoptLineage();
   void connect();
   void drain();
 
@@ -168,6 +187,7 @@ class Communicator {
   Health health_;
   CallLog calls_;
   CommConfig config_;
+  Descent descent_;
   std::unique_ptr<Control> control_;
   OrderedControl* ordered_ = nullptr;  ///< control_, if it compares arguments
   Topology topology_;

@@ -214,6 +214,39 @@ class Comm:
         for key in sorted(keys, key=lambda key: self.plans[key].used)[:max(0, len(keys) + 1 - most)]:
             self.plans.pop(key).free()
 
+    def revoke(self):
+        """Marks the communicator as lost on all ranks: active and later calls raise Error. See seqparCommRevoke()."""
+        self.run("seqparCommRevoke", self.handle)
+
+    def shrink(self, timeout=None, min_ranks=0):
+        """Collective over the ranks that are alive, after a failure: returns the communicator of these, in the order of their
+        ranks, and closes this one. Raises Error as seqparCommShrink(); this communicator is open then. Afterwards sp.comm()
+        without a process group of the living ranks does not work: torch.distributed keeps the dead ranks.
+
+        timeout    seconds without an answer after which a rank is silent; None: the communicator's timeout
+        min_ranks  fewer living ranks are an Error
+        """
+        params = _abi.ShrinkParams(timeoutMs=0 if timeout is None else max(1, round(timeout * 1000)), minRanks=min_ranks)
+        handle = ctypes.c_void_p()
+        self.run("seqparCommShrink", self.handle, ctypes.byref(params), ctypes.byref(handle))
+        self._close_lost()
+        name = f"{self.name}/shrunk"
+        while name in _comms:
+            name += "+"
+        return Comm(name, handle, self.device, None, self._most_plans, self._most_packings)
+
+    @property
+    def parent_ranks(self):
+        """The rank that each rank had in the communicator that was shrunk."""
+        ranks = (ctypes.c_int * self.size)()
+        self.run("seqparCommParentRanks", self.handle, ranks)
+        return list(ranks)
+
+    def _close_lost(self):
+        for _ in range(len(self.plans) + 2):  # each attempt frees at least one object
+            with contextlib.suppress(Error):
+                self.close()
+
     def close(self):
         """Collective: frees the plans, in the order of their creation, and the communicator."""
         if self._handle:
@@ -246,9 +279,7 @@ class Comm:
         if kind is not None and self._handle:
             text = " ".join(f"{kind.__name__}: {error}".split())[:2000]
             self.run("seqparCommFail", self._handle, text.encode("utf-8", "replace"))
-            for _ in range(len(self.plans) + 2):  # each attempt frees at least one object
-                with contextlib.suppress(Error):
-                    self.close()
+            self._close_lost()
         self.close()
 
 
