@@ -2,6 +2,7 @@
 
 import csv
 import pathlib
+import subprocess
 import tempfile
 import unittest
 
@@ -35,6 +36,26 @@ class Training(unittest.TestCase):
                 self.assertLess(abs(one[0] - two[0]), 16 * 2.0 ** -24 * one[0] * 125 ** 0.5)
                 # One curve: the difference is rounding, which Adam magnifies, and less than the progress of six steps.
                 self.assertLess(difference, (one[0] - one[-1]) / 50)
+
+    def test_training_continues_without_killed_ranks(self):
+        with tempfile.TemporaryDirectory() as name:
+            losses, ends = [], []
+            for number, (ranks, kill, seed) in enumerate(((1, 0, 0), (3, 2, 1), (2, 1, 3))):
+                log = pathlib.Path(name) / f"{number}.csv"
+                # The seed of the kills only: parameters and batches have --seed 0.
+                done = subprocess.run((venvs.interpreter(), ROOT / "examples" / "elastic.py", "--ranks", str(ranks), "--kill", str(kill),
+                                       "--kill-seed", str(seed), "--steps", "8", "--tokens", "125", "--log", log), timeout=600,
+                                      env=venvs.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                self.assertEqual(done.returncode, 0, done.stdout)
+                self.assertEqual(done.stdout.count("is killed at"), kill, done.stdout)
+                with open(log) as file:
+                    losses.append([float(row["loss"]) for row in csv.DictReader(file)])
+                ends.append(done.stdout)
+            for others, output in zip(losses[1:], ends[1:]):
+                self.assertEqual(len(others), 8, output)
+                for one, other in zip(losses[0], others):
+                    # The order of sums in fp32 differs with the number of ranks.
+                    self.assertLess(abs(one - other), 1e-5 * one, output)
 
     def test_lost_state_is_visible_and_plot_is_drawn(self):
         with tempfile.TemporaryDirectory() as name:

@@ -199,12 +199,12 @@ void Lineage::advance() {
   }
   for (const int rank : links_->takeRefused()) {
     links_->drop(rank);
-    votes_->confirmGone(rank, now);
+    votes_->confirmDeparted(rank, now);
   }
   if (busy()) observe(now);
   votes_->tick(now);
-  for (size_t rank = 0; rank < votes_->gone().size(); ++rank) {
-    if (votes_->gone()[rank] && votes_->members()[rank]) failJoining(concat("rank ", rank, " is gone"));
+  for (size_t rank = 0; rank < votes_->departed().size(); ++rank) {
+    if (votes_->departed()[rank] && votes_->members()[rank]) failJoining(concat("rank ", rank, " is gone"));
   }
   const bool decided = votes_->epoch() != before && !votes_->excluded();
   if (decided && meeting_ &&
@@ -219,8 +219,8 @@ void Lineage::advance() {
 void Lineage::observe(Time now) {
   for (int rank = 0; rank < size_; ++rank) {
     const auto index = static_cast<size_t>(rank);
-    if (rank == rank_ || visible_[index].pid == 0 || votes_->gone()[index]) continue;
-    if (hasEnded(visible_[index])) votes_->confirmGone(rank, now);
+    if (rank == rank_ || visible_[index].pid == 0 || votes_->departed()[index]) continue;
+    if (hasEnded(visible_[index])) votes_->confirmDeparted(rank, now);
   }
 }
 

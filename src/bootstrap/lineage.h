@@ -47,14 +47,14 @@ class Lineage {
   /// Starts the thread, which answers other ranks from then on. Any thread.
   void serve() noexcept;
 
-  /// Waits for the decision about the successor of the communicator of `epoch`, or of a later one whose creation
-  /// failed. Throws RemoteError ("no quorum", "excluded", no decision in time), InvalidUsage if a later one exists.
+  /// Waits for the decision about the successor of the communicator of `epoch`, or of a later one that could not be
+  /// created. Throws RemoteError ("no quorum", "excluded", no decision in time), InvalidUsage if a later one exists.
   Successor agree(uint32_t epoch, std::chrono::milliseconds timeout);
 
   /// The communicator of `epoch` exists on this rank. `lose` ends it, and is called in the lineage's thread once
   /// another rank votes about its successor.
   void enter(uint32_t epoch, std::function<void(const std::string&)> lose);
-  /// It is gone. If it is the newest, this rank takes no part in votes any more.
+  /// It has ended. If it is the newest, this rank takes no part in votes any more.
   void leave(uint32_t epoch);
 
  private:

@@ -15,19 +15,19 @@ milliseconds voteInterval(milliseconds timeout) {
 
 Succession::Succession(size_t size, VoteOptions options) : options_(std::move(options)) {
   options_.members.assign(size, true);
-  options_.gone.assign(size, false);
+  options_.departed.assign(size, false);
   vote_ = std::make_unique<Vote>(options_);
 }
 
 void Succession::arrive(milliseconds timeout, Time now) {
   vote_->setTimeout(timeout, voteInterval(timeout));
   vote_->arrive(now);
-  settle();
+  startNextEpoch();
 }
 
 void Succession::resign() {
   vote_->resign();
-  settle();
+  startNextEpoch();
 }
 
 void Succession::receive(int from, uint32_t epoch, const VoteMessage& message, Time now) {
@@ -37,7 +37,7 @@ void Succession::receive(int from, uint32_t epoch, const VoteMessage& message, T
     VoteMessage decided;
     decided.kind = Kind::Decided;
     decided.choice = decisions_[epoch];
-    decided.gone.assign(options_.members.size(), false);
+    decided.departed.assign(options_.members.size(), false);
     if (!final) outbox_.push_back({from, epoch, std::move(decided)});
     return;
   }
@@ -45,24 +45,24 @@ void Succession::receive(int from, uint32_t epoch, const VoteMessage& message, T
   if (epoch > decisions_.size()) {
     // This rank missed a decision; the sender answers an old message with it.
     VoteMessage join;
-    join.gone.assign(options_.members.size(), false);
+    join.departed.assign(options_.members.size(), false);
     if (!final) outbox_.push_back({from, static_cast<uint32_t>(decisions_.size()), std::move(join)});
     return;
   }
   vote_->receive(from, message, now);
-  settle();
+  startNextEpoch();
 }
 
-void Succession::confirmGone(int rank, Time now) {
+void Succession::confirmDeparted(int rank, Time now) {
   if (excluded_) return;
-  vote_->confirmGone(rank, now);
-  settle();
+  vote_->confirmDeparted(rank, now);
+  startNextEpoch();
 }
 
 void Succession::tick(Time now) {
   if (excluded_) return;
   vote_->tick(now);
-  settle();
+  startNextEpoch();
 }
 
 std::vector<Succession::Sent> Succession::take() {
@@ -70,7 +70,7 @@ std::vector<Succession::Sent> Succession::take() {
 }
 
 /// Takes the vote's messages and, once it has decided, starts the next epoch.
-void Succession::settle() {
+void Succession::startNextEpoch() {
   const auto current = epoch();
   for (auto& sent : vote_->take()) outbox_.push_back({sent.to, current, std::move(sent.message)});
   if (!vote_->decided() || excluded_) return;
@@ -79,7 +79,7 @@ void Succession::settle() {
   excluded_ = !choice.members[static_cast<size_t>(options_.self)];
   if (excluded_) return;
   options_.members = choice.members;
-  options_.gone = vote_->gone();
+  options_.departed = vote_->departed();
   ++options_.seed;
   vote_ = std::make_unique<Vote>(options_);
 }

@@ -35,18 +35,18 @@ class Succession {
   /// Another rank votes in the current epoch.
   bool contacted() const { return vote_->contacted(); }
   const std::string& failure() const { return vote_->failure(); }
-  const RankSet& gone() const { return vote_->gone(); }
+  const RankSet& departed() const { return vote_->departed(); }
 
   void arrive(std::chrono::milliseconds timeout, Time now);
   void leave() { vote_->leave(); }
   void resign();
   void receive(int from, uint32_t epoch, const VoteMessage& message, Time now);
-  void confirmGone(int rank, Time now);
+  void confirmDeparted(int rank, Time now);
   void tick(Time now);
   std::vector<Sent> take();
 
  private:
-  void settle();
+  void startNextEpoch();
 
   VoteOptions options_;
   std::unique_ptr<Vote> vote_;

@@ -32,7 +32,7 @@ size_t countRanks(const RankSet& set) {
 Vote::Vote(VoteOptions options)
     : options_(std::move(options)),
       size_(options_.members.size()),
-      gone_(options_.gone),
+      departed_(options_.departed),
       heard_(size_),
       asked_(size_),
       promises_(size_),
@@ -41,9 +41,9 @@ Vote::Vote(VoteOptions options)
       accepts_(size_),
       random_(options_.seed),
       passed_(size_) {
-  gone_.resize(size_);
+  departed_.resize(size_);
   for (size_t rank = 0; rank < size_; ++rank) {
-    if (!options_.members[rank]) gone_[rank] = true;
+    if (!options_.members[rank]) departed_[rank] = true;
   }
 }
 
@@ -80,10 +80,10 @@ void Vote::resign() {
   sendTo(options_.members, make(Kind::Resigned));
 }
 
-void Vote::confirmGone(int rank, Time now) {
+void Vote::confirmDeparted(int rank, Time now) {
   const auto index = static_cast<size_t>(rank);
-  if (rank == options_.self || gone_[index]) return;
-  gone_[index] = true;
+  if (rank == options_.self || departed_[index]) return;
+  departed_[index] = true;
   step(advance(now));
 }
 
@@ -114,14 +114,14 @@ void Vote::receive(int from, const VoteMessage& message, Time now) {
     return;
   }
   // A message that was sent before the process ended; as an acceptor it is no longer counted.
-  if (gone_[sender]) return;
+  if (departed_[sender]) return;
   if (!contacted_ && !final) contacted_ = now;
-  for (size_t rank = 0; rank < std::min(size_, message.gone.size()); ++rank) {
-    if (message.gone[rank]) gone_[rank] = true;
+  for (size_t rank = 0; rank < std::min(size_, message.departed.size()); ++rank) {
+    if (message.departed[rank]) departed_[rank] = true;
   }
   // Quorums without this rank are possible now, so it must not vote.
-  if (gone_[static_cast<size_t>(options_.self)]) {
-    gone_[static_cast<size_t>(options_.self)] = false;
+  if (departed_[static_cast<size_t>(options_.self)]) {
+    departed_[static_cast<size_t>(options_.self)] = false;
     failure_ = concat("rank ", from, " counts this rank as gone");
     return resign();
   }
@@ -169,7 +169,7 @@ void Vote::answer(int from, const VoteMessage& message, Time now) {
       if (phase_ != Phase::Idle && message.ballot > ballot_) yield(now);
       return;
     case Kind::Resigned:
-      gone_[sender] = true;
+      departed_[sender] = true;
       return;
     case Kind::NoQuorum:
       if (arrived_ && following_ == from) failure_ = concat("no quorum: rank ", from, " cannot reach enough ranks");
@@ -199,7 +199,7 @@ void Vote::step(Time now) {
 std::optional<int> Vote::leader() const {
   for (size_t rank = 0; rank < size_; ++rank) {
     const bool self = static_cast<int>(rank) == options_.self;
-    if (self || (!gone_[rank] && !passed_[rank])) return static_cast<int>(rank);
+    if (self || (!departed_[rank] && !passed_[rank])) return static_cast<int>(rank);
   }
   return std::nullopt;
 }
@@ -233,7 +233,7 @@ bool Vote::silent(size_t rank, Time now) {
 
 bool Vote::isQuorum(const RankSet& set) const {
   bool complete = true;
-  for (size_t rank = 0; rank < size_; ++rank) complete = complete && (gone_[rank] || set[rank]);
+  for (size_t rank = 0; rank < size_; ++rank) complete = complete && (departed_[rank] || set[rank]);
   return complete || 2 * countRanks(set) > countRanks(options_.members);
 }
 
@@ -245,7 +245,7 @@ void Vote::lead(Time now) {
   if (phase_ == Phase::Preparing) {
     RankSet pending(size_);
     for (size_t rank = 0; rank < size_; ++rank) {
-      const bool owes = !gone_[rank] && !(promises_[rank] && present_[rank]);
+      const bool owes = !departed_[rank] && !(promises_[rank] && present_[rank]);
       pending[rank] = owes && !silent(rank, now);
     }
     if (countRanks(pending) == 0) {
@@ -275,8 +275,8 @@ void Vote::startBallot(Time now) {
 void Vote::propose(Time now) {
   RankSet mute(size_);
   for (size_t rank = 0; rank < size_; ++rank) {
-    voters_[rank] = promises_[rank] && present_[rank] && !gone_[rank];
-    mute[rank] = !voters_[rank] && !gone_[rank];
+    voters_[rank] = promises_[rank] && present_[rank] && !departed_[rank];
+    mute[rank] = !voters_[rank] && !departed_[rank];
   }
   if (!isQuorum(voters_)) {
     phase_ = Phase::Idle;
@@ -307,7 +307,7 @@ void Vote::propose(Time now) {
 void Vote::finishBallot(Time now) {
   RankSet pending(size_);
   for (size_t rank = 0; rank < size_; ++rank) {
-    pending[rank] = voters_[rank] && !accepts_[rank] && !gone_[rank];
+    pending[rank] = voters_[rank] && !accepts_[rank] && !departed_[rank];
     if (pending[rank] && silent(rank, now)) {
       phase_ = Phase::Idle;
       return;
@@ -348,7 +348,7 @@ void Vote::send(int to, VoteMessage message) {
 void Vote::sendTo(const RankSet& ranks, const VoteMessage& message) {
   for (size_t rank = 0; rank < size_; ++rank) {
     const auto to = static_cast<int>(rank);
-    if (ranks[rank] && !gone_[rank] && to != options_.self) send(to, message);
+    if (ranks[rank] && !departed_[rank] && to != options_.self) send(to, message);
   }
 }
 
@@ -357,7 +357,7 @@ VoteMessage Vote::make(Kind kind, uint64_t ballot) const {
   message.kind = kind;
   message.ballot = ballot;
   message.arrived = arrived_;
-  message.gone = gone_;
+  message.departed = departed_;
   return message;
 }
 

@@ -48,14 +48,14 @@ struct VoteMessage {
   bool arrived = false;              ///< Promise: the rank's caller waits
   uint64_t ballot = 0;               ///< Reject: the promised ballot
   uint64_t accepted = 0;             ///< Promise: the ballot of `choice`; 0: none
-  RankSet gone;                      ///< ranks that are confirmed gone
+  RankSet departed;                  ///< ranks that are confirmed gone
   std::optional<Membership> choice;  ///< Promise, Accept, Decided
 };
 
 struct VoteOptions {
   int self = 0;
   RankSet members;                        ///< of the failed communicator
-  RankSet gone;                           ///< of these, already confirmed
+  RankSet departed;                       ///< of these, already confirmed
   std::chrono::milliseconds timeout{0};   ///< without an answer for so long, a rank is silent; 0: never
   std::chrono::milliseconds interval{0};  ///< between repeated messages
   uint32_t seed = 1;                      ///< of pauses between ballots
@@ -85,7 +85,7 @@ class Vote {
   void resign();
   void receive(int from, const VoteMessage& message, Time now);
   /// Evidence that a process has ended or left.
-  void confirmGone(int rank, Time now);
+  void confirmDeparted(int rank, Time now);
   /// Advances the time; call at least every interval.
   void tick(Time now);
   /// Removes and returns the messages to send.
@@ -98,7 +98,7 @@ class Vote {
   bool contacted() const { return contacted_.has_value(); }
   /// Why the current call cannot succeed; "" while it can.
   const std::string& failure() const { return failure_; }
-  const RankSet& gone() const { return gone_; }
+  const RankSet& departed() const { return departed_; }
 
  private:
   enum class Phase { Idle, Preparing, Accepting };
@@ -128,7 +128,7 @@ class Vote {
   std::optional<Membership> decided_;
   std::string failure_;
   bool arrived_ = false, resigned_ = false;
-  RankSet gone_;
+  RankSet departed_;
   std::vector<Time> heard_;
   std::optional<Time> contacted_, latest_;
   std::chrono::steady_clock::duration skipped_{0};  ///< while this process did not run

@@ -43,7 +43,7 @@ class VoteLinks {
   /// Waits until there is something to do, at most `most`, and does it.
   void serve(int wake, std::chrono::milliseconds most);
   std::vector<Received> takeReceived() { return std::exchange(received_, {}); }
-  /// Ranks whose host refuses connections to their listeners: these processes have ended or left.
+  /// Ranks with a listener that no longer exists: their processes have ended, or have left.
   std::vector<int> takeRefused() { return std::exchange(refused_, {}); }
   /// Forgets a rank that takes no part any more.
   void drop(int rank) { outgoing_.erase(rank); }

@@ -37,10 +37,10 @@ Bytes encodeVote(const VoteMessage& message) {
   bytes[0] = static_cast<std::byte>(message.kind);
   bytes[1] = static_cast<std::byte>(message.arrived ? 1 : 0);
   bytes[2] = static_cast<std::byte>(message.choice ? 1 : 0);
-  put(bytes, 4, static_cast<uint32_t>(message.gone.size()));
+  put(bytes, 4, static_cast<uint32_t>(message.departed.size()));
   put(bytes, 8, message.ballot);
   put(bytes, 16, message.accepted);
-  appendSet(bytes, message.gone);
+  appendSet(bytes, message.departed);
   if (!message.choice) return bytes;
   appendSet(bytes, message.choice->members);
   const auto meeting = std::as_bytes(std::span(message.choice->meeting.internal));
@@ -63,7 +63,7 @@ std::optional<VoteMessage> decodeVote(std::span<const std::byte> bytes, size_t r
   message.arrived = arrived == 1;
   message.ballot = take<uint64_t>(bytes, 8);
   message.accepted = take<uint64_t>(bytes, 16);
-  message.gone = readSet(bytes.subspan(kHeadBytes), ranks);
+  message.departed = readSet(bytes.subspan(kHeadBytes), ranks);
   if (chosen == 0) return message;
   Membership& choice = message.choice.emplace();
   choice.members = readSet(bytes.subspan(kHeadBytes + set), ranks);

@@ -1,5 +1,6 @@
 #include "comm/communicator.h"
 
+#include <numeric>
 #include <random>
 #include <utility>
 #include <vector>
@@ -108,10 +109,12 @@ void Communicator::adoptLineage() {
   calls_.identify(settings[0].id, rank(), size());
   if (!first) return;
   std::vector<LineageCard> cards;
+  cards.reserve(settings.size());
   for (const auto& one : settings) cards.push_back(one.card);
   first->connect(cards, control_->secret().value());
   descent_.lineage = std::move(first);
-  for (int rank = 0; rank < size(); ++rank) descent_.members.push_back(rank);
+  descent_.members.resize(settings.size());
+  std::iota(descent_.members.begin(), descent_.members.end(), 0);
 }
 
 void Communicator::connect() {

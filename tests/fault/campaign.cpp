@@ -1,7 +1,8 @@
 // campaign [--trials N] [--seed S] [--json FILE]: random faults in jobs of random calls on hosts. In each trial 2 to 5
 // processes issue random calls; some of them are killed, stopped, or abort, at a random time. Every survivor must
-// return an error that names a victim, no output may be wrong with success, and a new communicator of the survivors, in
-// the same processes, must compute correctly, also while a stopped process wakes. A seed repeats a trial.
+// return an error that names a victim, no output may be wrong with success, and a new communicator of the survivors, by
+// seqparCommShrink or a new id, in the same processes, must compute correctly, also while a stopped process wakes. A
+// seed repeats a trial.
 #include <signal.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include "common/draw_seed.h"
 #include "common/timeouts.h"
 #include "random_calls.h"
+#include "seqpar/shrink.h"
 #include "survivors.h"
 
 using namespace seqpar::test;
@@ -49,6 +51,8 @@ struct Trial {
     }
     delayUs = below(30000);
     leaveAfter = below(30);
+    // Half of two ranks cannot decide while the other one is silent.
+    shrinks = below(2) == 0 && (fault != Fault::Stop || ranks > 2);
   }
 
   bool isVictim(int rank) const { return std::find(victims.begin(), victims.end(), rank) != victims.end(); }
@@ -63,8 +67,35 @@ struct Trial {
   uint64_t seed;
   int ranks = 2, delayUs = 0, leaveAfter = 0;
   Fault fault = Fault::Kill;
+  bool shrinks = false;  ///< the survivors shrink, else create a communicator with a new id
   std::vector<int> victims;
 };
+
+/// Calls on the communicator of the survivors. "" or what went wrong.
+std::string computeAgain(const Trial& trial, seqparComm_t comm) {
+  RandomCalls calls(comm, trial.seed + 1);
+  std::string wrong;
+  for (int i = 0; i < kAgain && wrong.empty(); ++i) {
+    if (calls.next() != seqparSuccess) wrong = std::string(calls.latest()) + ": " + seqparGetLastError(comm);
+  }
+  if (calls.wrong() > 0) wrong = std::string(calls.latest()) + " was wrong";
+  if (seqparCommDestroy(comm) != seqparSuccess && wrong.empty()) wrong = seqparGetLastError(nullptr);
+  return wrong;
+}
+
+/// The survivors shrink `comm` and compute.
+std::string shrinkAndCompute(const Trial& trial, seqparComm_t comm) {
+  seqparComm_t next = nullptr;
+  if (seqparCommShrink(comm, nullptr, &next) != seqparSuccess) return seqparGetLastError(comm);
+  int count = 0;
+  seqparCommCount(next, &count);
+  const auto survivors = trial.survivors();
+  std::vector<int> parents(static_cast<size_t>(count));
+  seqparCommParentRanks(next, parents.data());
+  const std::string wrong = computeAgain(trial, next);
+  seqparCommDestroy(comm);
+  return wrong.empty() && parents != survivors ? "other members than the survivors" : wrong;
+}
 
 /// The survivors create a communicator and compute. "" or what went wrong.
 std::string startAgain(const Trial& trial, int rank, const int (&ids)[2]) {
@@ -84,14 +115,7 @@ std::string startAgain(const Trial& trial, int rank, const int (&ids)[2]) {
   seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
   config.timeoutMs = kNoTimeoutMs;
   if (seqparCommInitRankConfig(&comm, count, id, place, &config) != seqparSuccess) return seqparGetLastError(nullptr);
-  RandomCalls calls(comm, trial.seed + 1);
-  std::string wrong;
-  for (int i = 0; i < kAgain && wrong.empty(); ++i) {
-    if (calls.next() != seqparSuccess) wrong = std::string(calls.latest()) + ": " + seqparGetLastError(comm);
-  }
-  if (calls.wrong() > 0) wrong = std::string(calls.latest()) + " was wrong";
-  if (seqparCommDestroy(comm) != seqparSuccess && wrong.empty()) wrong = seqparGetLastError(nullptr);
-  return wrong;
+  return computeAgain(trial, comm);
 }
 
 /// One rank's work until a call fails, and on a new communicator. A paused job has no failure: it ends by agreement.
@@ -118,9 +142,10 @@ void work(const Trial& trial, const int (&ids)[2], seqparComm_t comm, Report& re
     if (seqparCommDestroy(comm) != seqparSuccess) note(report, seqparRemoteError, nullptr);
     return;
   }
-  seqparCommAbort(comm);
+  const bool shrinks = trial.shrinks && !trial.isVictim(rank);
+  if (!shrinks) seqparCommAbort(comm);
   if (trial.isVictim(rank)) return;
-  const std::string wrong = startAgain(trial, rank, ids);
+  const std::string wrong = shrinks ? shrinkAndCompute(trial, comm) : startAgain(trial, rank, ids);
   if (wrong.empty()) return;
   report.result = seqparInternalError;
   std::snprintf(report.text, sizeof(report.text), "on the new communicator: %.300s", wrong.c_str());

@@ -87,6 +87,24 @@ void scan(seqparComm_t comm, Report& report) {
   seqparCommDestroy(comm);  // must return: the report is written after it
 }
 
+/// Rank 3 sends to 2, which then sends to 1, which then sends to 0: a rank waits for a rank that waits for another.
+void chain(seqparComm_t comm, Report& report) {
+  static std::vector<char> data(size_t{1} << 20, 1);
+  auto result = seqparSuccess;
+  for (size_t round = 0; result == seqparSuccess; ++round) {
+    const size_t bytes = round % 3 == 0 ? 100 : data.size();
+    const bool receives = report.rank<kRanks - 1, sends = report.rank> 0;
+    if (receives) {
+      result = seqparSendRecv(nullptr, 0, SEQPAR_NO_PEER, data.data(), bytes, report.rank + 1, comm, nullptr);
+    }
+    if (sends && result == seqparSuccess) {
+      result = seqparSendRecv(data.data(), bytes, report.rank - 1, nullptr, 0, SEQPAR_NO_PEER, comm, nullptr);
+    }
+    report.scans += 1;
+  }
+  note(report, result, comm);
+}
+
 /// Large buffers around a ring, which are read in place.
 void exchange(seqparComm_t comm, Report& report) {
   std::vector<char> out(size_t{8} << 20, static_cast<char>(report.rank)), in(out.size());
@@ -305,6 +323,8 @@ int main(int argc, char** argv) {
       {"kill-layer", [] { return signalled({2}, SIGKILL, kNoTimeoutMs, layersUntilFailure); }},
       {"stop-exchange",
        [] { return withShortTimeouts([](int timeoutMs) { return signalled({2}, SIGSTOP, timeoutMs, exchange); }); }},
+      {"stop-chain",
+       [] { return withShortTimeouts([](int timeoutMs) { return signalled({3}, SIGSTOP, timeoutMs, chain); }); }},
       {"stuck", [] { return withShortTimeouts(stuck); }},
       {"late", late},
       {"exit", exits},

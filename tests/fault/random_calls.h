@@ -16,6 +16,9 @@ class RandomCalls {
   /// The next call. Its result; Success also if the output was wrong, which wrong() counts.
   seqparResult_t next();
 
+  /// Continues on another communicator of the same ranks.
+  void use(seqparComm_t comm) { comm_ = comm; }
+
   long succeeded() const { return succeeded_; }
   int wrong() const { return wrong_; }
   /// The name of the latest call.

@@ -138,7 +138,7 @@ TEST_CASE("lineage: a rank that does not call in time resigns") {
   CHECK(wrong == "");
 }
 
-TEST_CASE("lineage: strangers have no effect") {
+TEST_CASE("lineage: connections without the secret have no effect") {
   const test::Seed seed;
   std::minstd_rand random(seed);
   Group group(3, milliseconds(0));
@@ -183,11 +183,11 @@ TEST_CASE("vote messages are decoded within bounds") {
     message.arrived = true;
     message.ballot = 1234567890123u;
     message.accepted = 42;
-    message.gone.resize(ranks);
+    message.departed.resize(ranks);
     Membership& choice = message.choice.emplace();
     choice.members.resize(ranks);
     for (size_t rank = 0; rank < ranks; ++rank) {
-      message.gone[rank] = random() % 2 == 0;
+      message.departed[rank] = random() % 2 == 0;
       choice.members[rank] = random() % 2 == 0;
     }
     for (auto& byte : choice.meeting.internal) byte = static_cast<char>(random());
@@ -195,7 +195,7 @@ TEST_CASE("vote messages are decoded within bounds") {
     const auto read = wire::decodeVote(bytes, ranks);
     REQUIRE(read.has_value());
     CHECK((read->kind == message.kind && read->arrived && read->ballot == message.ballot && read->accepted == 42));
-    CHECK((read->gone == message.gone && read->choice->members == choice.members));
+    CHECK((read->departed == message.departed && read->choice->members == choice.members));
     CHECK_FALSE(wire::decodeVote(bytes, ranks + 1).has_value());
     for (size_t size = 0; size < bytes.size(); ++size) {
       CHECK_FALSE(wire::decodeVote(std::span(bytes).first(size), ranks).has_value());

@@ -59,7 +59,7 @@ class World {
 
   void run(milliseconds most) {
     start();
-    while (!events_.empty() && events_.top().at <= most && !settled()) {
+    while (!events_.empty() && events_.top().at <= most && !finished()) {
       const Event event = events_.top();
       events_.pop();
       now_ = event.at;
@@ -69,7 +69,7 @@ class World {
   }
 
   milliseconds now() const { return now_; }
-  bool settled() {
+  bool finished() {
     for (size_t rank = 0; rank < size_; ++rank) {
       if (alive(rank) && !done(rank)) return false;
     }
@@ -144,7 +144,7 @@ class World {
     dead_[rank] = true;
     for (size_t other = 0; other < size_; ++other) {
       after(milliseconds(1) + upTo(milliseconds(60)),
-            [=, this] { on(other, [=, this] { at(other).confirmGone(static_cast<int>(rank), time()); }); });
+            [=, this] { on(other, [=, this] { at(other).confirmDeparted(static_cast<int>(rank), time()); }); });
     }
   }
 

@@ -151,7 +151,7 @@ TEST_CASE("frames out of bounds are refused once their header is read") {
   CHECK(refused(frame(wire::Kind::Calls, 9)));
   CHECK_FALSE(refused(frame(wire::Kind::Refused, 16 + wire::kMaxText)));
   CHECK(refused(frame(wire::Kind::Refused, 17 + wire::kMaxText)));
-  CHECK(refused(frame(static_cast<wire::Kind>(12), 0)));
+  CHECK(refused(frame(static_cast<wire::Kind>(13), 0)));
   CHECK(refused(wire::Bytes(12, std::byte{0xff})));
   auto head = frame(wire::Kind::Gather, 101);
   head.resize(12);
