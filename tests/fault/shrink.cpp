@@ -28,6 +28,7 @@ constexpr std::array kNames{"SIGKILL", "SIGSTOP", "SIGSTOP, SIGCONT in the vote"
 constexpr int kAgain = 20;  ///< calls on the last communicator
 constexpr int kStopTimeout = 600;
 constexpr double kMostSeconds = 120;
+constexpr int kNoFailure = 300;  ///< calls after which a woken rank was not missed
 
 struct Trial {
   explicit Trial(uint64_t number) : seed(number) {
@@ -155,7 +156,10 @@ void work(const Trial& trial, const Gates& gates, seqparComm_t comm, Report& rep
     // A rank that revoked before all are at work would fail another's start.
     const bool starts = trial.fault == Fault::Revoke && chain.shrinks() == 0;
     auto result = starts ? seqparCommBarrier(chain.latest()) : seqparSuccess;
-    while (result == seqparSuccess && now() - begin < kMostSeconds && !(last && calls.succeeded() == kAgain)) {
+    const auto isOver = [&] {
+      return (last && calls.succeeded() == kAgain) || (trial.fault == Fault::Wake && calls.succeeded() == kNoFailure);
+    };
+    while (result == seqparSuccess && now() - begin < kMostSeconds && !isOver()) {
       const bool revokes = trial.fault == Fault::Revoke && !last && trial.isVictim(report.rank);
       if (revokes && calls.succeeded() == trial.delaysUs[0] % 40) {
         result = seqparCommRevoke(chain.latest());
@@ -165,7 +169,7 @@ void work(const Trial& trial, const Gates& gates, seqparComm_t comm, Report& rep
     }
     report.scans += calls.succeeded();
     report.wrong += calls.wrong();
-    if (last && calls.succeeded() == kAgain) break;
+    if (result == seqparSuccess && isOver()) break;
     if (last && result != seqparRemoteError) {
       good = chain.fail(result, std::string("on the last communicator: ") + seqparGetLastError(chain.latest()));
     } else if (now() - begin >= kMostSeconds) {
@@ -219,7 +223,7 @@ std::string run(const Trial& trial, int timeoutMs, Row& row) {
       for (const int rank : trial.victims) job.signal(rank, SIGCONT);
     };
     if (trial.fault == Fault::Wake) {
-      usleep(static_cast<useconds_t>(1000 * timeoutMs + trial.wakeUs));
+      usleep(static_cast<useconds_t>(1200 * timeoutMs + trial.wakeUs));
       wake();
     }
     if (trial.stops()) {
