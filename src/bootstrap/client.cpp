@@ -173,7 +173,7 @@ void Client::serve() {
 
 void Client::readAll() {
   std::array<std::byte, kReadBytes> bytes{};
-  const Transfer got = readSome(socket_, bytes);
+  const SocketTransfer got = readSome(socket_, bytes);
   if (got.bytes == 0) {
     if (!got.closed && got.error == 0) return;
     const bool lost = got.error != 0 && got.error != ECONNRESET && got.error != EPIPE;
@@ -257,7 +257,7 @@ void Client::writeAll(Time now) {
   }
   while (connected_ && !(output_.empty() && sealed_.empty())) {
     if (sealed_.empty()) sealer_.seal(std::exchange(output_, {}), sealed_);
-    const Transfer put = writeSome(socket_, sealed_);
+    const SocketTransfer put = writeSome(socket_, sealed_);
     // A lost connection is reported when it is read, after its remaining input.
     if (put.error != 0) sealed_.clear();
     if (put.error != 0) output_.clear();

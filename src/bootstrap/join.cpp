@@ -27,7 +27,7 @@ Progress moveAll(const Descriptor& socket, short events, size_t bytes, const Dea
                  Move move) {
   size_t moved = 0;
   while (moved < bytes) {
-    const Transfer step = move(moved);
+    const SocketTransfer step = move(moved);
     if (step.closed || step.error != 0) return Progress::Closed;
     moved += step.bytes;
     if (step.bytes > 0) continue;

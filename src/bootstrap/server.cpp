@@ -102,7 +102,7 @@ void RootServer::readFrom(Root::Id id, Root::Time now) {
   if (session != nullptr && !link.opener) link.opener.emplace(session->toRoot);
   // Bytes after the handshake are records.
   const size_t most = session != nullptr ? bytes.size() : std::max<size_t>(root_.expected(id), 1);
-  const Transfer got = readSome(link.socket, std::span(bytes).first(most));
+  const SocketTransfer got = readSome(link.socket, std::span(bytes).first(most));
   if (got.bytes > 0) {
     if (!link.opener) return root_.receive(id, std::span(bytes).first(got.bytes), now);
     wire::Bytes payload;
@@ -145,7 +145,7 @@ void RootServer::writeTo(Root::Id id, Root::Time now) {
   while (pending(id, link)) {
     if (link.unsent.empty() && link.sealer) link.sealer->seal(std::exchange(output, {}), link.unsent);
     if (link.unsent.empty()) link.unsent = std::exchange(output, {});
-    const Transfer put = writeSome(link.socket, link.unsent);
+    const SocketTransfer put = writeSome(link.socket, link.unsent);
     // A lost connection is reported when it is read, after its remaining input.
     if (put.error != 0) link.unsent.clear();
     if (put.error != 0) output.clear();

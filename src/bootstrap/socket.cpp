@@ -188,14 +188,14 @@ std::pair<Descriptor, Descriptor> socketPair() {
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
-Transfer readSome(const Descriptor& socket, std::span<std::byte> into) {
+SocketTransfer readSome(const Descriptor& socket, std::span<std::byte> into) {
   const ssize_t got = recv(socket.get(), into.data(), into.size(), MSG_DONTWAIT);
   if (got > 0) return {static_cast<size_t>(got), false, 0};
   if (got == 0) return {0, true, 0};
   return {0, false, errno == EAGAIN || errno == EINTR ? 0 : errno};
 }
 
-Transfer writeSome(const Descriptor& socket, std::span<const std::byte> from) {
+SocketTransfer writeSome(const Descriptor& socket, std::span<const std::byte> from) {
   const ssize_t put = send(socket.get(), from.data(), from.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   if (put >= 0) return {static_cast<size_t>(put), false, 0};
   return {0, false, errno == EAGAIN || errno == EINTR ? 0 : errno};

@@ -54,13 +54,13 @@ Descriptor connectTo(const ConnectTarget& target, const Deadline& deadline, cons
 std::pair<Descriptor, Descriptor> socketPair();
 
 /// Result of a read or write.
-struct Transfer {
+struct SocketTransfer {
   size_t bytes = 0;     ///< 0 with neither flag: would block
   bool closed = false;  ///< the other side has closed
   int error = 0;        ///< errno of a lost connection
 };
-Transfer readSome(const Descriptor& socket, std::span<std::byte> into);
-Transfer writeSome(const Descriptor& socket, std::span<const std::byte> from);
+SocketTransfer readSome(const Descriptor& socket, std::span<std::byte> into);
+SocketTransfer writeSome(const Descriptor& socket, std::span<const std::byte> from);
 
 /// Waits until the socket is ready for `events` of poll(), a time slice is over, or the deadline has passed. Does not
 /// report which.

@@ -99,7 +99,7 @@ void VoteLinks::acceptAll(Time now) {
 void VoteLinks::readFrom(Incoming& link) {
   std::array<std::byte, kReadBytes> bytes{};
   const size_t expected = (link.session ? wire::kProofBytes : wire::kHelloBytes) - link.greeting.size();
-  const Transfer got = readSome(link.socket, std::span(bytes).first(link.opener ? bytes.size() : expected));
+  const SocketTransfer got = readSome(link.socket, std::span(bytes).first(link.opener ? bytes.size() : expected));
   if (got.bytes == 0) {
     link.ended = got.closed || got.error != 0;
     return;
@@ -147,7 +147,7 @@ void VoteLinks::deliver(Incoming& link, std::span<const std::byte> bytes) {
 
 void VoteLinks::flush(Incoming& link) {
   while (!link.output.empty()) {
-    const Transfer put = writeSome(link.socket, link.output);
+    const SocketTransfer put = writeSome(link.socket, link.output);
     link.ended = put.error != 0;
     if (put.bytes == 0) return;
     link.output.erase(link.output.begin(), link.output.begin() + static_cast<std::ptrdiff_t>(put.bytes));
@@ -201,7 +201,7 @@ void VoteLinks::connect(int rank, Outgoing& link, Time now) {
 
 void VoteLinks::readChallenge(Outgoing& link, Time now) {
   std::array<std::byte, wire::kChallengeBytes> bytes{};
-  const Transfer got = readSome(link.socket, std::span(bytes).first(bytes.size() - link.challenge.size()));
+  const SocketTransfer got = readSome(link.socket, std::span(bytes).first(bytes.size() - link.challenge.size()));
   if (got.closed || got.error != 0) return retry(link, now);
   link.challenge.insert(link.challenge.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(got.bytes));
   if (link.challenge.size() < wire::kChallengeBytes) return;
@@ -219,7 +219,7 @@ void VoteLinks::readChallenge(Outgoing& link, Time now) {
 /// The other side sends nothing: it has closed the connection.
 void VoteLinks::awaitEnd(Outgoing& link, Time now) {
   std::array<std::byte, 16> bytes{};
-  const Transfer got = readSome(link.socket, bytes);
+  const SocketTransfer got = readSome(link.socket, bytes);
   if (got.closed || got.error != 0 || got.bytes > 0) retry(link, now);
 }
 
@@ -230,7 +230,7 @@ void VoteLinks::flush(Outgoing& link, Time now) {
       link.waiting.pop_front();
     }
     if (link.output.empty()) return;
-    const Transfer put = writeSome(link.socket, link.output);
+    const SocketTransfer put = writeSome(link.socket, link.output);
     if (put.error != 0) return retry(link, now);
     if (put.bytes == 0) return;
     link.output.erase(link.output.begin(), link.output.begin() + static_cast<std::ptrdiff_t>(put.bytes));

@@ -27,7 +27,7 @@ wire::Bytes receive(const Descriptor& socket, size_t bytes) {
   wire::Bytes all(bytes);
   size_t have = 0;
   waitUntil([&] {
-    const Transfer got = readSome(socket, std::span(all).subspan(have));
+    const SocketTransfer got = readSome(socket, std::span(all).subspan(have));
     have += got.bytes;
     return have == bytes || got.closed || got.error != 0;
   });
@@ -47,7 +47,7 @@ void greet(const Descriptor& socket, const wire::Hello& hello, const Token& secr
 /// Waits for the other side to close; false if it sends something first.
 bool closes(const Descriptor& socket) {
   std::array<std::byte, 1> byte;
-  Transfer got;
+  SocketTransfer got;
   waitUntil([&] {
     got = readSome(socket, byte);
     return got.bytes > 0 || got.closed || got.error != 0;
