@@ -173,6 +173,12 @@ def main():
             continue
         if comm.rank == 0:
             print(f"step {state.step - 1:4d}  loss {state.losses[-1]:.6f}  {comm.size} ranks", flush=True)
+    while True:  # a rank may have died after the last sum
+        try:
+            state.equalize(comm)
+            break
+        except sp.Error:
+            comm = recover(comm, state)
     if comm.rank == 0:
         training.finish(state.losses, o)
         print(f"parameters {sum(p.double().abs().sum() for p in state.parameters):.9g}", flush=True)
