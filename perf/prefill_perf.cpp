@@ -33,7 +33,7 @@ struct Choices {
 /// of positions, or of a random pool.
 class Chunk {
  public:
-  Chunk(const Choices& c, int order, size_t keysOfRank, int ranks) : ranks_(ranks) {
+  Chunk(const Choices& c, int order, size_t keysOfRank, int ranks) {
     const auto page = static_cast<int64_t>(c.page), parts = static_cast<int64_t>(c.requests * (c.requests + 1) / 2);
     const int64_t pages = std::max<int64_t>(1, static_cast<int64_t>(keysOfRank) / page) * ranks;
     for (size_t r = 0; r < c.requests; ++r) {
@@ -112,7 +112,6 @@ class Chunk {
     return length;
   }
 
-  int ranks_;
   std::vector<seqparAttnPage_t> pages_;
   std::vector<int64_t> cuQueries_{0}, lengths_, bounds_{0};
   std::vector<int> owners_;

@@ -4,26 +4,47 @@
 #include "kernels/arch/pdl.h"
 #include "kernels/early_launch.h"
 #include "kernels/exchange/lse_merge_launch.h"
+#include "kernels/exchange/lse_merge_short.h"
 #include "kernels/fifo_cuda.cuh"
 
 namespace seqpar {
 namespace {
+
+/// Waits for the previous kernel of the stream, and may let the next one start.
+__device__ void startInOrder(const MergeTask& task) {
+  ptx::griddepcontrolWait();
+  // CTAs of the next kernel that wait on some SMs would share them unevenly with a long merge after this one.
+  if (task.brief) ptx::griddepcontrolLaunchDependents();
+}
 
 template <seqparDataType_t kType, int kMost>
 __global__ void __launch_bounds__(MergeTask::kThreads)
     lseMergeKernel(const __grid_constant__ MergeTask task, const __grid_constant__ PeerView view) {
   __shared__ MergeShared shared;
   const CtaGroup group;
-  ptx::griddepcontrolWait();
-  // CTAs of the next kernel that wait on some SMs would share them unevenly with a long merge after this one.
-  if (task.brief) ptx::griddepcontrolLaunchDependents();
+  startInOrder(task);
   LseMergeProgram<kType, kMost, CudaMemory, CtaGroup>(view, task, static_cast<int>(blockIdx.x), group, shared).run();
+}
+
+template <seqparDataType_t kType, int kMost>
+__global__ void __launch_bounds__(MergeTask::kThreads)
+    shortMergeKernel(const __grid_constant__ MergeTask task, const __grid_constant__ PeerView view) {
+  __shared__ MergeShared shared;
+  const CtaGroup group;
+  startInOrder(task);
+  ShortMergeProgram<kType, kMost, CudaMemory, CtaGroup>(view, task, static_cast<int>(blockIdx.x), group, shared).run();
 }
 
 template <seqparDataType_t kType>
 cudaError_t launchType(const PeerView& view, const MergeTask& task, cudaStream_t stream) {
   const LaunchShape shape{static_cast<unsigned>(task.channels), static_cast<unsigned>(task.threads()), 0, stream};
+  if (view.size <= 8 && task.isShort(view.size)) {
+    if (view.size <= 2) return launchEarly(shortMergeKernel<kType, 2>, shape, task, view);
+    if (view.size <= 4) return launchEarly(shortMergeKernel<kType, 4>, shape, task, view);
+    return launchEarly(shortMergeKernel<kType, 8>, shape, task, view);
+  }
   if (view.size <= 2) return launchEarly(lseMergeKernel<kType, 2>, shape, task, view);
+  if (view.size <= 4) return launchEarly(lseMergeKernel<kType, 4>, shape, task, view);
   if (view.size <= 8) return launchEarly(lseMergeKernel<kType, 8>, shape, task, view);
   return launchEarly(lseMergeKernel<kType, kMostPeers>, shape, task, view);
 }

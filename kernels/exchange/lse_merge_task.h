@@ -56,6 +56,12 @@ struct MergeTask {
     return rowBytes <= std::size_t{kMostPackets} * 16 && rows * heads < (std::size_t{1} << 30);
   }
 
+  /// Whether one step and one hop transfer all results, in whole packets: for lse_merge_short.h.
+  SEQPAR_BOTH bool isShort(int size) const {
+    const auto each = static_cast<std::uint32_t>(channels);
+    return whole && kind != MergeKind::Parts && (results(rows, size, 0) + each - 1) / each <= step;
+  }
+
   /// Of `count` things, those of one of `size` ranks.
   SEQPAR_BOTH static std::uint32_t shareOf(std::uint32_t count, int size, int rank) {
     const auto ranks = static_cast<std::uint32_t>(size);

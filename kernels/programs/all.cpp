@@ -8,6 +8,7 @@
 #include "kernels/exchange/combine_args.h"
 #include "kernels/exchange/ll_packets.h"
 #include "kernels/exchange/lse_merge.h"
+#include "kernels/exchange/lse_merge_short.h"
 #include "kernels/exchange/regions.h"
 #include "kernels/exchange/route_args.h"
 #include "kernels/scan/chain.h"

@@ -18,8 +18,9 @@ constexpr std::size_t kMostChannels = 128;
 constexpr std::size_t kBriefPackets = kMostChannels * MergeTask::kBriefThreads;
 
 /// One exchange of everything sends (ranks - 1) x bytes, two send 2 (ranks - 1) / ranks x bytes but take a hop more:
-/// 1 us, in which NVLink transfers this many bytes. Two ranks never gain.
-constexpr std::size_t kHopBytes = std::size_t{300} << 10;
+/// as much time as this many bytes, measured on 4 H200, where both ways take equally long at about 1.2 MiB. Two ranks
+/// never gain.
+constexpr std::size_t kHopBytes = std::size_t{1792} << 10;
 
 bool twoHops(std::size_t bytes, std::size_t ranks) {
   return ranks > 2 && bytes * (ranks - 1) * (ranks - 2) > kHopBytes * ranks;

@@ -9,6 +9,7 @@
 #include "base/convert.h"
 #include "base/error.h"
 #include "kernels/exchange/lse_merge.h"
+#include "kernels/exchange/lse_merge_short.h"
 #include "thread_peers.h"
 #include "unit/seed.h"
 
@@ -88,12 +89,20 @@ std::unique_ptr<Call> draw(std::mt19937_64& random, int ranks, int channels, boo
 void run(const MergeTask& task, const ChannelThread& thread, MergeShared& shared, std::atomic<bool>& ok) {
   const auto with = [&](auto type) {
     constexpr auto kType = decltype(type)::value;
-    const bool done = thread.view.size <= 2 ? LseMergeProgram<kType, 2, ThreadMemory, ThreadGroup>(
-                                                  thread.view, task, thread.channel, thread.group, shared)
-                                                  .run()
-                                            : LseMergeProgram<kType, 9, ThreadMemory, ThreadGroup>(
-                                                  thread.view, task, thread.channel, thread.group, shared)
-                                                  .run();
+    const auto merge = [&](auto most) {
+      constexpr int kMost = decltype(most)::value;
+      if (thread.view.size <= 8 && task.isShort(thread.view.size)) {
+        return ShortMergeProgram<kType, kMost, ThreadMemory, ThreadGroup>(thread.view, task, thread.channel,
+                                                                          thread.group, shared)
+            .run();
+      }
+      return LseMergeProgram<kType, kMost, ThreadMemory, ThreadGroup>(thread.view, task, thread.channel, thread.group,
+                                                                      shared)
+          .run();
+    };
+    const bool done = thread.view.size <= 2   ? merge(std::integral_constant<int, 2>())
+                      : thread.view.size <= 4 ? merge(std::integral_constant<int, 4>())
+                                              : merge(std::integral_constant<int, 9>());
     if (!done) ok = false;
   };
   if (task.type == seqparFloat32) return with(std::integral_constant<seqparDataType_t, seqparFloat32>());
