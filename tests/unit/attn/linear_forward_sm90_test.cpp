@@ -18,9 +18,15 @@ void runStates(const SegmentStates& pass, const Input& keys, const Input& values
   hopper::StatesKernel kernel;
   REQUIRE(setArguments(kernel, pass, pass.segments.count, keys, values));
   hopper::dispatch(pass.problem, [&](auto kind) {
-    emulator::run(ctas, hopper::kThreads, hopper::StatesShared<kind()>::kBytes, seed,
-                  [&] { hopper::StatesCta<Bfloat16, kind(), P>(kernel, ptx::sharedMemory()).run(); });
-    return 0;
+    const auto run = [&]<bool kGated>() {
+      emulator::run(ctas, hopper::kThreads, hopper::StatesShared<kind()>::kBytes, seed,
+                    [&] { hopper::StatesCta<Bfloat16, kind(), P, kGated>(kernel, ptx::sharedMemory()).run(); });
+      return 0;
+    };
+    if constexpr (P == Pass::Forward && kind() == hopper::GateKind::Uniform) {
+      if (pass.problem.inputGates.data != nullptr) return run.template operator()<true>();
+    }
+    return run.template operator()<false>();
   });
 }
 

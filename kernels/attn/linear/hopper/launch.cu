@@ -23,8 +23,14 @@ bool launchStates(const SegmentStates& pass, int segments, const Input& keys, co
   if (kernel.items == 0) return true;
   const bool overlaps = startsEarly(recordOf(pass), launch);
   error = dispatch(problem, [&](auto kind) {
-    return launchKernel(statesKernel<Bfloat16, kind(), P>, gridOf(kernel.items, launch.ctas), kThreads,
-                        StatesShared<kind()>::kBytes, launch.stream, overlaps, kernel);
+    const auto run = [&](auto function) {
+      return launchKernel(function, gridOf(kernel.items, launch.ctas), kThreads, StatesShared<kind()>::kBytes,
+                          launch.stream, overlaps, kernel);
+    };
+    if constexpr (P == Pass::Forward && kind() == GateKind::Uniform) {
+      if (problem.inputGates.data != nullptr) return run(statesKernel<Bfloat16, kind(), P, true>);
+    }
+    return run(statesKernel<Bfloat16, kind(), P>);
   });
   return true;
 }

@@ -82,18 +82,15 @@ class TokenDecays {
   float2 next_, after_;
 };
 
-/// Input gates of tokens `lane` and 32 + `lane` of a chunk, likewise; 1 if there are none, and in the backward, whose
-/// first pass is independent of them.
+/// Input gates of tokens `lane` and 32 + `lane` of a chunk, likewise.
 template <Pass P>
 class TokenInputs {
  public:
   SEQPAR_DEVICE TokenInputs(const LinearProblem& problem, const Item& item, const ItemChunks<P>& chunks)
-      : chunks_(chunks) {
-    if (P == Pass::Forward) gates_ = HeadInputGates(problem.inputGates, problem.inputGateType, item.batch, item.head);
+      : chunks_(chunks), gates_(problem.inputGates, problem.inputGateType, item.batch, item.head) {
     next_ = read(0);
     after_ = read(1);
   }
-  SEQPAR_DEVICE bool given() const { return gates_.given(); }
   SEQPAR_DEVICE float2 take(int number) {
     const float2 now = next_;
     next_ = after_;
@@ -103,7 +100,6 @@ class TokenInputs {
 
  private:
   SEQPAR_DEVICE float2 read(int number) const {
-    if (!gates_.given()) return make_float2(1, 1);
     const int64_t token = chunks_.token(number) + threadIdx.x % 32;
     return make_float2(readToken(number, token), readToken(number, token + 32));
   }
@@ -114,6 +110,12 @@ class TokenInputs {
   const ItemChunks<P>& chunks_;
   HeadInputGates gates_;
   float2 next_, after_;
+};
+/// Without input gates.
+struct NoInputs {
+  template <Pass P>
+  SEQPAR_DEVICE NoInputs(const LinearProblem&, const Item&, const ItemChunks<P>&) {}
+  static SEQPAR_DEVICE float2 take(int) { return make_float2(1, 1); }
 };
 
 }  // namespace seqpar::attn::hopper

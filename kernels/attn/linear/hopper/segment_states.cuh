@@ -12,6 +12,8 @@
 //           griddepcontrol.wait before it exits only: it accesses none of the previous kernel's data.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/arch/pdl.h"
 #include "kernels/attn/linear/hopper/matrix.cuh"
 #include "kernels/attn/linear/hopper/segment_chunks.cuh"
@@ -41,9 +43,12 @@ struct StatesShared {
   static_assert(kBytes <= warpgroup::kMostSharedBytes);
 };
 
-template <class T, GateKind Kind, Pass P>
+/// Gated: with input gates, forward with one decay for all channels; the backward's pass 1 is independent of them.
+template <class T, GateKind Kind, Pass P, bool Gated = false>
 class StatesCta {
  public:
+  static_assert(!Gated || (P == Pass::Forward && Kind == GateKind::Uniform));
+  using Inputs = std::conditional_t<Gated, TokenInputs<P>, NoInputs>;
   using Layout = StatesShared<Kind>;
   static constexpr int kStages = Layout::kStages;
   /// Chunks in flight: two per CTA keep memory busy, and more only queue before other loads.
@@ -112,7 +117,7 @@ class StatesCta {
   SEQPAR_DEVICE int prepare(const Item& item, int first) {
     const ItemChunks<P> chunks(item);
     TokenDecays<P> tokenDecays(problem_, item, chunks);
-    TokenInputs<P> tokenInputs(problem_, item, chunks);
+    Inputs tokenInputs(problem_, item, chunks);
     float2 later = make_float2(0, 0);  // log2-decays of the chunks before this one: of two channels, or, in x, of all
     bool skipping = false;
     int loaded = chunks.count;
@@ -178,7 +183,7 @@ class StatesCta {
     return true;
   }
   /// With one decay for all channels; multiplies keys by their input gates, too.
-  SEQPAR_DEVICE bool decayKeys(char* stage, float2 decays, TokenInputs<P>& tokenInputs, int number, float2& later) {
+  SEQPAR_DEVICE bool decayKeys(char* stage, float2 decays, Inputs& tokenInputs, int number, float2& later) {
     if (later.x < kFlushedLog2) return false;
     const float2 inputs = tokenInputs.take(number);
     constexpr int kLast = P == Pass::Forward ? 0 : 31;  // the lane with the sum of all other lanes
@@ -188,7 +193,7 @@ class StatesCta {
     const float2 exponents = P == Pass::Forward ? make_float2(total.y + sums.x, sums.y)
                                                 : make_float2(sums.x + decays.x, total.x + (sums.y + decays.y));
     char* const keys = stage + Layout::kKeys;
-    if (problem_.gate != Gate::None || tokenInputs.given()) {
+    if (Gated || problem_.gate != Gate::None) {
       const float2 factors = make_float2(inputs.x * ptx::ex2Approx(later.x + exponents.x),
                                          inputs.y * ptx::ex2Approx(later.x + exponents.y));
       scaleRows<T>(keys, factors);
@@ -286,11 +291,11 @@ class StatesCta {
   Pipeline<kStages> pipeline_;
 };
 
-template <class T, GateKind Kind, Pass P>
+template <class T, GateKind Kind, Pass P, bool Gated = false>
 __global__ void __launch_bounds__(kThreads, 1) statesKernel(const __grid_constant__ StatesKernel kernel) {
   extern __shared__ __align__(1024) char shared[];
   ptx::griddepcontrolLaunchDependents();
-  StatesCta<T, Kind, P>(kernel, shared).run();
+  StatesCta<T, Kind, P, Gated>(kernel, shared).run();
   // This kernel neither reads nor overwrites the previous kernel's data. But the next kernel only waits for this one.
   ptx::griddepcontrolWait();
 }
