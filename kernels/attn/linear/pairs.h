@@ -1,4 +1,5 @@
-// Pass 3 of pairs of heads that share queries and keys (hopper/prepare_pair.cuh). Compiles everywhere.
+// Pass 3 of pairs of heads that share queries and keys (hopper/prepare_pair.cuh, backward/pair_sm90.h). Compiles
+// everywhere.
 #pragma once
 
 #include "kernels/attn/linear/args.h"
@@ -12,5 +13,10 @@ inline bool pairsHeads(const LinearProblem& problem) {
 
 /// Whether the current device's pass 3 does. Only in builds with CUDA.
 bool outputsArePaired(const LinearProblem& problem);
+/// The same for the backward's.
+bool gradientsArePaired(const LinearProblem& problem);
+
+/// `paired`: gradientsArePaired()'s result, for which less memory suffices.
+size_t gradientsWorkspaceSize(const LinearProblem& problem, const Segments& segments, bool paired);
 
 }  // namespace seqpar::attn

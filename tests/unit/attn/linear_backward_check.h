@@ -32,9 +32,11 @@ struct Terms {
   Target target;
   int heads, blocks, width;
 
-  Terms(const LinearProblem& problem, int blockCount, int columns)
-      : numbers(static_cast<size_t>(problem.batch * problem.tokens * problem.heads * blockCount * columns), NAN),
-        heads(problem.heads),
+  /// `together`: heads with one term.
+  Terms(const LinearProblem& problem, int blockCount, int columns, int together = 1)
+      : numbers(static_cast<size_t>(problem.batch * problem.tokens * problem.heads / together * blockCount * columns),
+                NAN),
+        heads(problem.heads / together),
         blocks(blockCount),
         width(columns) {
     target.data = numbers.data();
@@ -57,6 +59,7 @@ struct Terms {
 template <class T, int kDimension, bool kChannel>
 struct Kernels {
   static constexpr bool kExact = std::is_same_v<T, float>;
+  static constexpr int kTogether = 1;  ///< heads of an item
   using Number = std::conditional_t<kExact, Bf16, T>;
   static constexpr int kThreads = kExact ? kExactThreads : warpsOf(kDimension) * 32;
 
@@ -135,6 +138,7 @@ void checkKernels(BackwardShape shape, double mostOfTokens = 0) {
   const double mostOfGates = cancels ? tokens : most * (1 + c.gateRoundings(64));
 
   Task task = taskOf(problem, segments, {0, problem.heads}, c.dOutput(c.dOut.data()));
+  task.together = K::kTogether;
   std::vector<float> states(c.after.size(), NAN), logs(c.afterLog.size(), NAN);
   SegmentStateGradients pass;
   pass.problem = problem;
@@ -160,8 +164,9 @@ void checkKernels(BackwardShape shape, double mostOfTokens = 0) {
   task.initial = c.initial.empty() ? nullptr : c.initial.data();
   task.finalGradient = c.dFinal.empty() ? nullptr : c.dFinal.data();
   const int gateBlocks = kChannel ? task.valueBlocks : task.keyBlocks * task.valueBlocks;
-  Terms dq(problem, task.valueBlocks, problem.dk), dk(problem, task.valueBlocks, problem.dk),
-      dv(problem, task.keyBlocks, problem.dv), gates(problem, gateBlocks, kChannel ? problem.dk : 1);
+  Terms dq(problem, task.valueBlocks, problem.dk, task.together),
+      dk(problem, task.valueBlocks, problem.dk, task.together), dv(problem, task.keyBlocks, problem.dv),
+      gates(problem, gateBlocks, kChannel ? problem.dk : 1);
   std::vector<float> dInitial(c.stateGradient.size(), NAN);
   task.dq = dq.target;
   task.dkOut = dk.target;
@@ -179,12 +184,12 @@ void checkKernels(BackwardShape shape, double mostOfTokens = 0) {
   task.states = scratch.data() + std::max<int64_t>(workspace.states, 0);
   task.decays = scratch.data() + std::max<int64_t>(workspace.decays, 0);
   K::gradients(task, seed);
-  if (!K::kExact && task.keyBlocks == 1 && task.valueBlocks == 1 && task.group == 1) {
+  if (!K::kExact && task.keyBlocks == 1 && task.valueBlocks == 1 && task.group == task.together) {
     checkNarrow<K>(task, seed, dq.numbers, dk.numbers, dv.numbers);
   }
 
-  checkError("dq", dq.sum(task.group), c.expected.dq, tokens);
-  checkError("dk", dk.sum(task.group), c.expected.dk, tokens);
+  checkError("dq", dq.sum(task.group / task.together), c.expected.dq, tokens);
+  checkError("dk", dk.sum(task.group / task.together), c.expected.dk, tokens);
   std::vector<double> expectedDv = c.expected.dv;
   if (shape.inputGates) {
     const std::vector<double> values = seqpar::test::valuesOf(gated.values, shape.type);
@@ -219,6 +224,7 @@ Found gradientsOf(const BackwardCase& c, uint64_t seed) {
   const LinearProblem problem = c.problem(c.q.data(), c.k.data(), c.v.data(), c.gates.data());
   const Segments segments = c.segmentsAt(c.spans.data());
   Task task = taskOf(problem, segments, {0, problem.heads}, c.dOutput(c.dOut.data()));
+  task.together = K::kTogether;
   auto before = c.before, beforeLog = c.beforeLog, after = c.after, afterLog = c.afterLog;
   task.before = {before.data(), beforeLog.data()};
   task.after = {after.data(), afterLog.data()};
@@ -226,8 +232,9 @@ Found gradientsOf(const BackwardCase& c, uint64_t seed) {
   task.initial = c.initial.empty() ? nullptr : c.initial.data();
   task.finalGradient = c.dFinal.empty() ? nullptr : c.dFinal.data();
   const int gateBlocks = kChannel ? task.valueBlocks : task.keyBlocks * task.valueBlocks;
-  Terms dq(problem, task.valueBlocks, problem.dk), dk(problem, task.valueBlocks, problem.dk),
-      dv(problem, task.keyBlocks, problem.dv), gates(problem, gateBlocks, kChannel ? problem.dk : 1);
+  Terms dq(problem, task.valueBlocks, problem.dk, task.together),
+      dk(problem, task.valueBlocks, problem.dk, task.together), dv(problem, task.keyBlocks, problem.dv),
+      gates(problem, gateBlocks, kChannel ? problem.dk : 1);
   task.dq = dq.target;
   task.dkOut = dk.target;
   task.dvOut = dv.target;

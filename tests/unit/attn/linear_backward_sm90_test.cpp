@@ -13,9 +13,10 @@ using namespace seqpar::test;
 namespace {
 
 /// The sm_90 kernels, which leave segments with strong decays to the other kernels.
-template <class T, bool kChannel>
+template <class T, bool kChannel, bool kPair = false>
 struct KernelsSm90 {
   static constexpr bool kExact = false;
+  static constexpr int kTogether = kPair ? backward::kPair : 1;
   using Number = T;
 
   static void maps(const Task& task, uint64_t seed) {
@@ -30,9 +31,9 @@ struct KernelsSm90 {
     std::vector<uint32_t> strong(static_cast<size_t>(itemsOf(task)), 7);
     task.strong = strong.data();
     if (task.inputGates.data != nullptr) {
-      run<sm90::GradientsKernel<T, kChannel, true>>(task, seed);
+      run<sm90::GradientsKernel<T, kChannel, true, kPair>>(task, seed);
     } else {
-      run<sm90::GradientsKernel<T, kChannel>>(task, seed);
+      run<sm90::GradientsKernel<T, kChannel, false, kPair>>(task, seed);
     }
     if (kChannel) Kernels<T, kBlock, kChannel>::gradients(task, seed);
   }
@@ -41,6 +42,9 @@ struct KernelsSm90 {
 template <class T, bool kChannel>
 void checkSm90(const BackwardShape& shape, double mostOfTokens = 0) {
   checkKernels<T, KernelsSm90<T, kChannel>, kChannel>(shape, mostOfTokens);
+}
+void checkPairs(const BackwardShape& shape) {
+  checkKernels<Bf16, KernelsSm90<Bf16, false, true>, false>(shape);
 }
 
 }  // namespace
@@ -153,6 +157,39 @@ TEST_CASE("backward kernels of sm_90 with an input gate") {
     shape.inputGates = true;
     checkSm90<Bf16, false>(shape);
   }
+}
+
+TEST_CASE("backward kernels of sm_90 for pairs of heads") {
+  BackwardShape shape = shapeOf(Gate::Token, 200, 128, 64, 0.05);
+  shape.heads = 4;
+  shape.qkHeads = 1;
+  shape.segmentTokens = 128;
+  shape.inputGates = true;
+  checkPairs(shape);
+  shape.heads = 2;
+  shape.decay = kZeros;
+  checkPairs(shape);
+  shape.inputGates = false;
+  checkPairs(shape);
+  shape.decay = 0.5;
+  shape.starts = {-3, 0, 5, 64, 65, 130, 200};
+  checkPairs(shape);
+  for (const Gate gate : {Gate::Head, Gate::None}) {
+    shape = shapeOf(gate, 130, 64, 64, 0.05);
+    shape.heads = 4;
+    shape.qkHeads = 2;
+    shape.perSegment = gate == Gate::Head;
+    shape.inputGates = gate == Gate::None;
+    checkPairs(shape);
+  }
+}
+
+TEST_CASE("backward kernels of sm_90 for pairs of heads keep packed sequences apart") {
+  BackwardShape packed = shapeOf(Gate::Token, 190, 128, 64, 0.05);
+  packed.heads = 2;
+  packed.qkHeads = 1;
+  packed.starts = {0, 5, 64, 65, 130};
+  checkSequencesApart<Bf16, KernelsSm90<Bf16, false, true>, false>(packed);
 }
 
 TEST_CASE("backward kernels of sm_90 with a decay a token or a head, and without") {

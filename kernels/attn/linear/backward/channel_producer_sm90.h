@@ -12,6 +12,7 @@ struct ChannelProducer {
   using Decays = ChannelDecays<T>;
   using Images = ChunkImages<T>;
   static constexpr bool kHasImages = std::is_same_v<T, Bf16>;
+  static constexpr int kLaterGroups = 2;
   static constexpr bool kDecaysFirst = true;  ///< the state's gradient is stored after the chunk's decay
   static constexpr int kBatch = 4;            ///< accumulator tiles that are read together before any is written
 

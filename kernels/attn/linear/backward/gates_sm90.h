@@ -108,16 +108,18 @@ struct ChannelSums {
 struct TokenLogs {
   float log[2];
 
+  /// `which`: of the item's heads.
   template <class T>
-  SEQPAR_DEVICE void load(const Task& task, const Item<T>& item, int64_t token, int lane) {
+  SEQPAR_DEVICE void load(const Task& task, const Item<T>& item, int64_t token, int lane, int which = 0) {
     const int rows = item.rowsOf(token);
+    const auto* gates = reinterpret_cast<const float*>(item.gates);
     SEQPAR_UNROLL
     for (int i = 0; i < 2; ++i) {
       const int row = lane * 2 + i;
       log[i] = 0;
-      if (row < rows && task.gate == Gate::Head) log[i] = *reinterpret_cast<const float*>(item.gates);
+      if (row < rows && task.gate == Gate::Head) log[i] = gates[which];
       if (row < rows && task.gate == Gate::Token) {
-        log[i] = reinterpret_cast<const float*>(item.gates)[(token + row) * task.gates.token];
+        log[i] = gates[(token + row) * task.gates.token + which * task.gates.head];
       }
     }
   }

@@ -3,7 +3,7 @@
 //
 // Work      a CTA of 512 threads, one per SM, takes items (sequence, head, 128 channels, 128 columns of v, segment) in
 //           steps of the grid. A sweep stores the states before the chunks to device memory; then the chunks are
-//           processed from the last to the first.
+//           processed from the last to the first. kPair: two heads of 64 columns instead of one (pair_sm90.h).
 // Roles     warpgroups 0, 1: producers load and decay chunks and hold E, the gradient of the state; warpgroups 2, 3:
 //           consumers multiply and write gradients. Registers per thread: kProducerRegisters, kConsumerRegisters.
 // Tiles     chunks of 64 tokens x 128; S and E 128 x 128, E fp32 in the registers of the producers
@@ -17,14 +17,17 @@
 #include "kernels/arch/pdl.h"
 #include "kernels/attn/linear/backward/channel_producer_sm90.h"
 #include "kernels/attn/linear/backward/channel_sm90.h"
+#include "kernels/attn/linear/backward/pair_consumer_sm90.h"
 #include "kernels/attn/linear/backward/token_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
 
-template <class T, bool kChannel, bool kGated = false>
+template <class T, bool kChannel, bool kGated = false, bool kPair = false>
 struct GradientsKernel {
-  using Producer = std::conditional_t<kChannel, ChannelProducer<T>, TokenProducer<T, kGated>>;
-  using Consumer = std::conditional_t<kChannel, ChannelConsumer<T>, TokenConsumer<T, kGated>>;
+  template <class OfChannels, class OfTokens, class OfPairs>
+  using Choice = std::conditional_t<kChannel, OfChannels, std::conditional_t<kPair, OfPairs, OfTokens>>;
+  using Producer = Choice<ChannelProducer<T>, TokenProducer<T, kGated>, PairProducer<T, kGated>>;
+  using Consumer = Choice<ChannelConsumer<T>, TokenConsumer<T, kGated>, PairConsumer<T, kGated>>;
   using Memory = typename Producer::Memory;
   using StateOf = State<T, Half>;
   static constexpr int kProducerRegisters = kChannel ? 120 : 104, kConsumerRegisters = kChannel ? 136 : 152;
@@ -53,7 +56,7 @@ struct GradientsKernel {
   /// Calls act(item, its index) for the items of this CTA.
   template <class Act>
   SEQPAR_DEVICE static void each(const Task& task, Memory& memory, const Act& act) {
-    for (int64_t index = ptx::block(); index < itemsIn(task); index += ptx::blocks()) {
+    for (int64_t index = ptx::block(); index < itemsOf(task); index += ptx::blocks()) {
       act(itemAt<T>(memory.item, task, index, ptx::thread()), index);
     }
   }
@@ -73,7 +76,8 @@ struct GradientsKernel {
     ptx::cpAsyncCommitGroup();
     StateOf gradient;
     ptx::griddepcontrolWait();
-    gradient.loadFull(Incoming::after(task, item), task.dv, item.keys, item.values, me.opaque());
+    loadFull(
+        gradient, task, item, [&](int which) { return Incoming::after(task, item, which); }, me);
     if constexpr (!kChannel) keepCarry(gradient, memory.after, item.chunks - 1, memory, me.opaque());
     Roles::syncProducers();
     ptx::cpAsyncCommitGroup();  // of the last chunk's state, which the sweep stored
@@ -88,8 +92,14 @@ struct GradientsKernel {
     }
     if (item.isFirst() && task.dInitial != nullptr) {
       const int64_t head = int64_t{item.sequence} * task.heads + item.head;
-      gradient.storeFull(task.dInitial + head * task.dk * task.dv + item.stateOffset(task), task.dv, item.keys,
-                         item.values, me.opaque());
+      float* to = task.dInitial + head * task.dk * task.dv + item.stateOffset(task);
+      if constexpr (kPair) {
+        gradient.template storeFull<0, kOfHead>(to, task.dv, item.keys, kPanel, me.opaque());
+        to += task.dk * task.dv - kPanel;
+        gradient.template storeFull<kOfHead, 2 * kOfHead>(to, task.dv, item.keys, 2 * kPanel, me.opaque());
+      } else {
+        gradient.storeFull(to, task.dv, item.keys, item.values, me.opaque());
+      }
     }
   }
 
@@ -97,7 +107,8 @@ struct GradientsKernel {
     {
       StateOf state;
       if (item.before > 0 && !task.beforeComplete) ptx::griddepcontrolWait();
-      state.loadFull(Incoming::before(task, item), task.dv, item.keys, item.values, me.opaque());
+      loadFull(
+          state, task, item, [&](int which) { return Incoming::before(task, item, which); }, me);
       consumeSweep(task, item, state, me);
       if constexpr (!kChannel) {
         Roles::syncConsumers();  // all reads are complete
@@ -113,6 +124,24 @@ struct GradientsKernel {
   }
 
  private:
+  static constexpr int kOfHead = StateOf::kTiles8 / 2;  ///< kPair: tiles of the first head's columns
+
+  /// Loads the sum of incoming(which) for the item's heads.
+  template <class Incomings>
+  SEQPAR_DEVICE static void loadFull(StateOf& state, const Task& task, const Item<T>& item, const Incomings& incoming,
+                                     const Half& me) {
+    state.clear();
+    if constexpr (kPair) {
+      state.template addFull<0, kOfHead>(incoming(0), task.dv, item.keys, kPanel, me.opaque());
+      Incoming second = incoming(1);
+      second.states -= kPanel;  // its columns follow those of the first head
+      if (second.intoRank != nullptr) second.intoRank -= kPanel;
+      state.template addFull<kOfHead, 2 * kOfHead>(second, task.dv, item.keys, 2 * kPanel, me.opaque());
+    } else {
+      state.addFull(incoming(0), task.dv, item.keys, item.values, me.opaque());
+    }
+  }
+
   /// Computes the segment's end state in `state`. States are copied to memory from images in shared memory; the state
   /// before the last chunk stays in its image.
   SEQPAR_DEVICE static void consumeSweep(const Task& task, const Item<T>& item, StateOf& state, const Half& place) {
@@ -152,13 +181,20 @@ struct GradientsKernel {
   }
 
   SEQPAR_DEVICE static void decay(StateOf& state, int chunk, const Memory& memory, const Half& me) {
-    const int row = StateOf::row(me);
-    const float factor = decayOf(Producer::total(row, chunk, memory)),
-                factor8 = decayOf(Producer::total(row + 8, chunk, memory));
-    if constexpr (kChannel) {
-      state.scale(factor, factor8);  // if not mild, the result is not used
+    if constexpr (kPair) {
+      const float first = decayOf(Producer::total(0, chunk, memory)),
+                  second = decayOf(Producer::total(1, chunk, memory));
+      state.template decay<0, kOfHead>(first, first);
+      state.template decay<kOfHead, 2 * kOfHead>(second, second);
     } else {
-      state.decay(factor, factor8);
+      const int row = StateOf::row(me);
+      const float factor = decayOf(Producer::total(row, chunk, memory)),
+                  factor8 = decayOf(Producer::total(row + 8, chunk, memory));
+      if constexpr (kChannel) {
+        state.scale(factor, factor8);  // if not mild, the result is not used
+      } else {
+        state.decay(factor, factor8);
+      }
     }
   }
 
@@ -166,8 +202,16 @@ struct GradientsKernel {
   /// chunk (channel_sm90.h), otherwise the earlier one.
   SEQPAR_DEVICE static void keepCarry(const StateOf& gradient, const T* state, int of, Memory& memory, const Half& me) {
     float sums[2];
-    gradient.rowSums(sums, state, me);
-    Producer::storeCarry(memory, of, sums, me.opaque());
+    if constexpr (kPair) {
+      float second[2];
+      gradient.template rowSums<0, kOfHead>(sums, state, me);
+      gradient.template rowSums<kOfHead, 2 * kOfHead>(second, state, me);
+      Producer::storeCarry(memory, of, 1, second, me.opaque());
+      Producer::storeCarry(memory, of, 0, sums, me.opaque());
+    } else {
+      gradient.rowSums(sums, state, me);
+      Producer::storeCarry(memory, of, sums, me.opaque());
+    }
   }
 
   /// Processes one chunk; on return, `gradient` is the gradient of the state before it.
@@ -175,7 +219,7 @@ struct GradientsKernel {
                                          Producer& producer, StateOf& gradient, Half me) {
     const bool isLast = chunk == item.chunks - 1;
     producer.addUp(task, item, chunk, memory, me);
-    ptx::cpAsyncWaitGroup<2>();  // except for values, dOut and the state
+    ptx::cpAsyncWaitGroup<Producer::kLaterGroups>();  // of: queries and keys; values and dOut; the state
     Producer::measure(chunk, memory, me);
     Roles::syncProducers();
     me = me.opaque();

@@ -14,13 +14,14 @@ struct Incoming {
   bool perSegment;         ///< per-segment maps; otherwise the nearest state is the result of all
   const float* intoRank;   ///< block of the state that enters the rank; NULL: 0
 
+  /// `which`: of the item's heads.
   template <class T>
-  SEQPAR_DEVICE static Incoming before(const Task& task, const Item<T>& item) {
-    return of(task, item, task.before, -1, item.before, item.continues ? task.initial : nullptr);
+  SEQPAR_DEVICE static Incoming before(const Task& task, const Item<T>& item, int which = 0) {
+    return of(task, item, which, task.before, -1, item.before, item.continues ? task.initial : nullptr);
   }
   template <class T>
-  SEQPAR_DEVICE static Incoming after(const Task& task, const Item<T>& item) {
-    return of(task, item, task.after, 1, item.after, item.reachesEnd ? task.finalGradient : nullptr);
+  SEQPAR_DEVICE static Incoming after(const Task& task, const Item<T>& item, int which = 0) {
+    return of(task, item, which, task.after, 1, item.after, item.reachesEnd ? task.finalGradient : nullptr);
   }
 
   /// Calls add(block, its factors in rows `row` and `row` + 8) for each term; `rows` rows are valid.
@@ -40,13 +41,14 @@ struct Incoming {
 
  private:
   template <class T>
-  SEQPAR_DEVICE static Incoming of(const Task& task, const Item<T>& item, const StateMaps& all, int step, int maps,
-                                   const float* intoRank) {
+  SEQPAR_DEVICE static Incoming of(const Task& task, const Item<T>& item, int which, const StateMaps& all, int step,
+                                   int maps, const float* intoRank) {
     const bool channel = task.gate == Gate::Channel;
-    const int64_t size = int64_t{task.dk} * task.dv, head = int64_t{item.sequence} * task.heads + item.head;
+    const int64_t size = int64_t{task.dk} * task.dv, head = int64_t{item.sequence} * task.heads + item.head + which;
+    const int64_t map = item.map + int64_t{which} * task.mapCount;
     const int width = channel ? task.dk : 1;
-    return {all.states + (item.map + (task.perSegment ? step : 0)) * size + item.stateOffset(task),
-            all.transitions + (item.map + step) * width + (channel ? item.keyBlock * kBlock : 0),
+    return {all.states + (map + (task.perSegment ? step : 0)) * size + item.stateOffset(task),
+            all.transitions + (map + step) * width + (channel ? item.keyBlock * kBlock : 0),
             step * size,
             int64_t{step} * width,
             maps,

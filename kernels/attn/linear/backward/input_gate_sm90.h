@@ -10,13 +10,34 @@
 
 namespace seqpar::attn::backward::sm90 {
 
-/// Loads the input gates of tokens 2 lane and 2 lane + 1 of a chunk.
+/// Loads the input gates of tokens 2 lane and 2 lane + 1 of a chunk, of one of the item's heads.
 template <class T>
-SEQPAR_DEVICE void loadInputs(float (&to)[2], const Task& task, const Item<T>& item, int64_t token, int lane) {
-  const HeadInputGates gates(task.inputGates, task.inputGateType, item.sequence, item.head);
+SEQPAR_DEVICE void loadInputs(float (&to)[2], const Task& task, const Item<T>& item, int64_t token, int lane,
+                              int which = 0) {
+  const HeadInputGates gates(task.inputGates, task.inputGateType, item.sequence, item.head + which);
   const int rows = item.rowsOf(token);
   SEQPAR_UNROLL
   for (int i = 0; i < 2; ++i) to[i] = lane * 2 + i < rows ? gates.read(token + lane * 2 + i) : 0.f;
+}
+
+/// Writes the gradients of the same gates.
+template <class T>
+SEQPAR_DEVICE void writeInputs(const float (&sums)[2], const Task& task, const Item<T>& item, int64_t token, int lane,
+                               int which = 0) {
+  const Target& to = task.dInputGates;
+  if (to.data == nullptr) return;
+  const int rows = item.rowsOf(token);
+  SEQPAR_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    const int row = lane * 2 + i;
+    if (row >= rows) continue;
+    const int64_t at = item.sequence * to.batch + (token + row) * to.token + (item.head + which) * to.head;
+    if (to.type == seqparFloat32) {
+      static_cast<float*>(to.data)[at] = sums[i];
+    } else {
+      static_cast<uint16_t*>(to.data)[at] = static_cast<uint16_t>(ptx::pack<Bf16>(sums[i], 0));
+    }
+  }
 }
 
 template <class T>
@@ -81,21 +102,11 @@ struct InputGateTerms {
   }
   /// After a barrier: the last warp but one.
   SEQPAR_DEVICE void write(const Task& task, const Item<T>& item, int64_t token) const {
-    const Target& to = task.dInputGates;
-    if (me.thread / 32 != Half::kThreads / 32 - 2 || to.data == nullptr) return;
-    const int rows = item.rowsOf(token);
-    SEQPAR_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      const int row = me.lane * 2 + i;
-      if (row >= rows) continue;
-      const int64_t at = item.sequence * to.batch + (token + row) * to.token + item.head * to.head;
-      const float sum = memory.inputTerms[0][row] + memory.inputTerms[1][row];
-      if (to.type == seqparFloat32) {
-        static_cast<float*>(to.data)[at] = sum;
-      } else {
-        static_cast<uint16_t*>(to.data)[at] = static_cast<uint16_t>(ptx::pack<Bf16>(sum, 0));
-      }
-    }
+    if (me.thread / 32 != Half::kThreads / 32 - 2) return;
+    const int row = me.lane * 2;
+    const float sums[2] = {memory.inputTerms[0][row] + memory.inputTerms[1][row],
+                           memory.inputTerms[0][row + 1] + memory.inputTerms[1][row + 1]};
+    writeInputs(sums, task, item, token, me.lane);
   }
 };
 

@@ -12,9 +12,9 @@ __global__ void __launch_bounds__(sm90::MapsPlace::kThreads, 2) segmentMapsSm90(
   sm90::segmentMaps<T, kChannel>(task);
 }
 
-template <class T, bool kChannel, bool kGated>
+template <class Kernel>
 __global__ void __launch_bounds__(sm90::kGradientThreads, 1) gradientsSm90(const __grid_constant__ Task task) {
-  sm90::GradientsKernel<T, kChannel, kGated>::run(task);
+  Kernel::run(task);
 }
 
 template <class T, bool kChannel>
@@ -25,15 +25,20 @@ cudaError_t InstanceSm90<T, kChannel>::segmentMaps(const Task& task, int ctas, c
 
 template <class T, bool kChannel>
 cudaError_t InstanceSm90<T, kChannel>::gradients(const Task& task, int ctas, bool overlaps, cudaStream_t stream) {
-  constexpr int kShared = sizeof(typename sm90::GradientsKernel<T, kChannel>::Memory);
-  const auto run = [&](auto kernel) {
-    return launchKernel(kernel, dim3(static_cast<unsigned>(ctas)), sm90::kGradientThreads, kShared, stream, overlaps,
-                        task);
+  const auto run = [&]<class Kernel>() {
+    return launchKernel(gradientsSm90<Kernel>, dim3(static_cast<unsigned>(ctas)), sm90::kGradientThreads,
+                        sizeof(typename Kernel::Memory), stream, overlaps, task);
   };
-  if constexpr (!kChannel && ptx::kIsBf16<T>) {  // those of fusesInputGate()
-    if (task.inputGates.data != nullptr) return run(gradientsSm90<T, kChannel, true>);
+  using sm90::GradientsKernel;
+  if constexpr (!kChannel && ptx::kIsBf16<T>) {  // those of fusesInputGate() and gradientsArePaired()
+    const bool paired = task.together == kPair;
+    if (task.inputGates.data != nullptr) {
+      return paired ? run.template operator()<GradientsKernel<T, false, true, true>>()
+                    : run.template operator()<GradientsKernel<T, false, true>>();
+    }
+    if (paired) return run.template operator()<GradientsKernel<T, false, false, true>>();
   }
-  return run(gradientsSm90<T, kChannel, false>);
+  return run.template operator()<GradientsKernel<T, kChannel>>();
 }
 
 }  // namespace seqpar::attn::backward

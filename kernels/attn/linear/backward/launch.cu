@@ -6,6 +6,7 @@
 #include "kernels/attn/linear/backward/sums.cuh"
 #include "kernels/attn/linear/fold.h"
 #include "kernels/attn/linear/hopper.h"
+#include "kernels/attn/linear/pairs.h"
 #include "kernels/attn/linear/sequence.h"
 
 namespace seqpar::attn {
@@ -83,15 +84,15 @@ Target wholeTarget(const Output& output, int type) {
   return {output.data, output.batch, output.token, output.head, 0, type, wide};
 }
 
-/// Terms in the workspace, or the caller's tensor.
+/// Terms in the workspace, for each of `heads`, or the caller's tensor.
 Target targetOf(const Output& output, int type, char* workspace, int64_t offset, const LinearProblem& problem,
-                int blocks, int width) {
+                int heads, int blocks, int width) {
   if (offset < 0) return wholeTarget(output, type);
   Target terms;
   terms.data = workspace + offset;
   terms.block = width;
   terms.head = int64_t{blocks} * width;
-  terms.token = problem.heads * terms.head;
+  terms.token = heads * terms.head;
   terms.batch = problem.tokens * terms.token;
   return terms;
 }
@@ -121,33 +122,34 @@ int foldBoth(const Gradients& pass, const Launch& launch) {
 cudaError_t addUpAll(const Gradients& pass, const Task& task, const Workspace& workspace, const Launch& launch) {
   const LinearProblem& problem = pass.problem;
   const auto* base = static_cast<const char*>(pass.workspace);
-  const auto sumOf = [&](int64_t offset, const Output& to, int type, int group, int blocks, int width) {
+  // `together`: heads with one term.
+  const auto sumOf = [&](int64_t offset, const Output& to, int type, int group, int blocks, int width, int together) {
     return Sum{reinterpret_cast<const float*>(base + offset),
                wholeTarget(to, type),
                problem.batch,
                problem.tokens,
-               problem.heads,
-               group,
+               problem.heads / together,
+               group / together,
                blocks,
                width,
                pass.heads.first / group,
                pass.heads.count / group};
   };
   cudaError_t error = cudaSuccess;
-  const auto add = [&](int64_t offset, const Output& to, int type, int group, int blocks, int width) {
+  const auto add = [&](int64_t offset, const Output& to, int type, int group, int blocks, int width, int together = 1) {
     if (error == cudaSuccess && offset >= 0 && to.data != nullptr) {
-      error = addUp(sumOf(offset, to, type, group, blocks, width), launch);
+      error = addUp(sumOf(offset, to, type, group, blocks, width, together), launch);
     }
   };
-  add(workspace.dq, pass.dq, problem.type, task.group, task.valueBlocks, problem.dk);
-  add(workspace.dk, pass.dk, problem.type, task.group, task.valueBlocks, problem.dk);
+  add(workspace.dq, pass.dq, problem.type, task.group, task.valueBlocks, problem.dk, task.together);
+  add(workspace.dk, pass.dk, problem.type, task.group, task.valueBlocks, problem.dk, task.together);
   add(workspace.dv, pass.dv, problem.type, 1, task.keyBlocks, problem.dv);
   if (problem.gate == Gate::Channel) {
     add(workspace.gates, pass.dGates, pass.dGateType, 1, task.valueBlocks, problem.dk);
   } else if (problem.gate == Gate::Token) {
     add(workspace.gates, pass.dGates, pass.dGateType, 1, task.keyBlocks * task.valueBlocks, 1);
   } else if (problem.gate == Gate::Head && pass.dGates.data != nullptr && error == cudaSuccess) {
-    const Sum sum = sumOf(workspace.gates, pass.dGates, seqparFloat32, 1, task.keyBlocks * task.valueBlocks, 1);
+    const Sum sum = sumOf(workspace.gates, pass.dGates, seqparFloat32, 1, task.keyBlocks * task.valueBlocks, 1, 1);
     void* arguments[] = {const_cast<Sum*>(&sum)};
     error = cudaLaunchKernel(reinterpret_cast<const void*>(&addTokens), dim3(static_cast<unsigned>(sum.headCount)),
                              dim3(kSumThreads), arguments, 0, static_cast<cudaStream_t>(launch.stream));
@@ -158,11 +160,17 @@ cudaError_t addUpAll(const Gradients& pass, const Task& task, const Workspace& w
 }  // namespace
 }  // namespace backward
 
+bool gradientsArePaired(const LinearProblem& problem) {
+  return pairsHeads(problem) && problem.dk <= backward::kBlock && problem.type == seqparBfloat16 &&
+         backward::hasSm90(problem);
+}
+
 int idleSmsOfGradients(const LinearProblem& problem, const Segments& segments) {
   using namespace backward;
   if (!hasSm90(problem) || segments.count < 2) return 0;
-  const int64_t items = itemsOf(taskOf(problem, segments, {0, problem.heads}, {}));
-  return static_cast<int>(std::max<int64_t>(sms() - items, 0));
+  Task task = taskOf(problem, segments, {0, problem.heads}, {});
+  if (gradientsArePaired(problem)) task.together = kPair;
+  return static_cast<int>(std::max<int64_t>(sms() - itemsOf(task), 0));
 }
 
 int launchSegmentStateGradients(const SegmentStateGradients& pass, const Launch& launch) {
@@ -203,19 +211,22 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
   if (pass.heads.first % task.group != 0 || pass.heads.count % task.group != 0) return cudaErrorInvalidValue;
   if (problem.gate != Gate::Channel && pass.dGateType != seqparFloat32) return cudaErrorInvalidValue;
   if (problem.inputGates.data != nullptr && !fusesInputGate(problem)) return cudaErrorNotSupported;
-  const Workspace workspace = workspaceOf(problem, pass.segments);
+  const bool paired = gradientsArePaired(problem);
+  if (paired) task.together = kPair;
+  const Workspace workspace = workspaceOf(problem, pass.segments, paired);
   auto* base = static_cast<char*>(pass.workspace);
   task.before = pass.before;
   task.after = pass.after;
   task.initial = pass.initial;
   task.finalGradient = pass.finalGradient;
   task.dInitial = pass.dInitial;
-  task.dq = targetOf(pass.dq, problem.type, base, workspace.dq, problem, task.valueBlocks, problem.dk);
-  task.dkOut = targetOf(pass.dk, problem.type, base, workspace.dk, problem, task.valueBlocks, problem.dk);
-  task.dvOut = targetOf(pass.dv, problem.type, base, workspace.dv, problem, task.keyBlocks, problem.dv);
+  const int heads = problem.heads, items = heads / task.together;
+  task.dq = targetOf(pass.dq, problem.type, base, workspace.dq, problem, items, task.valueBlocks, problem.dk);
+  task.dkOut = targetOf(pass.dk, problem.type, base, workspace.dk, problem, items, task.valueBlocks, problem.dk);
+  task.dvOut = targetOf(pass.dv, problem.type, base, workspace.dv, problem, heads, task.keyBlocks, problem.dv);
   if (pass.dGates.data != nullptr && problem.gate != Gate::None) {
     const bool channel = problem.gate == Gate::Channel;
-    task.dGates = targetOf(pass.dGates, pass.dGateType, base, workspace.gates, problem,
+    task.dGates = targetOf(pass.dGates, pass.dGateType, base, workspace.gates, problem, heads,
                            channel ? task.valueBlocks : task.keyBlocks * task.valueBlocks, channel ? problem.dk : 1);
   }
   if (problem.inputGates.data != nullptr) task.dInputGates = wholeTarget(pass.dInputGates, problem.inputGateType);

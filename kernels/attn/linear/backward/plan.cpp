@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/attn/linear/pairs.h"
+
 namespace seqpar::attn {
 namespace backward {
 
@@ -13,14 +15,15 @@ int mostDimensionOf(const LinearProblem& problem) {
   return problem.gate == Gate::Channel ? dimensionOf(problem) : kBlock;
 }
 
-Workspace workspaceOf(const LinearProblem& problem, const Segments& segments) {
+Workspace workspaceOf(const LinearProblem& problem, const Segments& segments, bool paired) {
   Workspace result;
   const auto take = [&](int64_t bytes) {
     const int64_t at = result.size;
     result.size += (bytes + 255) / 256 * 256;
     return at;
   };
-  const Task task = taskOf(problem, segments, {0, problem.heads}, {});
+  Task task = taskOf(problem, segments, {0, problem.heads}, {});
+  if (paired) task.together = kPair;
   if (problem.type != seqparFloat32) {
     const int64_t dimension = mostDimensionOf(problem), chunks = (segments.tokens + kChunkTokens - 1) / kChunkTokens;
     const int64_t kept = std::min<int64_t>(itemsOf(task), kMostCtas) * chunks;
@@ -31,9 +34,9 @@ Workspace workspaceOf(const LinearProblem& problem, const Segments& segments) {
   const int64_t numbers = problem.batch * problem.tokens * problem.heads;
   const int blocks = task.keyBlocks * task.valueBlocks;
   const auto terms = [&](int64_t width) { return take(numbers * width * int64_t{sizeof(float)}); };
-  if (task.group > 1 || task.valueBlocks > 1) {
-    result.dq = terms(int64_t{task.valueBlocks} * problem.dk);
-    result.dk = terms(int64_t{task.valueBlocks} * problem.dk);
+  if (task.group > task.together || task.valueBlocks > 1) {
+    result.dq = terms(int64_t{task.valueBlocks} * problem.dk / task.together);
+    result.dk = terms(int64_t{task.valueBlocks} * problem.dk / task.together);
   }
   if (task.keyBlocks > 1) result.dv = terms(int64_t{task.keyBlocks} * problem.dv);
   if (problem.gate == Gate::Channel && task.valueBlocks > 1)
@@ -81,7 +84,11 @@ Task mapsTaskOf(const SegmentStateGradients& pass) {
 }  // namespace backward
 
 size_t gradientsWorkspaceSize(const LinearProblem& problem, const Segments& segments) {
-  return static_cast<size_t>(backward::workspaceOf(problem, segments).size);
+  return gradientsWorkspaceSize(problem, segments, false);
+}
+
+size_t gradientsWorkspaceSize(const LinearProblem& problem, const Segments& segments, bool paired) {
+  return static_cast<size_t>(backward::workspaceOf(problem, segments, paired).size);
 }
 
 }  // namespace seqpar::attn

@@ -22,7 +22,8 @@ struct Workspace {
   int64_t dq = -1, dk = -1, dv = -1, gates = -1;  ///< fp32 terms
   int64_t size = 0;
 };
-Workspace workspaceOf(const LinearProblem& problem, const Segments& segments);
+/// `paired`: the kernels process two heads at once (gradientsArePaired()).
+Workspace workspaceOf(const LinearProblem& problem, const Segments& segments, bool paired = false);
 
 /// The common part of the tasks, for the gradients of all segments.
 Task taskOf(const LinearProblem& problem, const Segments& segments, const HeadRange& heads, const Input& dOut);

@@ -18,10 +18,11 @@ struct State {
 
   SEQPAR_DEVICE void clear() { backward::clear(x); }
 
-  /// x = diag(factor) x, for rows row() and row() + 8.
+  /// x = diag(factor) x, for rows row() and row() + 8 of tiles kBegin to before kEnd.
+  template <int kBegin = 0, int kEnd = kTiles8>
   SEQPAR_DEVICE void decay(float factor, float factor8) {
     SEQPAR_UNROLL
-    for (int n = 0; n < kTiles8; ++n) {
+    for (int n = kBegin; n < kEnd; ++n) {
       x[n][0] = times(factor, x[n][0]);
       x[n][1] = times(factor, x[n][1]);
       x[n][2] = times(factor8, x[n][2]);
@@ -62,6 +63,7 @@ struct State {
   }
 
   /// Stores the block at `block` of a state [dk][dv], in fp32.
+  template <int kBegin = 0, int kEnd = kTiles8>
   SEQPAR_DEVICE void storeFull(float* block, int dv, int keys, int values, const P& me) const {
     SEQPAR_UNROLL
     for (int r = 0; r < 2; ++r) {
@@ -69,25 +71,27 @@ struct State {
       if (i >= keys) continue;
       float* to = block + int64_t{i} * dv + first;
       SEQPAR_UNROLL
-      for (int n = 0; n < kTiles8; ++n) {
+      for (int n = kBegin; n < kEnd; ++n) {
         if (first + n * 8 < values) ptx::storePair(to + n * 8, x[n][r * 2], x[n][r * 2 + 1]);
       }
     }
   }
 
-  SEQPAR_DEVICE void loadFull(const Incoming& from, int dv, int keys, int values, const P& me) {
-    clear();
+  /// Adds the sum of the terms of `from`, a state [dk][dv].
+  template <int kBegin = 0, int kEnd = kTiles8>
+  SEQPAR_DEVICE void addFull(const Incoming& from, int dv, int keys, int values, const P& me) {
     const int64_t offset = int64_t{row(me)} * dv + column(me, 0);
     from.each(row(me), keys, [&](const float* block, float factor, float factor8) {
-      addRows(block + offset, factor, factor8, dv, keys, values, me);
+      addRows<kBegin, kEnd>(block + offset, factor, factor8, dv, keys, values, me);
     });
   }
 
   /// Sums x * other over the rows; `other` is an operand in shared memory; each lane has a part.
+  template <int kBegin = 0, int kEnd = kTiles8>
   SEQPAR_DEVICE void rowSums(float (&sum)[2], const T* other, const P& me) const {
     sum[0] = sum[1] = 0;
     SEQPAR_UNROLL
-    for (int n = 0; n < kTiles8; n += 2) {
+    for (int n = kBegin; n < kEnd; n += 2) {
       uint32_t words[4];
       ptx::ldmatrixX4(words, matrixRow(other, n, me));
       SEQPAR_UNROLL
@@ -105,6 +109,7 @@ struct State {
     return unitOf<kBlock>(matrix, row(me) - me.g + me.lane % 16, panel(me) * 8 + n + me.lane / 16);
   }
   /// x += diag(factor) from; `from` is this thread's first element. Elements with a factor of 0 are not read.
+  template <int kBegin, int kEnd>
   SEQPAR_DEVICE void addRows(const float* from, float factor, float factor8, int dv, int keys, int values,
                              const P& me) {
     SEQPAR_UNROLL
@@ -113,7 +118,7 @@ struct State {
       const int left = row(me) + r * 8 < keys && own != 0 ? values - column(me, 0) : 0;
       const float* rowAt = from + r * 8 * dv;
       SEQPAR_UNROLL
-      for (int n = 0; n < kTiles8; ++n) {
+      for (int n = kBegin; n < kEnd; ++n) {
         float low = 0, high = 0;
         if (n * 8 < left) ptx::loadPair(rowAt + n * 8, low, high);
         x[n][r * 2] += own * low;

@@ -152,10 +152,6 @@ SEQPAR_DEVICE const Item<T>& itemAt(char* memory, const Task& task, int64_t inde
   return *item;
 }
 
-SEQPAR_DEVICE int64_t itemsIn(const Task& task) {
-  return int64_t{task.batch} * task.headCount * task.keyBlocks * task.valueBlocks * task.segments;
-}
-
 /// The kernel: each CTA computes the maps of its items.
 template <class T, bool kChannel>
 SEQPAR_DEVICE void segmentMaps(const Task& task) {
@@ -164,7 +160,7 @@ SEQPAR_DEVICE void segmentMaps(const Task& task) {
                                        reinterpret_cast<ChannelSums<MapsPlace>*>(memory.channels), memory.sums[0],
                                        memory.forgets};
   const MapsPlace me;
-  for (int64_t index = ptx::block(); index < itemsIn(task); index += ptx::blocks()) {
+  for (int64_t index = ptx::block(); index < itemsOf(task); index += ptx::blocks()) {
     const Item<T>& item = itemAt<T>(memory.item, task, index, me.thread);
     State<T, MapsPlace> state;
     state.clear();

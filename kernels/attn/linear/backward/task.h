@@ -21,6 +21,7 @@ struct Task {
   int64_t tokens = 0;
   int batch = 0, heads = 0, group = 1;  ///< group: heads that share a q/k head
   int firstHead = 0, headCount = 0;
+  int together = 1;  ///< heads per item: 1 or kPair
   int dk = 0, dv = 0, keyBlocks = 1, valueBlocks = 1;
   float scale = 1;
   Gate gate = Gate::None;
@@ -47,6 +48,7 @@ struct Task {
 };
 
 constexpr int kBlock = 128;  ///< most rows or columns of a block
+constexpr int kPair = 2;     ///< heads of an item of the sm_90 kernels for pairs (pair_sm90.h)
 /// Sums of a chunk's channel decays, as stored by the sm_90 kernels.
 constexpr int64_t kDecaySumsBytes = kChunkTokens * kBlock * 2 + kBlock * 4;
 
@@ -55,9 +57,9 @@ constexpr int warpsOf(int dimension) {
   return dimension == kBlock ? 16 : 8;
 }
 
-/// Work items: (sequence, head, key block, value block, segment), the last index fastest.
-inline int64_t itemsOf(const Task& task) {
-  return int64_t{task.batch} * task.headCount * task.keyBlocks * task.valueBlocks * task.segments;
+/// Work items: (sequence, head or heads, key block, value block, segment), the last index fastest.
+SEQPAR_BOTH_INLINE int64_t itemsOf(const Task& task) {
+  return int64_t{task.batch} * (task.headCount / task.together) * task.keyBlocks * task.valueBlocks * task.segments;
 }
 
 }  // namespace seqpar::attn::backward

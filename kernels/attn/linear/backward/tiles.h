@@ -104,8 +104,8 @@ SEQPAR_DEVICE void clear(float (&tiles)[N][4]) {
 /// A CTA's work item.
 template <class T>
 struct Item {
-  int sequence, head, keyBlock, valueBlock, segment;
-  int keys, values;  ///< of the block
+  int sequence, head, keyBlock, valueBlock, segment;  ///< head: the first of the item's
+  int keys, values;                                   ///< of the block
   const T *q, *k, *v, *dOut;
   const char* gates;
   int64_t first, end;  ///< tokens of the segment
@@ -121,8 +121,9 @@ struct Item {
     index /= task.valueBlocks;
     keyBlock = static_cast<int>(index % task.keyBlocks);
     index /= task.keyBlocks;
-    head = task.firstHead + static_cast<int>(index % task.headCount);
-    sequence = static_cast<int>(index / task.headCount);
+    const int heads = task.headCount / task.together;
+    head = task.firstHead + static_cast<int>(index % heads) * task.together;
+    sequence = static_cast<int>(index / heads);
     const int k0 = keyBlock * kBlock, v0 = valueBlock * kBlock, qkHead = head / task.group;
     keys = task.dk - k0 < kBlock ? task.dk - k0 : kBlock;
     values = task.dv - v0 < kBlock ? task.dv - v0 : kBlock;

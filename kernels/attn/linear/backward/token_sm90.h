@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/attn/linear/backward/input_gate_sm90.h"
+#include "kernels/attn/linear/backward/token_sweep_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
 
@@ -12,7 +13,9 @@ namespace seqpar::attn::backward::sm90 {
 template <class T, bool kGated>
 struct TokenProducer {
   using Memory = TokenMemory<T>;
+  using ItemOf = Item<T>;
   static constexpr bool kDecaysFirst = false;  ///< the state's gradient is stored before the chunk's decay
+  static constexpr int kLaterGroups = 2;       ///< cp.async groups that copyScaled() does not need
 
   TokenLogs logs;  ///< of the second warp: input gates
 
@@ -33,33 +36,8 @@ struct TokenProducer {
     }
   }
 
-  /// Loads keys and values two chunks ahead. Token decays are never too strong.
-  SEQPAR_DEVICE static bool sweep(const Task& task, const Item<T>& item, const Half& place) {
-    constexpr int kAhead = 2;
-    Half me = place;
-    TokenProducer producer;
-    for (int i = 0; i < kAhead; ++i) {
-      if (i < item.chunks) opaqueMemory<Memory>().fetchSwept(task, item, i, me.thread);
-      ptx::cpAsyncCommitGroup();
-    }
-    if (item.chunks > 0) producer.load(task, item, 0, me);
-    for (int i = 0; i < item.chunks; ++i) {
-      Memory& memory = opaqueMemory<Memory>();
-      me = place.opaque();
-      if (i >= kAhead) Roles::awaitDone(i - kAhead);
-      if (i + kAhead < item.chunks) memory.fetchSwept(task, item, i + kAhead, me.thread);
-      ptx::cpAsyncCommitGroup();
-      producer.addUp(task, item, i, memory, me);
-      if (i + 1 < item.chunks) producer.load(task, item, i + 1, me);
-      ptx::cpAsyncWaitGroup<kAhead>();
-      Roles::syncProducers();
-      scaleSwept(i, memory, me.opaque());
-      warpgroup::fenceProxyAsync();
-      Roles::arrivePrepared(i);
-    }
-    if (item.chunks > 1) Roles::awaitDone(item.chunks - 2);
-    if (item.chunks > 0) Roles::awaitDone(item.chunks - 1);
-    return true;
+  SEQPAR_DEVICE static bool sweep(const Task& task, const Item<T>& item, const Half& me) {
+    return sweepTokens<TokenProducer>(task, item, me);
   }
   /// Multiplies keys by their input gates and decay to the chunk's end.
   SEQPAR_DEVICE static void scaleSwept(int chunk, Memory& memory, const Half& me) {
@@ -71,7 +49,7 @@ struct TokenProducer {
       factor *= memory.inputs[chunk % 2][me.row];
       factor8 *= memory.inputs[chunk % 2][me.row + 8];
     }
-    scaleRows(keys, keys, factor, factor8, me);
+    scaleTile(keys, keys, factor, factor8, me);
   }
   SEQPAR_DEVICE static void measure(int, Memory&, const Half&) {}
   SEQPAR_DEVICE static void scale(const Task&, int, Memory&, const Half&) {}
@@ -79,8 +57,8 @@ struct TokenProducer {
   SEQPAR_DEVICE static void copyScaled(const Task& task, int chunk, Memory& memory, const Half& me) {
     const float* sums = memory.sums[chunk % 2];
     const float sum = sums[me.row], sum8 = sums[me.row + 8], last = sums[kChunk - 1];
-    scaleRows(memory.queries, memory.q(chunk), task.scale * decayOf(sum), task.scale * decayOf(sum8), me);
-    scaleRows(memory.keys, memory.k(chunk), decayOf(last - sum), decayOf(last - sum8), me);
+    scaleTile(memory.queries, memory.q(chunk), task.scale * decayOf(sum), task.scale * decayOf(sum8), me);
+    scaleTile(memory.keys, memory.k(chunk), decayOf(last - sum), decayOf(last - sum8), me);
   }
   SEQPAR_DEVICE static void finish(const Task&, const Item<T>&, int, Memory&, const Half&) {}
   SEQPAR_DEVICE static void addTo(State<T, Half>& gradient, int chunk, Memory& memory, const Half& me) {
@@ -98,23 +76,6 @@ struct TokenProducer {
     SEQPAR_UNROLL
     for (int mask = 1; mask < 32; mask *= 2) sum += ptx::shflXor(sum, mask);
     if (me.lane == 0) memory.carry[chunk & 1][me.thread / 32] = sum;
-  }
-
- private:
-  SEQPAR_DEVICE static void scaleRows(T* to, const T* from, float factor, float factor8, const Half& me) {
-    constexpr int kPairs = Half::kTiles8 / 2;
-    uint32_t words[kPairs][4];
-    SEQPAR_UNROLL
-    for (int j = 0; j < kPairs; ++j) loadTiles(words[j], from, j * 2, me);
-    SEQPAR_UNROLL
-    for (int j = 0; j < kPairs; ++j) {
-      SEQPAR_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const float by = i % 2 == 0 ? factor : factor8;
-        words[j][i] = ptx::pack<T>(ptx::lowOf<T>(words[j][i]) * by, ptx::highOf<T>(words[j][i]) * by);
-      }
-      storeTiles(to, j * 2, words[j], me);
-    }
   }
 };
 
@@ -220,14 +181,6 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
       }
     }
   }
-  SEQPAR_DEVICE static void scaleRows(Part& part, float factor, float factor8) {
-    SEQPAR_UNROLL
-    for (int n = 0; n < Half::kTiles8; ++n) {
-      SEQPAR_UNROLL
-      for (int e = 0; e < 4; ++e) part[n][e] = times(e < 2 ? factor : factor8, part[n][e]);
-    }
-  }
-
   /// For accumulator tiles n and n + 1: computes the gates' terms; then adds the diagonal terms of dq and dk, which
   /// replace q and k.
   template <int n>
@@ -272,21 +225,7 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
     float own[2];
     SEQPAR_UNROLL
     for (int i = 0; i < 2; ++i) own[i] = memory.terms[0][me.lane * 2 + i] + memory.terms[1][me.lane * 2 + i];
-    float sum = own[0] + own[1];
-    SEQPAR_UNROLL
-    for (int distance = 1; distance < 32; distance *= 2) {
-      const float other = ptx::shfl(sum, me.lane + distance);
-      if (me.lane + distance < 32) sum += other;
-    }
-    const int rows = item.rowsOf(token);
-    SEQPAR_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      const int row = me.lane * 2 + i;
-      if (row >= rows) continue;
-      const float value = memory.forgets[chunk % 2][row] != 0 ? 0.f : last + (i == 0 ? sum : sum - own[0]);
-      static_cast<float*>(to.data)[item.sequence * to.batch + (token + row) * to.token + item.head * to.head +
-                                   (item.keyBlock * task.valueBlocks + item.valueBlock) * to.block] = value;
-    }
+    writeTokenGates(own, last, memory.forgets[chunk % 2], task, item, token, me.lane);
   }
 };
 

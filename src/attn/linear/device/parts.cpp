@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/attn/linear/packing.h"
+#include "kernels/attn/linear/pairs.h"
 
 namespace seqpar::attn::linear {
 namespace {
@@ -101,11 +102,11 @@ LinearProblem problemOf(const Part& part, const Inputs& in) {
   return problem;
 }
 
-PartSizes largestOf(const Part& whole, const std::vector<Part>& parts) {
+PartSizes largestOf(const Part& whole, const std::vector<Part>& parts, bool paired) {
   PartSizes most;
   const auto take = [&](const Part& part) {
     most.maps = std::max(most.maps, stateMapsSize(part.shape, part.segments));
-    most.gradients = std::max(most.gradients, gradientsWorkspaceSize(part.shape, part.segments));
+    most.gradients = std::max(most.gradients, gradientsWorkspaceSize(part.shape, part.segments, paired));
   };
   take(whole);
   for (const auto& part : parts) take(part);

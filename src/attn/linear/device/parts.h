@@ -26,8 +26,8 @@ LinearProblem withoutTensors(LinearProblem problem);
 /// Why no kernel supports a shard; NULL: one does.
 const char* whyNoKernel(const Shard& shard);
 
-/// `ctas`: number of CTAs of the kernels that run at once. Packed: `spans` gets the spans of the segments, for device
-/// memory.
+/// `ctas`: number of CTAs of the kernels that run at once, for all heads. Packed: `spans` gets the spans of the
+/// segments, for device memory.
 Part wholeOf(const Shard& shard, int ctas, std::vector<Span>& spans);
 /// A part for each piece of packed sequences; none without packing.
 std::vector<Part> partsOf(const Shard& shard, int ctas);
@@ -43,6 +43,7 @@ Output outputOf(const Tensor& tensor, size_t first = 0);
 struct PartSizes {
   size_t maps = 0, gradients = 0;  ///< in bytes
 };
-PartSizes largestOf(const Part& whole, const std::vector<Part>& parts);
+/// `paired`: of gradientsWorkspaceSize().
+PartSizes largestOf(const Part& whole, const std::vector<Part>& parts, bool paired);
 
 }  // namespace seqpar::attn::linear

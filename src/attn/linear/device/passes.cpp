@@ -15,9 +15,11 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
   const int ctas = ctasAtOnce(withoutTensors(kernelProblem(shard)));
   if (ctas == 0)
     fail(seqparInvalidUsage, kDeviceWho, ": no kernel for device ", exec.device(), ", expected sm_80 or newer");
-  whole_ = wholeOf(shard, ctas, spans_);
-  parts_ = partsOf(shard, ctas);
-  const LinearProblem shape = withoutTensors(whole_.shape);
+  const LinearProblem shape = withoutTensors(kernelProblem(shard));
+  paired_ = gradientsArePaired(shape);
+  const int ofHeads = paired_ ? ctas * 2 : ctas;  // a CTA has two heads
+  whole_ = wholeOf(shard, ofHeads, spans_);
+  parts_ = partsOf(shard, ofHeads);
   fusesInputGate_ = shard.inputGate && fusesInputGate(shape);
   whole_.perSegment = betterPerSegment(shape, whole_.segments);
   if (shard_.reserves && whole_.perSegment) idle_ = idleSmsOfGradients(shape, whole_.segments);
@@ -32,7 +34,7 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
 }
 
 void DevicePasses::carve(Arena& arena) {
-  const PartSizes sizes = largestOf(whole_, parts_);
+  const PartSizes sizes = largestOf(whole_, parts_, paired_);
   if (!shard_.reserves || !parts_.empty()) {
     before_ = arena.take(std::max(sizes.maps, stateMapsSize(forward_.shape, forward_.segments)));
   }

@@ -99,6 +99,7 @@ class DevicePasses final : public Passes {
   Shard shard_;
   Exec& exec_;
   Part whole_;
+  bool paired_ = false;          ///< gradients of two heads are computed at once
   Part forward_;                 // the whole, divided for launchForward()
   bool fusesInputGate_ = false;  // the passes' kernels apply it
   int idle_ = 0;                 // SMs that the gradients' sweep leaves idle, if the forward leaves its states

@@ -1,0 +1,329 @@
+// The consumers' steps of a chunk of two heads (pair_sm90.h).
+//
+// A is computed once, and multiplied by each head's decays. dA is the sum of both heads' dA times their decays and
+// input gates, so its products with queries and keys are computed once, and dq and dk are sums over the heads.
+//
+// The gates' gradients are sums over each head's q dq - k dk. Within the chunk, these are row and column sums of A dA,
+// taken from the same fp32 values, so that errors cancel; from the state, of q and k times that head's term of dq and
+// dk before the heads are added.
+#pragma once
+
+#include "kernels/attn/linear/backward/pair_sm90.h"
+
+namespace seqpar::attn::backward::sm90 {
+
+template <class T, bool kGated>
+struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
+  using Base = ChunkConsumer<T, PairMemory<T>>;
+  using Base::chunk, Base::item, Base::me, Base::memory, Base::task;
+  using typename Base::Part, typename Base::Products;
+
+  SEQPAR_DEVICE void run() {
+    const int64_t token = this->token();
+    float rows[2][2];  ///< this thread's terms in memory.rowTerms, per head
+    {
+      Scores dA[2], a;
+      warpgroup::arrive();
+      multiplyScores(dA, a);
+      warpgroup::commit();
+      warpgroup::wait<0>();
+      warpgroup::fenceOperand(dA[0]);
+      warpgroup::fenceOperand(dA[1]);
+      warpgroup::fenceOperand(a);
+      Roles::syncConsumers();  // no warp reads the terms of the chunk after this one
+      SEQPAR_UNROLL
+      for (int h = 0; h < 2; ++h) Products::keepDiagonal(memory.own[h], dA[h], task.scale, me);
+      applyDecays<0>(dA, a, rows[0]);
+      me = me.opaque();
+      applyDecays<1>(dA, a, rows[1]);
+      Products::store(memory.matrices[0], dA[0], me);
+    }
+    me = me.opaque();
+    Part dq, dk, other;
+    warpgroup::arrive();
+    multiplyState<0>(dk, memory.v(chunk), memory.after);
+    multiplyState<1>(other, memory.v(chunk), memory.after);
+    warpgroup::commit();
+    multiplyState<0>(dq, memory.dOut(chunk), memory.before);
+    warpgroup::commit();
+    warpgroup::wait<1>();
+    warpgroup::fenceOperand(dk);
+    warpgroup::fenceOperand(other);
+    finishKeys<0>(dk);
+    finishKeys<1>(other);
+    add(dk, other);
+    warpgroup::fenceOperand(other);
+    warpgroup::arrive();
+    multiplyState<1>(other, memory.dOut(chunk), memory.before);
+    warpgroup::commit();
+    warpgroup::wait<1>();
+    warpgroup::fenceOperand(dq);
+    finishQueries<0>(dq, rows[0]);
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(other);
+    Roles::arriveStateRead();
+    finishQueries<1>(other, rows[1]);
+    add(dq, other);
+    me = me.opaque();
+    warpgroup::fenceProxyAsync();
+    Roles::syncConsumers();  // the matrices are stored
+    warpgroup::fenceOperand(dq);
+    warpgroup::fenceOperand(dk);
+    warpgroup::arrive();
+    Part& dv = other;  // of head me.group
+    multiplyKeys(dv);
+    warpgroup::commit();
+    multiplyMatrix(dq, dk);
+    warpgroup::commit();
+    warpgroup::wait<1>();
+    warpgroup::fenceOperand(dv);
+    scaleRows(dv, toEnd(me.group, 0), toEnd(me.group, 1));
+    warpgroup::fenceOperand(dv);
+    warpgroup::arrive();
+    multiplyOutputs(dv);
+    warpgroup::commit();
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(dv);
+    warpgroup::fenceOperand(dq);
+    warpgroup::fenceOperand(dk);
+    me = me.opaque();
+    if constexpr (kGated) scaleRows(dv, input(me.group, 0), input(me.group, 1));
+    Roles::awaitAdded();
+    Roles::arriveRead();
+    Rows(task.dvOut, item, token, me.group * (task.dvOut.head - kPanel), kBlock)
+        .template writeThrough<T>(memory.dOut(chunk), dv, me);
+    Roles::syncConsumers();  // no warp reads q and k
+    const Rows dqRows = keyRows(task.dq, token), dkRows = keyRows(task.dkOut, token);
+    float own[2], products[2] = {0, 0};
+    SEQPAR_UNROLL
+    for (int r = 0; r < 2; ++r) {
+      own[r] = 0;
+      SEQPAR_UNROLL
+      for (int h = 0; h < 2; ++h) own[r] += input(h, r) * memory.own[h][me.row + r * 8];
+    }
+    finishTiles<0>(dq, dk, products, own, dqRows, dkRows);
+    finishTiles<2>(dq, dk, products, own, dqRows, dkRows);
+    finishTiles<4>(dq, dk, products, own, dqRows, dkRows);
+    finishTiles<6>(dq, dk, products, own, dqRows, dkRows);
+    if constexpr (kGated) storeRows(memory.products[me.group], products);
+    dqRows.writePut(memory.q(chunk), me);
+    dkRows.writePut(memory.k(chunk), me);
+    Roles::syncConsumers();
+    writeGates(token);
+    if constexpr (kGated) writeInputGates(token);
+    Roles::arriveDone(chunk);
+  }
+
+ private:
+  SEQPAR_DEVICE const float* sumsOf(int h) const { return memory.sums[chunk % 2][h]; }
+  SEQPAR_DEVICE float fromStart(int h, int r) const { return decayOf(sumsOf(h)[me.row + r * 8]); }
+  SEQPAR_DEVICE float toEnd(int h, int r) const { return decayOf(sumsOf(h)[kChunk - 1] - sumsOf(h)[me.row + r * 8]); }
+  /// The input gate of this thread's row r.
+  SEQPAR_DEVICE float input(int h, int r) const { return kGated ? memory.inputs[chunk % 2][h][me.row + r * 8] : 1.f; }
+
+  /// Columns of 32 keys of both heads' dA, and of A.
+  SEQPAR_DEVICE void multiplyScores(Scores (&dA)[2], Scores& a) const {
+    const int row = me.group * 32 * kPanel;
+    SEQPAR_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 4>(
+          dA[h], Operand{memory.dOut(chunk) + h * kTilePanel}, kChunk, Operand{memory.v(chunk) + h * kTilePanel + row},
+          kChunk, false);
+    }
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(
+        a, Operand{memory.q(chunk), kTilePanelBytes}, kChunk, Operand{memory.k(chunk) + row, kTilePanelBytes}, kChunk,
+        false);
+  }
+  /// Head kHead's columns of `tile` times its columns of a state.
+  template <int kHead>
+  SEQPAR_DEVICE void multiplyState(Part& to, const T* tile, const T* state) const {
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 4>(
+        to, Operand{tile + kHead * kTilePanel}, kChunk, Operand{state + kHead * kMatrixPanel + me.firstColumn * kPanel},
+        kBlock, false);
+  }
+  SEQPAR_DEVICE void multiplyKeys(Part& dv) const {
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::Rows, 8>(dv, Operand{memory.k(chunk), kTilePanelBytes}, kChunk,
+                                                                Operand{me.columnsOf(memory.after, kMatrixPanel)},
+                                                                kBlock, false);
+  }
+  SEQPAR_DEVICE void multiplyMatrix(Part& dq, Part& dk) const {
+    const Operand dA{memory.matrices[0]};
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::Rows, 4>(
+        dq, dA, kChunk, Operand{me.columnsOf(memory.k(chunk), kTilePanel)}, kChunk, true);
+    warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, 4>(
+        dk, dA, kChunk, Operand{me.columnsOf(memory.q(chunk), kTilePanel)}, kChunk, true);
+  }
+  SEQPAR_DEVICE void multiplyOutputs(Part& dv) const {
+    warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, 4>(dv, Operand{memory.matrices[1 + me.group]}, kChunk,
+                                                           Operand{me.columnsOf(memory.dOut(chunk), kTilePanel)},
+                                                           kChunk, true);
+  }
+
+  SEQPAR_DEVICE static void add(Part& sum, const Part& other) {
+    SEQPAR_UNROLL
+    for (int n = 0; n < Half::kTiles8; ++n) {
+      SEQPAR_UNROLL
+      for (int e = 0; e < 4; ++e) sum[n][e] += other[n][e];
+    }
+  }
+  /// Adds the products of a tile's elements and `part`, in this thread's rows.
+  SEQPAR_DEVICE void addProducts(float (&sums)[2], const T* tile, const Part& part) const {
+    SEQPAR_UNROLL
+    for (int n = 0; n < Half::kTiles8; n += 2) {
+      uint32_t words[4];
+      loadTiles(words, tile, n, me);
+      SEQPAR_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const float* pair = part[n + i / 2] + i % 2 * 2;
+        sums[i % 2] += ptx::lowOf<T>(words[i]) * pair[0] + ptx::highOf<T>(words[i]) * pair[1];
+      }
+    }
+  }
+  /// Applies decays to the term of dk from the state.
+  template <int kHead>
+  SEQPAR_DEVICE void finishKeys(Part& dk) const {
+    float terms[2] = {0, 0};
+    scaleRows(dk, toEnd(kHead, 0), toEnd(kHead, 1));
+    addProducts(terms, memory.k(chunk), dk);
+    storeRows(memory.keyTerms[me.group][kHead], terms);
+    if constexpr (kGated) scaleRows(dk, input(kHead, 0), input(kHead, 1));
+  }
+  /// The same for dq.
+  template <int kHead>
+  SEQPAR_DEVICE void finishQueries(Part& dq, float (&terms)[2]) const {
+    scaleRows(dq, task.scale * fromStart(kHead, 0), task.scale * fromStart(kHead, 1));
+    addProducts(terms, memory.q(chunk), dq);
+    storeRows(memory.rowTerms[me.group][kHead], terms);
+  }
+
+  /// For head kHead: stores A times its decays, with the diagonal; multiplies dA below the diagonal by decays and input
+  /// gates; adds the second head's to the first's; stores column sums, and returns row sums, of their product.
+  template <int kHead>
+  SEQPAR_DEVICE void applyDecays(Scores (&dA)[2], const Scores& a, float (&rowSums)[2]) const {
+    const float* sums = sumsOf(kHead);
+    const float ofQueries[2] = {sums[me.row], sums[me.row + 8]};
+    float columnSums[8];
+    rowSums[0] = rowSums[1] = 0;
+    SEQPAR_UNROLL
+    for (int n = 0; n < 4; n += 2) {
+      float tiles[2][4];
+      SEQPAR_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        float columns[2], inputs[2] = {1, 1};
+        ptx::loadPair(sums + Products::keyOf(n + i, 0, me), columns[0], columns[1]);
+        if constexpr (kGated) {
+          ptx::loadPair(memory.inputs[chunk % 2][kHead] + Products::keyOf(n + i, 0, me), inputs[0], inputs[1]);
+        }
+        columnSums[(n + i) * 2] = columnSums[(n + i) * 2 + 1] = 0;
+        SEQPAR_UNROLL
+        for (int e = 0; e < 4; ++e) {
+          const int t = Products::queryOf(e, me), s = Products::keyOf(n + i, e, me);
+          const float decay = decayOf(ofQueries[e / 2] - columns[e % 2]);
+          tiles[i][e] = s <= t ? times(decay, task.scale * a[n + i][e]) : 0.f;
+          float& own = dA[kHead][n + i][e];
+          const float product = s < t && decay != 0 ? tiles[i][e] * own : 0.f;
+          columnSums[(n + i) * 2 + e % 2] += product;
+          rowSums[e / 2] += inputs[e % 2] * product;
+          own = s < t ? times(decay, task.scale * own) * inputs[e % 2] : 0.f;
+          if (kHead == 1) dA[0][n + i][e] += own;
+        }
+      }
+      uint32_t words[4];
+      packTiles<T>(words, tiles, 0);
+      ptx::stmatrixX4(
+          unitOf<kChunk>(memory.matrices[1 + kHead], me.warpIndex * 16 + me.lane % 16, me.group * 4 + n + me.lane / 16),
+          words);
+    }
+    memory.columnTerms[me.warpIndex][kHead][Products::keyOf(me.g / 2, me.g % 2, me)] = addRows(columnSums);
+  }
+  /// Sums eight values over the lanes with the same c; lane g gets value g.
+  SEQPAR_DEVICE float addRows(float (&values)[8]) const {
+    SEQPAR_UNROLL
+    for (int count = 4; count > 0; count /= 2) {
+      const bool upper = (me.g & count) != 0;
+      SEQPAR_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        if (i >= count) continue;
+        const float kept = upper ? values[count + i] : values[i], given = upper ? values[i] : values[count + i];
+        values[i] = kept + ptx::shflXor(given, count * 4);
+      }
+    }
+    return values[0];
+  }
+
+  /// Adds over the lanes of a row, and stores the sums of this warpgroup.
+  SEQPAR_DEVICE void storeRows(float* to, const float (&sums)[2]) const {
+    SEQPAR_UNROLL
+    for (int r = 0; r < 2; ++r) {
+      float sum = sums[r] + ptx::shflXor(sums[r], 1);
+      sum += ptx::shflXor(sum, 2);
+      if (me.c == 0) to[me.row + r * 8] = sum;
+    }
+  }
+  /// One row for both heads.
+  SEQPAR_DEVICE Rows keyRows(const Target& target, int64_t token) const {
+    return Rows(target, item, token, (item.head / 2 - item.head) * target.head, item.keys);
+  }
+  /// For accumulator tiles n and n + 1: adds the diagonal terms of dq and dk, which replace q and k; kGated: adds the
+  /// products of q and k.
+  template <int n>
+  SEQPAR_DEVICE void finishTiles(Part& dq, Part& dk, [[maybe_unused]] float (&products)[2], const float (&own)[2],
+                                 const Rows& dqRows, const Rows& dkRows) const {
+    uint32_t qs[4], ks[4];
+    loadTiles(qs, memory.q(chunk), n, me);
+    loadTiles(ks, memory.k(chunk), n, me);
+    SEQPAR_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const int tile = n + i / 2, r = i % 2;
+      const float qPair[2] = {ptx::lowOf<T>(qs[i]), ptx::highOf<T>(qs[i])},
+                  kPair[2] = {ptx::lowOf<T>(ks[i]), ptx::highOf<T>(ks[i])};
+      SEQPAR_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        if constexpr (kGated) products[r] += qPair[e] * kPair[e];
+        dq[tile][r * 2 + e] += own[r] * kPair[e];
+        dk[tile][r * 2 + e] += own[r] * qPair[e];
+      }
+    }
+    dqRows.template put<T, n>(memory.q(chunk), dq, me);
+    dkRows.template put<T, n>(memory.k(chunk), dk, me);
+  }
+
+  /// Sum of k dk without the input gate, except for the diagonal.
+  SEQPAR_DEVICE float keySum(int h, int row) const {
+    float sum = memory.keyTerms[0][h][row] + memory.keyTerms[1][h][row];
+    SEQPAR_UNROLL
+    for (int warp = 0; warp < 4; ++warp) sum += memory.columnTerms[warp][h][row];
+    return sum;
+  }
+  /// Called by the last two warps, one per head.
+  SEQPAR_DEVICE void writeGates(int64_t token) const {
+    const int h = me.thread / 32 - (Memory::kWarps - 2);
+    if (h < 0 || task.dGates.data == nullptr) return;
+    float last = 0;
+    SEQPAR_UNROLL
+    for (const float carry : memory.carry[chunk & 1][h]) last += carry;
+    float own[2];
+    SEQPAR_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int row = me.lane * 2 + i;
+      const float gate = kGated ? memory.inputs[chunk % 2][h][row] : 1.f;
+      own[i] = memory.rowTerms[0][h][row] + memory.rowTerms[1][h][row] - times(gate, keySum(h, row));
+    }
+    writeTokenGates(own, last, memory.forgets[chunk % 2][h], task, item, token, me.lane, h);
+  }
+  /// Called by the two warps before those.
+  SEQPAR_DEVICE void writeInputGates(int64_t token) const {
+    const int h = me.thread / 32 - (Memory::kWarps - 4);
+    if (h < 0 || h > 1) return;
+    float sums[2];
+    SEQPAR_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int row = me.lane * 2 + i;
+      sums[i] = keySum(h, row) + memory.own[h][row] * (memory.products[0][row] + memory.products[1][row]);
+    }
+    writeInputs(sums, task, item, token, me.lane, h);
+  }
+  using Memory = PairMemory<T>;
+};
+
+}  // namespace seqpar::attn::backward::sm90

@@ -1,0 +1,90 @@
+// Parts of the sm_90 gradients' kernels for token decays that one head (token_sm90.h) and a pair of heads (pair_sm90.h)
+// share.
+#pragma once
+
+#include "kernels/attn/linear/backward/memory_sm90.h"
+
+namespace seqpar::attn::backward::sm90 {
+
+/// Producers: the sweep over a segment. Loads keys and values two chunks ahead. Token decays are never too strong.
+template <class Producer>
+SEQPAR_DEVICE bool sweepTokens(const Task& task, const typename Producer::ItemOf& item, const Half& place) {
+  using Memory = typename Producer::Memory;
+  constexpr int kAhead = 2;
+  Half me = place;
+  Producer producer;
+  for (int i = 0; i < kAhead; ++i) {
+    if (i < item.chunks) opaqueMemory<Memory>().fetchSwept(task, item, i, me.thread);
+    ptx::cpAsyncCommitGroup();
+  }
+  if (item.chunks > 0) producer.load(task, item, 0, me);
+  for (int i = 0; i < item.chunks; ++i) {
+    Memory& memory = opaqueMemory<Memory>();
+    me = place.opaque();
+    if (i >= kAhead) Roles::awaitDone(i - kAhead);
+    if (i + kAhead < item.chunks) memory.fetchSwept(task, item, i + kAhead, me.thread);
+    ptx::cpAsyncCommitGroup();
+    producer.addUp(task, item, i, memory, me);
+    if (i + 1 < item.chunks) producer.load(task, item, i + 1, me);
+    ptx::cpAsyncWaitGroup<kAhead>();
+    Roles::syncProducers();
+    Producer::scaleSwept(i, memory, me.opaque());
+    warpgroup::fenceProxyAsync();
+    Roles::arrivePrepared(i);
+  }
+  if (item.chunks > 1) Roles::awaitDone(item.chunks - 2);
+  if (item.chunks > 0) Roles::awaitDone(item.chunks - 1);
+  return true;
+}
+
+/// Multiplies this thread's rows of the warpgroup's columns of a tile.
+template <class T>
+SEQPAR_DEVICE void scaleTile(T* to, const T* from, float factor, float factor8, const Half& me) {
+  constexpr int kPairs = Half::kTiles8 / 2;
+  uint32_t words[kPairs][4];
+  SEQPAR_UNROLL
+  for (int j = 0; j < kPairs; ++j) loadTiles(words[j], from, j * 2, me);
+  SEQPAR_UNROLL
+  for (int j = 0; j < kPairs; ++j) {
+    SEQPAR_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const float by = i % 2 == 0 ? factor : factor8;
+      words[j][i] = ptx::pack<T>(ptx::lowOf<T>(words[j][i]) * by, ptx::highOf<T>(words[j][i]) * by);
+    }
+    storeTiles(to, j * 2, words[j], me);
+  }
+}
+
+/// Multiplies the rows of accumulators.
+SEQPAR_DEVICE void scaleRows(Half::Part& part, float factor, float factor8) {
+  SEQPAR_UNROLL
+  for (int n = 0; n < Half::kTiles8; ++n) {
+    SEQPAR_UNROLL
+    for (int e = 0; e < 4; ++e) part[n][e] = times(e < 2 ? factor : factor8, part[n][e]);
+  }
+}
+
+/// One warp: the gates' gradients of a chunk, the sums of `own`, the terms of tokens 2 lane and 2 lane + 1, to the
+/// chunk's end, and of `last`, the carry from later tokens.
+template <class T>
+SEQPAR_DEVICE void writeTokenGates(const float (&own)[2], float last, const uint8_t* forgets, const Task& task,
+                                   const Item<T>& item, int64_t token, int lane, int which = 0) {
+  const Target& to = task.dGates;
+  float sum = own[0] + own[1];
+  SEQPAR_UNROLL
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const float other = ptx::shfl(sum, lane + distance);
+    if (lane + distance < 32) sum += other;
+  }
+  const int rows = item.rowsOf(token);
+  SEQPAR_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    const int row = lane * 2 + i;
+    if (row >= rows) continue;
+    const float value = forgets[row] != 0 ? 0.f : last + (i == 0 ? sum : sum - own[0]);
+    static_cast<float*>(to.data)[item.sequence * to.batch + (token + row) * to.token + (item.head + which) * to.head +
+                                 (item.keyBlock * task.valueBlocks + item.valueBlock) * to.block] = value;
+  }
+}
+
+}  // namespace seqpar::attn::backward::sm90
