@@ -2,9 +2,11 @@
 #include "attn/linear/device/delta_windows.h"
 #include "kernels/attn/linear/delta/chain.h"
 #include "kernels/attn/linear/delta/differentiate.h"
-#include "kernels/attn/linear/delta/half/chain.h"
+#include "kernels/attn/linear/delta/half/advance.h"
 #include "kernels/attn/linear/delta/half/differentiate_channels.h"
+#include "kernels/attn/linear/delta/half/differentiate_sums.h"
 #include "kernels/attn/linear/delta/half/prepare.h"
+#include "kernels/attn/linear/delta/half/retreat.h"
 #include "kernels/attn/linear/delta/prepare.h"
 #include "unit/attn/linear_passes_check.h"
 #include "unit/seed.h"
@@ -28,13 +30,12 @@ class EmulatedSteps final : public DeltaSteps {
  public:
   void run(delta::Step step, const delta::Task& task, void*) override {
     if (task.half) {
-      return emulate(
-          delta::half::ctasOf(step, task), delta::half::sharedBytes(step, task.width > 1),
-          task.type == seqparBfloat16 ? halfKernel<Bf16>(step, task.width > 1) : halfKernel<Fp16>(step, task.width > 1),
-          task);
+      return emulate(delta::half::ctasOf(step, task), delta::half::threadsOf(step, task),
+                     delta::half::sharedBytes(step, task.type, task.width > 1),
+                     task.type == seqparBfloat16 ? halfKernel<Bf16>(step, task) : halfKernel<Fp16>(step, task), task);
     }
     const auto shared = static_cast<size_t>(delta::sharedNumbers(step, task)) * sizeof(float);
-    emulate(delta::blocksOf(step, task), static_cast<int>(shared), kernel(step), task);
+    emulate(delta::blocksOf(step, task), delta::kThreads, static_cast<int>(shared), kernel(step), task);
   }
   void transpose(float* to, const float* from, int64_t count, int size, void*) override { set(to, from, count, size); }
   void identity(float* to, int64_t count, int size, void*) override { set(to, nullptr, count, size); }
@@ -43,8 +44,8 @@ class EmulatedSteps final : public DeltaSteps {
  private:
   using Kernel = void (*)(const delta::Task&);
 
-  static void emulate(int64_t blocks, int shared, Kernel kernel, const delta::Task& task) {
-    emulator::run(static_cast<int>(blocks), delta::kThreads, static_cast<size_t>(shared), 1, [&] { kernel(task); });
+  static void emulate(int64_t blocks, int threads, int shared, Kernel kernel, const delta::Task& task) {
+    emulator::run(static_cast<int>(blocks), threads, static_cast<size_t>(shared), 1, [&] { kernel(task); });
   }
   static Kernel kernel(delta::Step step) {
     switch (step) {
@@ -59,16 +60,15 @@ class EmulatedSteps final : public DeltaSteps {
     }
   }
   template <class T>
-  static Kernel halfKernel(delta::Step step, bool ofChannels) {
+  static Kernel halfKernel(delta::Step step, const delta::Task& task) {
+    const bool ofChannels = task.width > 1, isWide = delta::half::chainWidth(task) == delta::half::kColumns;
     switch (step) {
       case delta::Step::Prepare:
         return ofChannels ? &delta::half::Prepare<T, true>::run : &delta::half::Prepare<T, false>::run;
       case delta::Step::Advance:
-        return &delta::half::Advance<T>::run;
-      case delta::Step::Outputs:
-        return &delta::half::Outputs<T>::run;
+        return isWide ? &delta::half::Advance<T, 4>::run : &delta::half::Advance<T, 2>::run;
       case delta::Step::Retreat:
-        return &delta::half::Retreat<T>::run;
+        return isWide ? &delta::half::Retreat<T, 4>::run : &delta::half::Retreat<T, 2>::run;
       default:
         return ofChannels ? &delta::half::Differentiate<T, true>::run : &delta::half::Differentiate<T, false>::run;
     }
@@ -124,6 +124,19 @@ TEST_CASE("the GPU's passes of the delta rule for 16-bit tensors agree with the 
       check(c, lengths, 1, make, roundingsOf(type));
     }
   }
+}
+
+TEST_CASE("the GPU's passes of the delta rule in wide slices agree with the recurrence") {
+  const seqpar::test::Seed seed;
+  auto c = makeCase(seqparAttnGatedDelta, 70, DecayStrength::Mixed);
+  c.dv = 2000;  // CTAs have 64 columns
+  c.dataType = seqparBfloat16;
+  c.fill(seed);
+  CAPTURE(c.describe());
+  const auto make = [](const Shard& shard, Exec& exec) {
+    return std::make_unique<DeltaWindows>(shard, exec, std::make_unique<EmulatedSteps>(), 4, fitsHalf(shard));
+  };
+  check(c, {70}, 1, make, roundingsOf(c.dataType));
 }
 
 }  // namespace

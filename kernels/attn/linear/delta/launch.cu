@@ -46,8 +46,6 @@ int launch(Step step, const Task& task, void* stream) {
       return start(prepareKernel);
     case Step::Advance:
       return start(advanceKernel);
-    case Step::Outputs:
-      break;
     case Step::Retreat:
       return start(retreatKernel);
     case Step::Differentiate:

@@ -130,8 +130,7 @@ SEQPAR_BOTH_INLINE Record recordAt(const Task& task, int64_t batch, int head, in
   return record;
 }
 
-/// Outputs: only for 16-bit tensors; else Advance computes them.
-enum class Step { Prepare, Advance, Outputs, Retreat, Differentiate };
+enum class Step { Prepare, Advance, Retreat, Differentiate };
 
 /// CTAs of a step, and shared memory per CTA.
 SEQPAR_BOTH_INLINE int64_t blocksOf(Step step, const Task& task) {

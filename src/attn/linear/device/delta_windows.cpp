@@ -147,7 +147,6 @@ void DeltaWindows::forwardAlone(const Inputs& in, const Tensor& out, const float
     select(task, w);
     run(Step::Prepare, task);
     run(Step::Advance, task);
-    if (half_) run(Step::Outputs, task);
   }
 }
 

@@ -7,26 +7,17 @@
 
 #include <initializer_list>
 
+#include "kernels/arch/ptx.h"
 #include "kernels/attn/linear/delta/task.h"
 
 namespace seqpar::attn::delta::half {
 
-constexpr int kKeys = 128;                ///< most channels of a key; fewer are padded
-constexpr int kColumns = 64;              ///< columns of values per step of Outputs and Differentiate
-constexpr int kPad = 8;                   ///< elements behind a row in shared memory: ldmatrix has no bank conflicts
-constexpr int kKeyStride = kKeys + kPad;  ///< strides of rows in shared memory
-constexpr int kSquareStride = kRows + kPad;
-constexpr int kColumnStride = kColumns + kPad;
-constexpr int kSliceRow = kSlice + kPad;
-constexpr int kKeyTile = kRows * kKeyStride;  ///< elements of tiles in shared memory
-constexpr int kSquareTile = kRows * kSquareStride;
-constexpr int kColumnTile = kRows * kColumnStride;
-constexpr int kStateTile = kKeys * kColumnStride;
-constexpr int kSliceTile = kRows * kSliceRow;
-constexpr int kStateSlice = kKeys * kSliceRow;
+constexpr int kKeys = 128;    ///< most channels of a key; fewer are padded
+constexpr int kColumns = 64;  ///< columns of values per step of Differentiate; others are padded to a multiple
 constexpr int kBlocks = kRows / kBlock;
 constexpr int kNearRows = kBlock * kBlocks * (kBlocks - 1) / 2;
-constexpr int kAdvanceStages = 3, kRetreatStages = 2;
+constexpr int kKeyBytes = 2 * kRows * kKeys;     ///< of a tile of rows of keys
+constexpr int kSquareBytes = 2 * kRows * kRows;  ///< of a tile with 64 columns
 
 SEQPAR_BOTH_INLINE bool supports(const Task& task) {
   return task.type != seqparFloat32 && task.dk <= kKeys;
@@ -35,26 +26,18 @@ SEQPAR_BOTH_INLINE int paddedColumns(const Task& task) {
   return (task.dv + kColumns - 1) / kColumns * kColumns;
 }
 
-/// CTAs of a head's state, with those of padding, which later steps read.
-SEQPAR_BOTH_INLINE int stateSlices(const Task& task) {
-  return task.states != nullptr ? paddedColumns(task) / kSlice : 0;
-}
-
-/// The arrays of a record, dense rows of kKeys, paddedColumns() or kRows elements. Padding is 0.
+/// The arrays of a record, dense rows of kKeys or kRows elements. Padding is 0.
 struct Record {
   uint16_t *w, *kOut, *qIn;  ///< [kRows][kKeys]
-  uint16_t* written;         ///< [kRows][columns]: U, then D
-  uint16_t* scores;          ///< [kRows][kRows]
-  uint16_t* state;           ///< [kKeys][columns] before the chunk
+  uint16_t* written;         ///< [columns][kRows]: U, then D, transposed
+  uint16_t* scores;          ///< [kRows][kRows]; blocks above the diagonal are undefined
   float* total;              ///< [kKeys]
   // Training:
-  uint16_t* keyScores;  ///< [kRows][kRows]
-  uint16_t* kIn;        ///< [kRows][kKeys]
-  uint16_t* inverse;    ///< [kRows][kRows]
-  uint16_t* dOut;       ///< [kRows][columns]
-  uint16_t* dWritten;   ///< [kRows][columns]: scores^T dOut, then the gradient of D
-  uint16_t* dState;     ///< [kKeys][columns] after the chunk
-  float *sumQ, *sumK;   ///< [kRows][kKeys], of heads that share q and k
+  uint16_t* inverse;   ///< [kRows][kRows]
+  uint16_t* state;     ///< [columns][kKeys] before the chunk, transposed
+  uint16_t* dWritten;  ///< [columns][kRows]: the gradient of D, transposed
+  uint16_t* dState;    ///< [columns][kKeys] after the chunk, transposed
+  float *sumQ, *sumK;  ///< [kRows][kKeys], of heads that share q and k
 
   /// Returns the bytes of a record.
   SEQPAR_BOTH_INLINE int64_t place(char* memory, const Task& task) {
@@ -71,19 +54,16 @@ struct Record {
     w = words(kRows, kKeys);
     kOut = words(kRows, kKeys);
     qIn = words(kRows, kKeys);
-    written = words(kRows, columns);
+    written = words(columns, kRows);
     scores = words(kRows, kRows);
-    state = words(kKeys, columns);
     total = reinterpret_cast<float*>(take(kKeys * sizeof(float)));
-    keyScores = kIn = inverse = dOut = dWritten = dState = nullptr;
+    inverse = state = dWritten = dState = nullptr;
     sumQ = sumK = nullptr;
     if (!task.training) return used;
-    keyScores = words(kRows, kRows);
-    kIn = words(kRows, kKeys);
     inverse = words(kRows, kRows);
-    dOut = words(kRows, columns);
-    dWritten = words(kRows, columns);
-    dState = words(kKeys, columns);
+    state = words(columns, kKeys);
+    dWritten = words(columns, kRows);
+    dState = words(columns, kKeys);
     if (task.heads == task.keyHeads) return used;
     sumQ = reinterpret_cast<float*>(take(kRows * kKeys * sizeof(float)));
     sumK = reinterpret_cast<float*>(take(kRows * kKeys * sizeof(float)));
@@ -103,127 +83,202 @@ SEQPAR_BOTH_INLINE Record recordOf(const Task& task, int64_t batch, int head, in
   return record;
 }
 
-/// The first of the rows of ChannelMemory::near for block n.
+/// The first of the rows of near arrays for block n.
 SEQPAR_BOTH_INLINE int nearRow(int n) {
   return kBlock * n * (n - 1) / 2;
 }
-/// Rows and decays of channels in shared memory.
-struct ChannelMemory {
-  float *run, *suffix;      ///< [kRows][kKeys]: decays from the block's start, after the token to the block's end
-  uint16_t *kNear, *qNear;  ///< tiles of kKeyTile: rows times `run`
-  uint16_t* near;           ///< [kNearRows][kKeyStride]: keys before block n decayed to its start, at row nearRow(n)
-  float* totals;            ///< [kBlocks][kKeys]
-  int* steep;               ///< [kBlocks][4]
-};
 
-/// Takes parts of memory.
+/// Numbers in shared memory, `offset` bytes behind its start: an address that the compiler knows to be in shared
+/// memory.
+template <class Number>
+struct Shared {
+  int offset = 0;
+  SEQPAR_DEVICE operator Number*() const {  // NOLINT(google-explicit-constructor)
+    return reinterpret_cast<Number*>(ptx::sharedMemory() + offset);
+  }
+};
+using Floats = Shared<float>;
+using Ints = Shared<int>;
+
+/// Takes parts of shared memory.
 struct Carver {
-  char* memory;
   int used = 0;
-  template <class Pointer>
-  SEQPAR_BOTH_INLINE void take(Pointer& part, int bytes) {
-    part = reinterpret_cast<Pointer>(memory + used);
+  SEQPAR_BOTH_INLINE int take(int bytes) {
+    const int offset = used;
     used += bytes;
+    return offset;
   }
 };
 
-/// Shared memory of Prepare.
-struct PrepareMemory {
-  uint16_t *keys, *queries, *values;  ///< tiles of kKeyTile
-  uint16_t *scores, *inverse;         ///< tiles of kSquareTile
-  float *lower, *full;                ///< [kRows][kSquare]
-  float *beta, *decay, *in, *out, *kNorm, *qNorm;
-  ChannelMemory channels;
-  SEQPAR_BOTH_INLINE int place(char* memory, bool ofChannels) {
-    Carver carver{memory};
-    for (auto* tile : {&keys, &queries, &values}) carver.take(*tile, 2 * kKeyTile);
-    for (auto* tile : {&scores, &inverse}) carver.take(*tile, 2 * kSquareTile);
-    carver.take(lower, 4 * kRows * kSquare);
-    carver.take(full, ofChannels ? 2 * kKeyTile : 4 * kRows * kSquare);
-    for (auto* row : {&beta, &decay, &in, &out, &kNorm, &qNorm}) carver.take(*row, 4 * kRows);
-    if (!ofChannels) return carver.used;
-    channels.suffix = nullptr;
-    channels.kNear = values;  // both are overwritten after the scores
-    channels.qNear = reinterpret_cast<uint16_t*>(full);
-    carver.take(channels.run, 4 * kRows * kKeys);
-    carver.take(channels.near, 2 * kNearRows * kKeyStride);
-    carver.take(channels.totals, 4 * kBlocks * kKeys);
-    carver.take(channels.steep, 4 * kBlocks * 4);
-    return carver.used;
+/// Decays of the tokens of a chunk in shared memory.
+struct TokenMemory {
+  Floats decay, in, out;  ///< [kRows]: of a token, from the chunk's start, after the token to the chunk's end
+  Floats run, suffix;     ///< the same for blocks
+  Floats within, totals;  ///< [kRows][kBlock] between tokens of a block; [kBlocks]
+  SEQPAR_BOTH_INLINE void place(Carver& carver) {
+    decay = {carver.take(4 * kRows)};
+    in = {carver.take(4 * kRows)};
+    out = {carver.take(4 * kRows)};
+    run = {carver.take(4 * kRows)};
+    suffix = {carver.take(4 * kRows)};
+    within = {carver.take(4 * kRows * kBlock)};
+    totals = {carver.take(4 * kBlocks)};
   }
 };
-static_assert(2 * kKeyTile >= 4 * kRows * kSquare);
 
-/// Shared memory of Differentiate: two blocks of columns are in flight, then the arrays of channels replace them.
-struct DifferentiateMemory {
-  static constexpr int kBlock16 = 3 * kColumnTile + 2 * kStateTile;
-  uint16_t *keys, *queries, *inverse, *blocks, *dX, *dValues;
-  float* between;  ///< [kRows][kSquare]
-  float *beta, *decay, *in, *out, *kNorm, *qNorm, *betas;
-  float *terms, *ends;  ///< [2][kRows]
-  float* boundary;      ///< [kKeys]
-  ChannelMemory channels;
-  SEQPAR_BOTH_INLINE int place(char* memory) {
-    Carver carver{memory};
-    for (auto* tile : {&keys, &queries}) carver.take(*tile, 2 * kKeyTile);
-    carver.take(inverse, 2 * kSquareTile);
-    carver.take(blocks, 2 * 2 * kBlock16);
-    for (auto* tile : {&dX, &dValues}) carver.take(*tile, 2 * kColumnTile);
-    carver.take(between, 4 * kRows * kSquare);
-    for (auto* row : {&beta, &decay, &in, &out, &kNorm, &qNorm, &betas}) carver.take(*row, 4 * kRows);
-    for (auto* row : {&terms, &ends}) carver.take(*row, 4 * 2 * kRows);
-    carver.take(boundary, 4 * kKeys);
-    Carver second{reinterpret_cast<char*>(blocks)};
-    second.take(channels.run, 4 * kRows * kKeys);
-    second.take(channels.suffix, 4 * kRows * kKeys);
-    second.take(channels.near, 2 * kNearRows * kKeyStride);
-    second.take(channels.kNear, 2 * kKeyTile);
-    second.take(channels.qNear, 2 * kKeyTile);
-    Carver third{reinterpret_cast<char*>(between)};  // only for decays of tokens
-    third.take(channels.totals, 4 * kBlocks * kKeys);
-    third.take(channels.steep, 4 * kBlocks * 4);
-    third.take(partialEnds, 4 * kBlocks * kKeys);
-    return carver.used;
-  }
-  float* partialEnds;  ///< [kBlocks][kKeys]
-};
-static_assert(8 * kRows * kKeys + 2 * kNearRows * kKeyStride + 4 * kKeyTile <= 4 * DifferentiateMemory::kBlock16);
-static_assert(kSquareTile == kColumnTile);  // dX and dValues, then gradients of scores
-
-constexpr int kAdvanceStage = 2 * (2 * kKeyTile + kSliceTile) + 4 * kKeys;      ///< bytes
-constexpr int kRetreatStage = 2 * (3 * kKeyTile + 2 * kSliceTile) + 4 * kKeys;  ///< bytes
-
-SEQPAR_BOTH_INLINE int64_t ctasOf(Step step, const Task& task) {
-  if (step == Step::Outputs) return task.batch * task.heads * task.count * (paddedColumns(task) / kColumns);
-  if (step == Step::Advance || step == Step::Retreat) {
-    return task.batch * task.heads * (stateSlices(task) + (task.transition != nullptr ? slicesOf(task.dk) : 0));
-  }
-  return delta::blocksOf(step, task);
+/// Parts of a score's operands: decayed rows need the exponents of bf16, and fp16 has more digits.
+SEQPAR_BOTH_INLINE int partsOf(int type) {
+  return type == seqparBfloat16 ? 1 : 2;
 }
-SEQPAR_BOTH_INLINE int sharedBytes(Step step, bool ofChannels) {
-  switch (step) {
-    case Step::Prepare: {
-      PrepareMemory memory;
-      return memory.place(nullptr, ofChannels);
+
+/// Shared memory of Prepare. Tiles of 16-bit elements are offsets in bytes.
+struct PrepareMemory {
+  int keys, queries, values;  ///< [kRows][kKeys]
+  Floats square;              ///< [kRows][kSquare]: L, then its inverse
+  Floats beta, kNorm, qNorm;
+  TokenMemory tokens;
+  // Decays of channels, one or two parts of bf16:
+  int kNear, qNear;      ///< rows decayed from the start of their block
+  int kInverse;          ///< keys divided by that decay
+  int near;              ///< [kNearRows][kKeys]: keys before block n decayed to its start, at row nearRow(n)
+  int second;            ///< the distance of second parts from first ones
+  int kIn;               ///< keys decayed from the chunk's start
+  Floats totals;         ///< [kBlocks][kKeys]
+  Ints steep;            ///< [kBlocks][2]
+  int ofKeys, ofValues;  ///< [kRows][kRows]: the inverse, left operands of W and U
+  int w, u;              ///< [kRows][kKeys], [kKeys][kRows]
+  SEQPAR_BOTH_INLINE int place(bool ofChannels, int parts) {
+    Carver carver;
+    keys = carver.take(kKeyBytes);
+    queries = carver.take(kKeyBytes);
+    values = carver.take(kKeyBytes);
+    if (ofChannels) {
+      kNear = keys;  // in place
+      qNear = queries;
+      kInverse = values;  // which are loaded after the scores
+      near = carver.take(2 * kNearRows * kKeys);
+      second = carver.used;
+      if (parts > 1) carver.take(carver.used);
+      kIn = carver.take(kKeyBytes);
     }
-    case Step::Advance:
-      return kAdvanceStages * kAdvanceStage + 2 * (kStateSlice + kSliceTile);
-    case Step::Outputs:
-      return 2 * (kKeyTile + kSquareTile + kStateTile + kColumnTile);
-    case Step::Retreat:
-      return kRetreatStages * kRetreatStage + 2 * (kStateSlice + kSliceTile);
-    default: {
-      DifferentiateMemory memory;
-      return memory.place(nullptr);
+    square = {carver.take(4 * kRows * kSquare)};
+    beta = {carver.take(4 * kRows)};
+    kNorm = {carver.take(4 * kRows)};
+    qNorm = {carver.take(4 * kRows)};
+    if (ofChannels) {
+      totals = {carver.take(4 * kBlocks * kKeys)};
+      steep = {carver.take(4 * kBlocks * 2)};
+      ofKeys = ofValues = keys;
+      w = queries;
+      u = near;
+    } else {
+      tokens.place(carver);
+      ofKeys = queries;  // which are stored before
+      ofValues = queries + kSquareBytes;
+      w = square.offset;
+      u = keys;
     }
+    return carver.used;
   }
+};
+static_assert(kKeyBytes <= 4 * kRows * kSquare && 2 * kSquareBytes <= kKeyBytes);
+
+/// Shared memory of Differentiate: two blocks of columns are in flight, then the arrays of channels replace them. Tiles
+/// of 16-bit elements are offsets in bytes.
+struct DifferentiateMemory {
+  static constexpr int kQuarters = 4;  ///< warps of 16 tokens
+  static constexpr int kStage = 3 * kSquareBytes + 2 * kKeyBytes;
+  int keys, queries;  ///< [kRows][kKeys]
+  int inverse;        ///< [kRows][kRows]
+  int blocks;         ///< two stages
+  int dX, dValues;    ///< [kRows][kColumns]; then gradients of scores
+  Floats beta, kNorm, qNorm, betas;
+  Floats terms, ends;  ///< [kQuarters][kRows]
+  Floats boundary;     ///< [8][kKeys]
+  TokenMemory tokens;
+  // Decays of channels:
+  Floats run, suffix;        ///< [kRows][kKeys]: decays from the block's start, after the token to the block's end
+  int kNear, qNear;          ///< rows times `run`
+  int near;                  ///< as in PrepareMemory, in the tensors' type
+  Floats totals, blockEnds;  ///< [kBlocks][kKeys]
+  Ints steep, zeros;         ///< [kBlocks][2]; [kBlocks][kKeys]: bit i is set if the decay of token i is 0
+  SEQPAR_BOTH_INLINE int place(bool ofChannels) {
+    Carver carver;
+    keys = carver.take(kKeyBytes);
+    queries = carver.take(kKeyBytes);
+    inverse = carver.take(kSquareBytes);
+    dX = carver.take(kSquareBytes);
+    dValues = carver.take(kSquareBytes);
+    beta = {carver.take(4 * kRows)};
+    kNorm = {carver.take(4 * kRows)};
+    qNorm = {carver.take(4 * kRows)};
+    betas = {carver.take(4 * kRows)};
+    terms = {carver.take(4 * kQuarters * kRows)};
+    ends = {carver.take(4 * kQuarters * kRows)};
+    boundary = {carver.take(4 * 8 * kKeys)};
+    tokens.place(carver);
+    blocks = carver.used;
+    if (!ofChannels) {
+      carver.take(2 * kStage);
+      return carver.used;
+    }
+    kNear = carver.take(kKeyBytes);
+    qNear = carver.take(kKeyBytes);
+    near = carver.take(2 * kNearRows * kKeys);
+    run = {carver.take(4 * kRows * kKeys)};
+    suffix = {carver.take(4 * kRows * kKeys)};
+    totals = {carver.take(4 * kBlocks * kKeys)};
+    blockEnds = {carver.take(4 * kBlocks * kKeys)};
+    zeros = {carver.take(4 * kBlocks * kKeys)};
+    steep = {carver.take(4 * kBlocks * 2)};
+    return carver.used;
+  }
+};
+static_assert(2 * DifferentiateMemory::kStage <= 2 * kKeyBytes + 2 * kNearRows * kKeys + 8 * kRows * kKeys);
+
+/// Columns of the state per CTA of Advance and Retreat: fewer for few heads.
+SEQPAR_BOTH_INLINE int chainWidth(const Task& task) {
+  return task.batch * task.heads * (paddedColumns(task) / kColumns) < 64 ? kColumns / 2 : kColumns;
+}
+SEQPAR_BOTH_INLINE int slicesOf(const Task& task, int width) {
+  return task.states != nullptr ? paddedColumns(task) / width : 0;
+}
+SEQPAR_BOTH_INLINE int transitionSlicesOf(const Task& task, int width) {
+  return task.transition != nullptr ? (task.dk + width - 1) / width : 0;
+}
+
+constexpr int kDifferentiateThreads = 512;
+constexpr int kHelpers = 128;  ///< threads of a chain's CTA that are not in its chain
+SEQPAR_BOTH_INLINE int threadsOf(Step step, const Task& task) {
+  if (step == Step::Prepare) return kThreads;
+  if (step == Step::Differentiate) return kDifferentiateThreads;
+  return kHelpers + chainWidth(task) / kBlock * 32;
+}
+SEQPAR_BOTH_INLINE int64_t ctasOf(Step step, const Task& task) {
+  if (step != Step::Advance && step != Step::Retreat) return delta::blocksOf(step, task);
+  const int width = chainWidth(task);
+  return task.batch * task.heads * (slicesOf(task, width) + transitionSlicesOf(task, width));
+}
+constexpr int kChainStage = 3 * kKeyBytes + 2 * kSquareBytes + 4 * kKeys;  ///< bytes
+constexpr int kChainStages = 3;
+SEQPAR_BOTH_INLINE int sharedBytes(Step step, int type, bool ofChannels) {
+  if (step == Step::Prepare) {
+    PrepareMemory memory;
+    return memory.place(ofChannels, partsOf(type));
+  }
+  if (step == Step::Differentiate) {
+    DifferentiateMemory memory;
+    return memory.place(ofChannels);
+  }
+  return kChainStages * kChainStage + kKeyBytes + 2 * kSquareBytes;
 }
 
 /// The largest of all steps.
 inline int mostSharedBytes() {
   int most = 0;
-  for (const auto step : {Step::Prepare, Step::Advance, Step::Outputs, Step::Retreat, Step::Differentiate}) {
-    most = sharedBytes(step, true) > most ? sharedBytes(step, true) : most;
+  for (const auto step : {Step::Prepare, Step::Advance, Step::Differentiate}) {
+    const int bytes = sharedBytes(step, seqparFloat16, true);
+    most = bytes > most ? bytes : most;
   }
   return most;
 }

@@ -1,13 +1,14 @@
-// The first step for 16-bit tensors: what a chunk's recurrence needs and no state determines.
+// The first step for 16-bit tensors: the parts of a chunk's recurrence that depend on no state.
 //
-// Work: one CTA per (chunk, head, batch entry). Roles: products by warps, a strip of 16 rows and half of the columns
-// each; blocks of 16 x 16 of the inverse by substitution, a column per lane of two warps, while the others store
-// decayed rows; merges of blocks as three TF32 products. Smem: PrepareMemory; W and U replace keys and values.
-// Barriers:
-// __syncthreads() between steps. Overlap: none.
+// Work: one CTA per (chunk, head, batch entry). Roles: products by warps; blocks of 16 x 16 of the inverse by
+// substitution and the first merges by two warps, while the others store decayed rows; merges of blocks as three TF32
+// products. Smem: PrepareMemory; tiles that have been used are replaced. Barriers: __syncthreads() between steps.
+// Overlap: none.
 #pragma once
 
 #include "kernels/attn/linear/delta/half/channels.h"
+#include "kernels/attn/linear/delta/half/inverse.h"
+#include "kernels/attn/linear/delta/half/tokens.h"
 
 namespace seqpar::attn::delta::half {
 
@@ -18,278 +19,352 @@ class Prepare {
   SEQPAR_DEVICE static void run(const Task& task) { Prepare(task).steps(); }
 
  private:
+  static constexpr int kParts = ptx::kIsBf16<T> ? 1 : 2;
+
   SEQPAR_DEVICE explicit Prepare(const Task& t)
       : task_(t), columns_(paddedColumns(t)), warp_(ptx::uniform(ptx::thread() / 32)), row_(warp_ % 4 * kBlock) {
-    int64_t index = ptx::block();
-    const int chunk = static_cast<int>(index % t.count);
+    int index = ptx::block();
+    const int chunk = index % t.count;
     index /= t.count;
-    head_ = static_cast<int>(index % t.heads);
+    head_ = index % t.heads;
     batch_ = index / t.heads;
     chunk_ = t.chunks[t.first + chunk];
     record_ = recordOf(t, batch_, head_, chunk);
-    memory_.place(ptx::sharedMemory(), kChannel);
+    memory_.place(kChannel, kParts);
   }
 
   SEQPAR_DEVICE void steps() {
-    const int keyHead = head_ / (task_.heads / task_.keyHeads);
-    loadTensor(memory_.keys, kKeyStride, task_.k, batch_, chunk_, keyHead, 0, kKeys, task_.dk);
-    loadTensor(memory_.queries, kKeyStride, task_.q, batch_, chunk_, keyHead, 0, kKeys, task_.dk);
-    if constexpr (!kChannel) loadValues(0);
+    const int keyHead = head_ / (task_.heads / task_.keyHeads), thread = ptx::thread();
+    startTensor<kKeys, kThreads>(keys(), {task_.k, batch_, chunk_, keyHead, 0, task_.dk}, thread);
+    startTensor<kKeys, kThreads>(queries(), {task_.q, batch_, chunk_, keyHead, 0, task_.dk}, thread);
+    ptx::cpAsyncCommitGroup();
+    if constexpr (!kChannel) startValues(0);
     loadGates();
+    ptx::cpAsyncWaitGroup<kChannel ? 0 : 1>();
     ptx::syncthreads();
-    loadNorms<T>(memory_.kNorm, memory_.keys, task_.normalize, 1);
-    loadNorms<T>(memory_.qNorm, memory_.queries, task_.normalize, task_.scale);
+    loadNorms<T>(memory_.kNorm, keys(), task_.normalize, 1);
+    loadNorms<T>(memory_.qNorm, queries(), task_.normalize, task_.scale);
+    if constexpr (!kChannel) decayWithinBlocks(memory_.tokens);
+    ptx::syncthreads();
     if constexpr (kChannel) {
+      decayChannels();
       ptx::syncthreads();
-      scaleRows<T>(memory_.keys, memory_.kNorm);
-      scaleRows<T>(memory_.queries, memory_.qNorm);
-      ptx::syncthreads();
-      decayChannels<T>(memory_.channels, task_, batch_, chunk_, head_, memory_.keys, memory_.queries, record_.kOut);
       scoreBlocks();
     } else {
-      decaysBetween(memory_.lower, memory_.decay, memory_.in, memory_.out);
-      ptx::syncthreads();
+      decayFromEnds(memory_.tokens);
       score();
     }
     ptx::syncthreads();
+    if (kChannel) startValues(0);
+    const Inverse inverse{memory_.square};
     if (warp_ < 2) {
-      substitute();
+      inverse.substitute();
+      inverse.mergePair(warp_);
     } else {
-      decayRows(ptx::thread() - 64, kThreads - 64);
+      storeRows(thread - 64, kThreads - 64);
     }
     ptx::syncthreads();
-    merge(kBlock, 2);
-    merge(2 * kBlock, 1);
+    inverse.mergeHalves(warp_);
     roundInverse();
-    ptx::syncthreads();
     for (int first = 0; first < columns_; first += kKeys) writeValues(first);
-    copyRows(record_.scores, kRows, memory_.scores, kSquareStride, kRows, kRows);
-    if (!task_.training) return;
-    for (int first = 0; first < columns_; first += kKeys) outGradients(first);
+  }
+
+  SEQPAR_DEVICE KeyRows keys() const { return {memory_.keys}; }
+  SEQPAR_DEVICE KeyRows queries() const { return {memory_.queries}; }
+  SEQPAR_DEVICE KeyRows values() const { return {memory_.values}; }
+
+  SEQPAR_DEVICE void startValues(int first) const {
+    startTensor<kKeys, kThreads>(values(), {task_.v, batch_, chunk_, head_, first, task_.dv}, ptx::thread());
+    ptx::cpAsyncCommitGroup();
   }
 
   SEQPAR_DEVICE void loadGates() {
     const int t = ptx::thread();
-    if (t >= kRows) return;
-    memory_.beta[t] = betaOf(task_, batch_, chunk_, head_, t);
-    if constexpr (!kChannel) memory_.decay[t] = decayOf(task_, batch_, chunk_, head_, t);
+    if (t < kRows) {
+      memory_.beta[t] = betaOf(task_, batch_, chunk_, head_, t);
+      if constexpr (!kChannel) memory_.tokens.decay[t] = decayOf(task_, batch_, chunk_, head_, t);
+    }
+    if constexpr (kChannel) decays_.load(task_, batch_, chunk_, head_);
   }
 
   SEQPAR_DEVICE void score() {
     const int column = warp_ / 4 * 32;
+    if (column > row_) return;
     float ofKeys[4][4] = {}, ofQueries[4][4] = {};
-    if (column <= row_ + kBlock - 1) {
-      const InRows keys{memory_.keys, kKeyStride}, queries{memory_.queries, kKeyStride};
-      accumulate<T>(ofKeys, keys, row_, keys, column, 0, kKeys);
-      accumulate<T>(ofQueries, queries, row_, keys, column, 0, kKeys);
+    SEQPAR_UNROLL
+    for (int k = 0; k < kKeys; k += kBlock) {
+      uint32_t a[4], b[4];
+      loadLeft<true>(a, keys(), row_, k);
+      loadLeft<true>(b, queries(), row_, k);
+      accumulate<T, true>(ofKeys, a, keys(), column, k);
+      accumulate<T, true>(ofQueries, b, keys(), column, k);
     }
-    const auto decayed = [&](int i, int j, float x, const float* norms) {
-      return forgetting(memory_.lower[i * kSquare + j], norms[i] * memory_.kNorm[j] * x);
+    const float* const kNorm = memory_.kNorm;
+    const auto each = [&](int n, int half) {
+      const int i = row_ + ptx::thread() % 32 / 4 + 8 * half, j = column + 8 * n + ptx::thread() % 4 * 2;
+      if (j / kBlock > i / kBlock) return;
+      const float low = j <= i ? decayBetween(memory_.tokens, i, j) : 0,
+                  high = j < i ? decayBetween(memory_.tokens, i, j + 1) : 0;
+      const float *const k = ofKeys[n] + 2 * half, *const q = ofQueries[n] + 2 * half;
+      putQueries(i, j, forgetting(low, memory_.qNorm[i] * kNorm[j] * q[0]),
+                 forgetting(high, memory_.qNorm[i] * kNorm[j + 1] * q[1]));
+      putKeys(i, j, forgetting(low, kNorm[i] * kNorm[j] * k[0]), forgetting(high, kNorm[i] * kNorm[j + 1] * k[1]));
     };
-    eachPair(ofQueries, row_, column, [&](int i, int j, float x, float y) {
-      putQueries(i, j, decayed(i, j, x, memory_.qNorm), decayed(i, j + 1, y, memory_.qNorm));
-    });
-    eachPair(ofKeys, row_, column, [&](int i, int j, float x, float y) {
-      putKeys(i, j, decayed(i, j, x, memory_.kNorm), decayed(i, j + 1, y, memory_.kNorm));
-    });
+    SEQPAR_UNROLL
+    for (int n = 0; n < 4; ++n) {
+      each(n, 0);
+      each(n, 1);
+    }
   }
   SEQPAR_DEVICE void putQueries(int i, int j, float x, float y) {
     const bool used = i < chunk_.rows;
-    storePair<T>(memory_.scores + i * kSquareStride + j, used && i >= j ? x : 0, used && i > j ? y : 0);
+    storeRounded<T>(record_.scores + i * kRows + j, used && i >= j ? x : 0, used && i > j ? y : 0);
   }
   SEQPAR_DEVICE void putKeys(int i, int j, float x, float y) {
     const bool used = i < chunk_.rows;
-    const float low = used && i > j ? x : 0, high = used && i > j + 1 ? y : 0;
-    memory_.lower[i * kSquare + j] = forgetting(memory_.beta[i], low);
-    memory_.lower[i * kSquare + j + 1] = forgetting(memory_.beta[i], high);
-    if (task_.training) storePair<T>(record_.keyScores + i * kRows + j, low, high);
+    memory_.square[i * kSquare + j] = forgetting(memory_.beta[i], used && i > j ? x : 0);
+    memory_.square[i * kSquare + j + 1] = forgetting(memory_.beta[i], used && i > j + 1 ? y : 0);
   }
 
-  /// Decays of channels: products between blocks, and within them.
-  SEQPAR_DEVICE void scoreBlocks() {
-    const ChannelMemory& m = memory_.channels;
-    for (int tile = warp_; tile < kBlocks * kBlocks; tile += kWarps) {
-      const int n = tile / kBlocks, row = n * kBlock, column = tile % kBlocks * kBlock;
-      if (row == column) continue;
-      float ofKeys[2][4] = {}, ofQueries[2][4] = {};
-      if (column < row) {
-        const InRows near{m.near + nearRow(n) * kKeyStride, kKeyStride};
-        multiply<T>(ofKeys, InRows{m.kNear, kKeyStride}, row, near, column, 0, kKeys);
-        multiply<T>(ofQueries, InRows{m.qNear, kKeyStride}, row, near, column, 0, kKeys);
-      }
-      eachPair(ofKeys, row, column, [&](int i, int j, float x, float y) { putKeys(i, j, x, y); });
-      eachPair(ofQueries, row, column, [&](int i, int j, float x, float y) { putQueries(i, j, x, y); });
+  /// Rows of ChannelRows, and keys to the chunk's end.
+  SEQPAR_DEVICE void decayChannels() {
+    decays_.storeTotals(memory_.totals, memory_.steep);
+    ptx::syncthreads();
+    if (decays_.template allFinite<T>(keys()) && decays_.template allFinite<T>(queries())) {
+      decayRows<false>();
+    } else {
+      decayRows<true>();
     }
-    if (isSteep(m, warp_ % 4)) {
-      for (int j = row_ + warp_ / 4 * 8; j < row_ + warp_ / 4 * 8 + 8; j += 2) {
-        for (int i = row_ + ptx::thread() % 32; i < j; i += 32) {
-          putKeys(i, j, 0, 0);
-          putQueries(i, j, 0, 0);
-        }
-        scoreSteep<T>(task_, batch_, chunk_, head_, memory_.keys, memory_.queries, j,
-                      [&](int i, float key, float query, float nextKey, float nextQuery) {
-                        putKeys(i, j, key, nextKey);
-                        putQueries(i, j, query, nextQuery);
-                      });
-      }
-      return;
-    }
-    const bool ofKeys = warp_ < 4;
-    float c[2][4] = {};
-    scoreWithin<T>(c, m, ofKeys ? memory_.keys : memory_.queries, memory_.keys, row_);
-    eachPair(c, row_, row_,
-             [&](int i, int j, float x, float y) { ofKeys ? putKeys(i, j, x, y) : putQueries(i, j, x, y); });
   }
-
-  /// Blocks of the diagonal of (I + lower)^-1, a column per lane, and zeros above them, which merge() reads. An element
-  /// 0 of `lower` forgets.
-  SEQPAR_DEVICE void substitute() {
-    const int column = ptx::thread(), j = column % kBlock, first = column - j;
-    const float* const lower = memory_.lower + first * kSquare + first;
-    float x[kBlock];
+  /// kForgets: rows may have NaN or infinity, which factors of 0 discard.
+  template <bool kForgets>
+  SEQPAR_DEVICE void decayRows() {
+    const int block = decays_.block(), c = decays_.channel();
+    const auto times = [](float factor, float x) { return kForgets ? forgetting(factor, x) : factor * x; };
+    const auto put = [&](int tile, int row, float low, float high) {
+      const uint32_t pair = ptx::pack<Bf16>(low, high);
+      KeyRows{tile}.pair(row, c) = pair;
+      if constexpr (kParts == 2) {
+        KeyRows{tile + memory_.second}.pair(row, c) =
+            ptx::pack<Bf16>(low - ptx::lowOf<Bf16>(pair), high - ptx::highOf<Bf16>(pair));
+      }
+    };
+    const auto ends = BlockDecays::ends(memory_.totals);
+    const auto &before = ends.before, &after = ends.after;
+    uint32_t raw[kBlock];
+    float run[2] = {1, 1};
     SEQPAR_UNROLL
     for (int i = 0; i < kBlock; ++i) {
-      float sum = 0;
+      const int t = block * kBlock + i;
+      const float kNorm = memory_.kNorm[t], qNorm = memory_.qNorm[t];
+      const uint32_t k = keys().pair(t, c), q = queries().pair(t, c);
+      raw[i] = ptx::pack<T>(kNorm * ptx::lowOf<T>(k), kNorm * ptx::highOf<T>(k));
+      const float key[2] = {ptx::lowOf<T>(raw[i]), ptx::highOf<T>(raw[i])};
+      const float query[2] = {qNorm * ptx::lowOf<T>(q), qNorm * ptx::highOf<T>(q)};
+      float inverse[2];
       SEQPAR_UNROLL
-      for (int k = 0; k < i; ++k) {
-        if (k >= j) sum += forgetting(lower[i * kSquare + k], x[k]);
+      for (int e = 0; e < 2; ++e) {
+        run[e] *= decays_.of[i][e];
+        inverse[e] = ptx::rcpApprox(run[e]);
       }
-      x[i] = i == j ? 1 : i < j ? 0 : -sum;
-      memory_.full[(first + i) * kSquare + column] = x[i];
-      if (first / kBlock % 2 != 0) memory_.full[(first - kBlock + i) * kSquare + column] = 0;
+      put(memory_.kNear, t, times(run[0], key[0]), times(run[1], key[1]));
+      put(memory_.qNear, t, times(run[0], query[0]), times(run[1], query[1]));
+      put(memory_.kInverse, t, inverse[0] * key[0], inverse[1] * key[1]);
+      const float in[2] = {run[0] * before[0], run[1] * before[1]};
+      KeyRows{memory_.kIn}.pair(t, c) = ptx::pack<T>(times(in[0], key[0]), times(in[1], key[1]));
+      storeRounded<T>(record_.qIn + t * kKeys + c, times(in[0], query[0]), times(in[1], query[1]));
     }
-  }
-
-  /// Keys from the chunk's start, which replace the queries, queries from there, and keys to the chunk's end.
-  SEQPAR_DEVICE void decayRows(int thread, int threads) {
-    constexpr int kUnits = kKeys / 8;
-    for (int c = thread; c < kKeys; c += threads) {
-      record_.total[c] = kChannel ? fromStart(kRows - 1, c) : memory_.in[kRows - 1];
-    }
-    for (int i = thread; i < kRows * kUnits; i += threads) {
-      const int t = i / kUnits, c = i % kUnits * 8, at = t * kKeyStride + c;
-      const float ofKey = kChannel ? 1 : memory_.kNorm[t], ofQuery = kChannel ? 1 : memory_.qNorm[t];
-      uint32_t keys[4], queries[4], kIn[4], kOut[4];
-      ptx::load(keys, memory_.keys + at);
-      ptx::load(queries, memory_.queries + at);
+    float suffix[2] = {1, 1};
+    SEQPAR_UNROLL
+    for (int i = kBlock; i-- > 0;) {
+      const int t = block * kBlock + i;
+      const float key[2] = {ptx::lowOf<T>(raw[i]), ptx::highOf<T>(raw[i])};
+      storeRounded<T>(record_.kOut + t * kKeys + c, times(suffix[0] * after[0], key[0]),
+                      times(suffix[1] * after[1], key[1]));
       SEQPAR_UNROLL
-      for (int j = 0; j < 4; ++j) {
-        const float in = fromStart(t, c + 2 * j), next = kChannel ? fromStart(t, c + 2 * j + 1) : in;
-        const float low = ofKey * ptx::lowOf<T>(keys[j]), high = ofKey * ptx::highOf<T>(keys[j]);
-        kIn[j] = ptx::pack<T>(forgetting(in, low), forgetting(next, high));
-        if constexpr (!kChannel) {
-          const float out = memory_.out[t];
-          kOut[j] = ptx::pack<T>(forgetting(out, low), forgetting(out, high));
+      for (int n = 1; n < kBlocks; ++n) {
+        if (n > block) {
+          put(memory_.near, nearRow(n) + t, times(suffix[0] * ends.toStart[n][0], key[0]),
+              times(suffix[1] * ends.toStart[n][1], key[1]));
         }
-        queries[j] = ptx::pack<T>(forgetting(in, ofQuery * ptx::lowOf<T>(queries[j])),
-                                  forgetting(next, ofQuery * ptx::highOf<T>(queries[j])));
       }
-      ptx::store(memory_.queries + at, kIn);
-      if constexpr (!kChannel) ptx::store(record_.kOut + t * kKeys + c, kOut);
-      ptx::store(record_.qIn + t * kKeys + c, queries);
-      if (task_.training) ptx::store(record_.kIn + t * kKeys + c, kIn);
-    }
-  }
-  /// The decay of a channel from the chunk's start.
-  SEQPAR_DEVICE float fromStart(int t, int c) const {
-    if constexpr (kChannel) {
-      float run = memory_.channels.run[t * kKeys + c];
-      for (int n = 0; n < t / kBlock; ++n) run *= memory_.channels.totals[n * kKeys + c];
-      return run;
-    } else {
-      return memory_.in[t];
+      suffix[0] *= decays_.of[i][0];
+      suffix[1] *= decays_.of[i][1];
     }
   }
 
-  /// Joins `pairs` of neighboring blocks of `size`: -T22 (L21 T11). The sums are above the diagonal of `lower`.
-  SEQPAR_DEVICE void merge(int size, int pairs) {
-    const int tiles = size / kBlock * (size / kBlock), pair = warp_ / tiles, tile = warp_ % tiles;
-    const int first = 2 * size * pair, row = tile / (size / kBlock) * kBlock, column = tile % (size / kBlock) * kBlock;
-    const auto block = [&](float* square, int r, int c) {
-      return rowsOf(square + (first + r) * kSquare + first + c, kSquare);
-    };
-    const auto product = [&](const Matrix& a, const Matrix& b, float* to, float sign) {
-      if (pair >= pairs) return;
-      const Factors factors{a, b, size};
-      float c[2][4] = {};
-      bool finite = true;
-      multiplyTile(c, factors, row, column, true);
-      eachPair(c, row, column, [&](int r, int n, float x, float y) {
-        to[r * kSquare + n] = sign * x;
-        to[r * kSquare + n + 1] = sign * y;
-        finite = finite && x - x == 0 && y - y == 0;
-      });
-      const int lane = ptx::thread() % 32;
-      SEQPAR_ROLLED
-      for (int i = 0; i < 8 && !finite; ++i) {
-        const int r = row + lane / 4 + i / 2 % 2 * 8, n = column + lane % 4 * 2 + i / 4 * 8 + i % 2;
-        float& x = to[r * kSquare + n];
-        if (!(x - x == 0)) x = sign * delta::element(factors, r, n);
+  /// Scores of 16 tokens with 16 others, for decays of channels.
+  SEQPAR_DEVICE void scoreBlocks() {
+    constexpr int kLower = kBlocks * (kBlocks + 1) / 2;
+    SEQPAR_ROLLED
+    for (int item = warp_; item < 2 * kLower; item += kWarps) {
+      const bool ofKeys = item < kLower;
+      const int index = item % kLower, block = (index >= 1) + (index >= 3) + (index >= 6);
+      const int row = block * kBlock, other = (index - block * (block + 1) / 2) * kBlock;
+      const bool isDiagonal = other == row;
+      if (isDiagonal && isSteep(memory_.steep, block)) {
+        if (ofKeys) scoreSteep(row);
+        continue;
       }
-    };
-    float* const sums = memory_.lower + first * kSquare + first + size;
-    product(block(memory_.lower, size, 0), block(memory_.full, 0, 0), sums, 1);
-    ptx::syncthreads();
-    product(block(memory_.full, size, size), rowsOf(sums, kSquare), memory_.full + (first + size) * kSquare + first,
-            -1);
-    ptx::syncthreads();
+      const KeyRows left{ofKeys ? memory_.kNear : memory_.qNear};
+      const KeyRows right{isDiagonal ? memory_.kInverse : memory_.near};
+      const int column = isDiagonal ? row : nearRow(block) + other;
+      float c[2][4] = {};
+      SEQPAR_UNROLL
+      for (int k = 0; k < kKeys; k += kBlock) {
+        uint32_t a[4];
+        loadLeft<true>(a, left, row, k);
+        accumulate<Bf16, true>(c, a, right, column, k);
+        if constexpr (kParts == 2) {
+          accumulate<Bf16, true>(c, a, second(right), column, k);
+          loadLeft<true>(a, second(left), row, k);
+          accumulate<Bf16, true>(c, a, right, column, k);
+        }
+      }
+      if (!allFinite(c)) {
+        recompute(c, row, column, [&](int i, int j) {
+          float total = 0;
+          for (int k = 0; k < kKeys; ++k) total += forgetting(sumOfParts(left, i, k), sumOfParts(right, j, k));
+          return total;
+        });
+      }
+      eachPair(c, row, other,
+               [&](int i, int j, float x, float y) { ofKeys ? putKeys(i, j, x, y) : putQueries(i, j, x, y); });
+    }
+  }
+  SEQPAR_DEVICE KeyRows second(const KeyRows& rows) const { return {rows.offset + memory_.second}; }
+  SEQPAR_DEVICE float sumOfParts(const KeyRows& rows, int r, int c) const {
+    const float x = ptx::lowOf<Bf16>(*rows.at(r, c));
+    return kParts == 2 ? x + ptx::lowOf<Bf16>(*second(rows).at(r, c)) : x;
+  }
+  SEQPAR_DEVICE void scoreSteep(int row) {
+    const SteepRows<T> rows{task_, batch_, chunk_, head_, memory_.kNorm, memory_.qNorm};
+    for (int j = row; j < row + kBlock; j += 2) {
+      for (int i = row + ptx::thread() % 32; i < j; i += 32) {
+        putKeys(i, j, 0, 0);
+        putQueries(i, j, 0, 0);
+      }
+      rows.score(j, [&](int i, float key, float query, float nextKey, float nextQuery) {
+        putKeys(i, j, key, nextKey);
+        putQueries(i, j, query, nextQuery);
+      });
+    }
+  }
+
+  /// Keys to the chunk's end and queries from its start, and the chunk's decays.
+  SEQPAR_DEVICE void storeRows(int thread, int threads) {
+    for (int c = thread; c < kKeys; c += threads) {
+      float total = 1;
+      for (int n = 0; n < kBlocks; ++n) total *= kChannel ? memory_.totals[n * kKeys + c] : memory_.tokens.totals[n];
+      record_.total[c] = total;
+    }
+    if constexpr (!kChannel) {
+      constexpr int kUnits = kKeys / 8;
+      for (int i = thread; i < kRows * kUnits; i += threads) {
+        const int t = i / kUnits, unit = i % kUnits;
+        const float in = memory_.tokens.in[t], out = memory_.tokens.out[t], kNorm = memory_.kNorm[t],
+                    qNorm = memory_.qNorm[t];
+        uint32_t k[4], q[4];
+        ptx::load(k, keys().unit(t, unit));
+        ptx::load(q, queries().unit(t, unit));
+        SEQPAR_UNROLL
+        for (int j = 0; j < 4; ++j) {
+          k[j] =
+              ptx::pack<T>(forgetting(out, kNorm * ptx::lowOf<T>(k[j])), forgetting(out, kNorm * ptx::highOf<T>(k[j])));
+          q[j] =
+              ptx::pack<T>(forgetting(in, qNorm * ptx::lowOf<T>(q[j])), forgetting(in, qNorm * ptx::highOf<T>(q[j])));
+        }
+        ptx::store(record_.kOut + i * 8, k);
+        ptx::store(record_.qIn + i * 8, q);
+      }
+    }
   }
 
   SEQPAR_DEVICE void roundInverse() {
+    const SquareRows ofKeys{memory_.ofKeys}, ofValues{memory_.ofValues};
+    SEQPAR_UNROLL
     for (int i = ptx::thread(); i < kRows * kRows / 2; i += kThreads) {
       const int r = i / (kRows / 2), c = i % (kRows / 2) * 2;
-      const float low = c <= r ? memory_.full[r * kSquare + c] : 0,
-                  high = c < r ? memory_.full[r * kSquare + c + 1] : 0;
-      storePair<T>(memory_.inverse + r * kSquareStride + c, forgetting(memory_.beta[c], low),
-                   forgetting(memory_.beta[c + 1], high));
-      if (task_.training) storePair<T>(record_.inverse + r * kRows + c, low, high);
+      const float low = c <= r ? memory_.square[r * kSquare + c] : 0,
+                  high = c < r ? memory_.square[r * kSquare + c + 1] : 0;
+      const float beta = memory_.beta[c], next = memory_.beta[c + 1];
+      ofValues.pair(r, c) = ptx::pack<T>(forgetting(beta, low), forgetting(next, high));
+      if constexpr (!kChannel) {
+        const float key = memory_.tokens.in[c] * memory_.kNorm[c],
+                    nextKey = memory_.tokens.in[c + 1] * memory_.kNorm[c + 1];
+        ofKeys.pair(r, c) = ptx::pack<T>(forgetting(key * beta, low), forgetting(nextKey * next, high));
+      }
+      if (task_.training) storeRounded<T>(record_.inverse + r * kRows + c, low, high);
     }
+    ptx::cpAsyncWaitGroup<0>();  // values
+    ptx::syncthreads();
   }
 
-  SEQPAR_DEVICE int widthOf(int first) const { return columns_ - first < kKeys ? columns_ - first : kKeys; }
-  SEQPAR_DEVICE void loadValues(int first) {
-    loadTensor(memory_.values, kKeyStride, task_.v, batch_, chunk_, head_, first, widthOf(first), task_.dv);
-  }
-  /// W, with the first columns, and U.
+  /// W, with the first columns, and the transpose of U.
   SEQPAR_DEVICE void writeValues(int first) {
-    const int width = widthOf(first), column = warp_ / 4 * 64;
-    const AsRows right{memory_.queries, kKeyStride};
-    if (kChannel || first != 0) loadValues(first);
-    float ofKeys[8][4], ofValues[8][4];
-    if (first == 0) multiply<T>(ofKeys, InRows{memory_.inverse, kSquareStride}, row_, right, column, 0, row_ + kBlock);
-    ptx::syncthreads();
-    if (column < width) {
-      multiply<T>(ofValues, InRows{memory_.inverse, kSquareStride}, row_, AsRows{memory_.values, kKeyStride}, column, 0,
-                  row_ + kBlock);
+    const int width = columns_ - first < kKeys ? columns_ - first : kKeys, row = warp_ * kBlock;
+    if (first > 0) {
+      ptx::syncthreads();
+      startValues(first);
+      ptx::cpAsyncWaitGroup<0>();
+      ptx::syncthreads();
+    }
+    if (first == 0) writeKeys();
+    float c[kRows / 8][4] = {};
+    const SquareRows inverse{memory_.ofValues}, u{memory_.u};
+    if (row < width) {
+      SEQPAR_UNROLL
+      for (int k = 0; k < kRows / kBlock; ++k) {
+        uint32_t a[4];
+        loadLeft<false>(a, values(), row, k * kBlock);
+        accumulate<T, true>(c, a, inverse, 0, k * kBlock, 2 * k);
+      }
+      if (!allFinite(c)) {
+        recompute(c, row, 0, [&](int v, int t) {
+          return sumForgetting<T, true, false>(inverse, t, values(), v, 0, t / kBlock * kBlock + kBlock);
+        });
+      }
     }
     ptx::syncthreads();
-    if (first == 0) storeTile(memory_.keys, ofKeys, column);
-    if (column < width) storeTile(memory_.values, ofValues, column);
-    ptx::syncthreads();
-    if (first == 0) copyRows(record_.w, kKeys, memory_.keys, kKeyStride, kRows, kKeys);
-    copyRows(record_.written + first, columns_, memory_.values, kKeyStride, kRows, width);
-    ptx::syncthreads();
-  }
-  SEQPAR_DEVICE void storeTile(uint16_t* to, float (&c)[8][4], int column) const {
-    eachPair(c, row_, column, [&](int r, int n, float x, float y) { storePair<T>(to + r * kKeyStride + n, x, y); });
-  }
-
-  SEQPAR_DEVICE void outGradients(int first) {
-    const int width = widthOf(first), column = warp_ / 4 * 64;
-    loadTensor(memory_.values, kKeyStride, task_.dOut, batch_, chunk_, head_, first, width, task_.dv);
-    ptx::syncthreads();
-    if (column < width) {
-      float c[8][4];
-      multiply<T>(c, AsRows{memory_.scores, kSquareStride}, row_, AsRows{memory_.values, kKeyStride}, column, row_,
-                  kRows);
-      storeTile(memory_.keys, c, column);
+    if (row < width) {
+      SEQPAR_UNROLL
+      for (int k = 0; k < kRows / kBlock; ++k) {
+        uint32_t pairs[4];
+        roundTiles<T>(pairs, c[2 * k], c[2 * k + 1]);
+        storeLeft(u, row, k * kBlock, pairs);
+      }
     }
     ptx::syncthreads();
-    copyRows(record_.dOut + first, columns_, memory_.values, kKeyStride, kRows, width);
-    copyRows(record_.dWritten + first, columns_, memory_.keys, kKeyStride, kRows, width);
-    ptx::syncthreads();
+    if (first == 0) storeTile<kRows, kThreads>(record_.w, KeyRows{memory_.w}, ptx::thread());
+    uint16_t* const to = record_.written + int64_t{first} * kRows;
+    storeTile<kColumns, kThreads>(to, u, ptx::thread());
+    if (width > kColumns) {
+      storeTile<kColumns, kThreads>(to + kColumns * kRows, SquareRows{u.offset + kSquareBytes}, ptx::thread());
+    }
+  }
+  SEQPAR_DEVICE void writeKeys() {
+    const int column = warp_ / 4 * 64;
+    const SquareRows inverse{memory_.ofKeys};
+    const KeyRows rows{kChannel ? memory_.kIn : memory_.keys}, w{memory_.w};
+    float c[8][4] = {};
+    for (int k = 0; k <= row_; k += kBlock) {
+      uint32_t a[4];
+      loadLeft<true>(a, inverse, row_, k);
+      accumulate<T, false>(c, a, rows, column, k);
+    }
+    if (!allFinite(c)) {
+      recompute(c, row_, column,
+                [&](int t, int n) { return sumForgetting<T, true, false>(inverse, t, rows, n, 0, row_ + kBlock); });
+    }
+    SEQPAR_UNROLL
+    for (int k = 0; k < 4; ++k) {
+      uint32_t pairs[4];
+      roundTiles<T>(pairs, c[2 * k], c[2 * k + 1]);
+      storeLeft(w, row_, column + k * kBlock, pairs);
+    }
   }
 
+  struct NoDecays {};
   const Task& task_;
   const int columns_, warp_, row_;  ///< row_: the first of the warp's strip
   int head_;
@@ -297,6 +372,7 @@ class Prepare {
   Chunk chunk_;
   Record record_;
   PrepareMemory memory_;
+  std::conditional_t<kChannel, BlockDecays, NoDecays> decays_;
 };
 
 }  // namespace seqpar::attn::delta::half

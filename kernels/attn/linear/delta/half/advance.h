@@ -1,0 +1,139 @@
+// The states of a window's chunks for 16-bit tensors, and the outputs (chain.h).
+#pragma once
+
+#include "kernels/attn/linear/delta/half/chain.h"
+
+namespace seqpar::attn::delta::half {
+
+template <class T, int kGroups>
+class Advance : Chain<T, kGroups> {
+ public:
+  SEQPAR_DEVICE static void run(const Task& task) { Advance(task).window(); }
+
+ private:
+  using Base = Chain<T, kGroups>;
+  using Base::kWidth, Base::kAll;
+  using Base::task_, Base::state_, Base::warp_, Base::memory_, Base::helper_, Base::ofState_, Base::column_;
+
+  SEQPAR_DEVICE explicit Advance(const Task& task) : Base(task) {}
+
+  SEQPAR_DEVICE bool writesOut() const { return task_.writesOut && ofState_; }
+  SEQPAR_DEVICE bool keeps() const { return task_.keepsStates && ofState_; }
+
+  SEQPAR_DEVICE void start(int n) const {
+    if (n < task_.count) {
+      const Record r = this->record(n);
+      const auto to = chainStage(n);
+      startTile<kRows, kHelpers>(to.w, r.w, helper_);
+      startTile<kRows, kHelpers>(to.kOut, r.kOut, helper_);
+      if (ofState_) startTile<kWidth, kHelpers>(to.values, r.written + int64_t{column_} * kRows, helper_);
+      if (writesOut()) {
+        startTile<kRows, kHelpers>(to.qIn, r.qIn, helper_);
+        startTile<kRows, kHelpers>(to.scores, r.scores, helper_);
+      }
+      this->startTotal(to.total, r.total);
+    }
+    ptx::cpAsyncCommitGroup();
+  }
+
+  SEQPAR_DEVICE void window() {
+    if (this->inChain()) {
+      this->loadState(this->running(), this->index());
+      if (ofState_ && task_.checkpoint != nullptr) this->storeState(task_.checkpoint, this->index());
+    } else {
+      for (int n = 0; n + 1 < kChainStages; ++n) start(n);
+    }
+    for (int n = 0; n < task_.count; ++n) {
+      if (this->inChain()) {
+        ptx::syncthreads();
+        step(n);
+      } else {
+        ptx::cpAsyncWaitGroup<kChainStages - 2>();
+        ptx::syncthreads();
+        start(n + kChainStages - 1);
+        help(n);
+      }
+    }
+    if (this->inChain()) this->storeState(this->running(), this->index());
+    if (!this->inChain()) ptx::cpAsyncWaitGroup<0>();
+  }
+
+  SEQPAR_DEVICE void step(int n) {
+    const Chunk& chunk = task_.chunks[task_.first + n];
+    if (chunk.begins != 0) this->loadState(ofState_ ? task_.initial : nullptr, this->sequenceIndex(chunk));
+    const auto stage = chainStage(n);
+    const KeyRows rounded = memory_.state;
+    const SquareRows values = memory_.values;
+    const int row = this->row(), lane = ptx::thread() % 32, g = row + lane / 4, p = lane % 4 * 2;
+    uint32_t a[kKeys / kBlock][4], d[kRows / kBlock][4];
+    this->roundState(a);
+    float read[kRows / 8][4] = {};  // (W S)^T
+    SEQPAR_UNROLL
+    for (int k = 0; k < kKeys / kBlock; ++k) accumulate<T, true>(read, a[k], stage.w, 0, k * kBlock);
+    if (!allFinite(read)) {
+      ptx::syncwarp();
+      recompute(read, row, 0,
+                [&](int v, int t) { return sumForgetting<T, true, true>(stage.w, t, rounded, v, 0, kKeys); });
+    }
+    SEQPAR_UNROLL
+    for (int k = 0; k < kRows / kBlock; ++k) {
+      SEQPAR_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const float* const x = read[2 * k + i / 2] + i % 2 * 2;
+        const uint32_t u = ofState_ ? stage.values.pair(g + i % 2 * 8, k * kBlock + i / 2 * 8 + p) : 0;
+        d[k][i] = ptx::pack<T>(ptx::lowOf<T>(u) - x[0], ptx::highOf<T>(u) - x[1]);
+      }
+      storeLeft(values, row, k * kBlock, d[k]);
+    }
+    ptx::barrierArrive<2, kAll>();
+    float added[kKeys / 8][4] = {};
+    SEQPAR_UNROLL
+    for (int k = 0; k < kRows / kBlock; ++k) accumulate<T, false>(added, d[k], stage.kOut, 0, k * kBlock);
+    this->update(stage.total, added,
+                 [&](int c, int v) { return sumForgetting<T, false, true>(stage.kOut, c, values, v, 0, kRows); });
+  }
+
+  SEQPAR_DEVICE void help(int n) {
+    const Record r = this->record(n);
+    ptx::barrierSync<1, kAll>();
+    const int row = (warp_ - kGroups) * kBlock;
+    float out[kWidth / 8][4] = {};
+    const auto stage = chainStage(n);
+    if (keeps()) storeTile<kWidth, kHelpers>(r.state + int64_t{column_} * kKeys, memory_.state, helper_);
+    if (writesOut()) {
+      SEQPAR_UNROLL
+      for (int k = 0; k < kKeys; k += kBlock) {
+        uint32_t q[4];
+        loadLeft<true>(q, stage.qIn, row, k);
+        accumulate<T, true>(out, q, memory_.state, 0, k);
+      }
+    }
+    ptx::barrierSync<2, kAll>();
+    if (keeps()) storeTile<kWidth, kHelpers>(r.written + int64_t{column_} * kRows, memory_.values, helper_);
+    if (!writesOut()) return;
+    for (int k = 0; k <= row; k += kBlock) {
+      uint32_t p[4];
+      loadLeft<true>(p, stage.scores, row, k);
+      accumulate<T, true>(out, p, memory_.values, 0, k);
+    }
+    if (!allFinite(out)) {
+      recompute(out, row, 0, [&](int t, int v) {
+        return sumForgetting<T, true, true>(stage.qIn, t, memory_.state, v, 0, kKeys) +
+               sumForgetting<T, true, true>(stage.scores, t, memory_.values, v, 0, row + kBlock);
+      });
+    }
+    const SquareRows to = memory_.outputs;
+    SEQPAR_UNROLL
+    for (int k = 0; k < kGroups; ++k) {
+      uint32_t pairs[4];
+      roundTiles<T>(pairs, out[2 * k], out[2 * k + 1]);
+      storeLeft(to, row, k * kBlock, pairs);
+    }
+    ptx::syncwarp();
+    storeTensor<kWidth, kBlock, 32>({task_.out, this->batch_, this->chunk(n), this->head_, column_, task_.dv}, row,
+                                    SquareRows{to.offset + row * to.kRowBytes}, ptx::thread() % 32);
+    ptx::syncwarp();
+  }
+};
+
+}  // namespace seqpar::attn::delta::half

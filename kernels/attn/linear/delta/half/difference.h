@@ -1,0 +1,63 @@
+// The value that a token writes to the state, for the gradient of a beta that is almost 0.
+#pragma once
+
+#include "kernels/attn/linear/delta/half/channels.h"
+
+namespace seqpar::attn::delta::half {
+
+/// A token in one block of columns, whose beta is almost 0.
+struct Token {
+  const Task& task;
+  int64_t batch;
+  Chunk chunk;
+  int head, t, first;  ///< first: of the columns
+  KeyRows keys, state;
+  SquareRows written, dX;
+};
+/// A warp's sum over columns v of dX_v (value_v - (kIn S)_v - sum over earlier j of scores_j D_jv).
+template <class T>
+SEQPAR_DEVICE_NOINLINE float differenceTerm(const Token k) {
+  const int lane = ptx::thread() % 32;
+  const uint16_t* const row =
+      static_cast<const uint16_t*>(k.task.v.data) + rowOf(k.task.v, k.batch, k.chunk.first + k.t, k.head) + k.first;
+  const auto decayOfChannel = [&](int t, int c) {
+    return k.task.width > 1 ? channelDecay(k.task, k.batch, k.chunk, k.head, t, c)
+                            : decayOf(k.task, k.batch, k.chunk, k.head, t);
+  };
+  float values[2], run[kKeys / 32], sum = 0;
+  SEQPAR_UNROLL
+  for (int h = 0; h < 2; ++h) {
+    values[h] = k.first + lane + 32 * h < k.task.dv ? ptx::lowOf<T>(row[lane + 32 * h]) : 0;
+  }
+  SEQPAR_UNROLL
+  for (int m = 0; m < kKeys / 32; ++m) run[m] = 1;
+  for (int j = k.t; j-- > 0;) {
+    float score = 0;
+    SEQPAR_UNROLL
+    for (int m = 0; m < kKeys / 32; ++m) {
+      const int c = lane + 32 * m;
+      run[m] *= decayOfChannel(j + 1, c);
+      score += forgetting(run[m], ptx::lowOf<T>(*k.keys.at(k.t, c)) * ptx::lowOf<T>(*k.keys.at(j, c)));
+    }
+    score = sumOfWarp(score);
+    SEQPAR_UNROLL
+    for (int h = 0; h < 2; ++h) values[h] -= forgetting(score, ptx::lowOf<T>(*k.written.at(lane + 32 * h, j)));
+  }
+  SEQPAR_UNROLL
+  for (int m = 0; m < kKeys / 32; ++m) {
+    const int own = lane + 32 * m;
+    const float key = forgetting(run[m] * decayOfChannel(0, own), ptx::lowOf<T>(*k.keys.at(k.t, own)));
+    for (int i = 0; i < 32; ++i) {
+      const float factor = ptx::shfl(key, i);
+      SEQPAR_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        values[h] -= forgetting(factor, ptx::lowOf<T>(*k.state.at(lane + 32 * h, 32 * m + i)));
+      }
+    }
+  }
+  SEQPAR_UNROLL
+  for (int h = 0; h < 2; ++h) sum += ptx::lowOf<T>(*k.dX.at(k.t, lane + 32 * h)) * values[h];
+  return sumOfWarp(sum);
+}
+
+}  // namespace seqpar::attn::delta::half

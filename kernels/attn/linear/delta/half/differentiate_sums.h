@@ -1,0 +1,70 @@
+// The parts of Differentiate that add and store gradients.
+#pragma once
+
+#include "kernels/attn/linear/delta/half/differentiate.h"
+
+namespace seqpar::attn::delta::half {
+
+/// A decay of 0 has a gradient of 0, and separates later tokens from earlier ones.
+template <class T, bool kChannel>
+SEQPAR_DEVICE void Differentiate<T, kChannel>::ofGates() {
+  const int t = ptx::thread();
+  if (task_.dGates.data == nullptr || t >= kRows) return;
+  float ofStates = 0, ends = 0;
+  for (int i = t % 32; i < 8 * kKeys; i += 32) ofStates += memory_.boundary[i];
+  for (int i = t % 32; i < kQuarters * kRows; i += 32) ends += memory_.ends[i];
+  float run = forgetting(memory_.tokens.in[kRows - 1], sumOfWarp(ofStates)) + sumOfWarp(ends);
+  for (int i = kRows; i-- > t;) {
+    run += rowSum(memory_.terms, i);
+    if (memory_.tokens.decay[i] == 0) run = 0;
+  }
+  if (t >= chunk_.rows) return;
+  storeNumber(task_.dGates.data, task_.gateType, rowOf(task_.dGates, batch_, chunk_.first + t, head_), run);
+}
+
+template <class T, bool kChannel>
+SEQPAR_DEVICE void Differentiate<T, kChannel>::addSums(const Record& sums) {
+  const auto from = [&](float(&c)[4][4], const float* memory) {
+    eachPair(c, row_, channel_, [&](int t, int n, float& x, float& y) {
+      x += memory[t * kKeys + n];
+      y += memory[t * kKeys + n + 1];
+    });
+  };
+  from(dq_, sums.sumQ);
+  from(dRow_, sums.sumK);
+}
+template <class T, bool kChannel>
+SEQPAR_DEVICE void Differentiate<T, kChannel>::keepSums(const Record& sums) {
+  const auto to = [&](float(&c)[4][4], float* memory) {
+    eachPair(c, row_, channel_, [&](int t, int n, float x, float y) { ptx::storePair(memory + t * kKeys + n, x, y); });
+  };
+  to(dq_, sums.sumQ);
+  to(dRow_, sums.sumK);
+}
+
+/// The gradients of q and k from those of scaled and normalized rows.
+template <class T, bool kChannel>
+SEQPAR_DEVICE void Differentiate<T, kChannel>::finish() {
+  float *const ofQueries = memory_.ends, *const ofKeys = memory_.terms;
+  sumRows(ofQueries, [&](int n, int e, float, float query) { return query * dq_[n][e]; });
+  sumRows(ofKeys, [&](int n, int e, float key, float) { return key * dRow_[n][e]; });
+  ptx::syncthreads();
+  const auto store = [&](float(&c)[4][4], const KeyRows& rows, const float* norms, const float* sums, float scale) {
+    eachPair(c, row_, channel_, [&](int t, int n, float low, float high) {
+      const float along = task_.normalize && scale != 0 ? rowSum(sums, t) / (scale * scale) : 0;
+      uint32_t& pair = rows.pair(t, n);
+      pair = ptx::pack<T>(norms[t] * (low - ptx::lowOf<T>(pair) * along),
+                          norms[t] * (high - ptx::highOf<T>(pair) * along));
+    });
+  };
+  store(dq_, queries(), memory_.qNorm, ofQueries, task_.scale);
+  store(dRow_, keys(), memory_.kNorm, ofKeys, 1);
+  ptx::syncthreads();
+  const auto toTensor = [&](const Output& tensor, const KeyRows& rows) {
+    storeTensor<kKeys, kRows, kAll>({tensor, batch_, chunk_, keyHead_, 0, task_.dk}, 0, rows, ptx::thread());
+  };
+  toTensor(task_.dq, queries());
+  toTensor(task_.dk_, keys());
+}
+
+}  // namespace seqpar::attn::delta::half

@@ -1,0 +1,231 @@
+// Tiles of 16-bit elements in shared memory without padding, and products with operands in registers.
+#pragma once
+
+#include "kernels/arch/async_copy.h"
+#include "kernels/arch/mma.h"
+#include "kernels/attn/linear/delta/half/memory.h"
+#include "kernels/attn/linear/delta/product.h"
+
+namespace seqpar::attn::delta::half {
+
+/// Rows of kUnits 16-byte units in shared memory, `offset` bytes behind its start; unit u of row r is at u ^ (r % 8),
+/// so that ldmatrix has no bank conflicts.
+template <int kUnits>
+struct Swizzled {
+  static constexpr int kRowBytes = 16 * kUnits;
+  int offset;
+  SEQPAR_DEVICE uint16_t* unit(int row, int unit) const {
+    return reinterpret_cast<uint16_t*>(ptx::sharedMemory() + offset + row * kRowBytes + (unit ^ row % 8) * 16);
+  }
+  SEQPAR_DEVICE uint16_t* at(int row, int column) const { return unit(row, column / 8) + column % 8; }
+  SEQPAR_DEVICE uint32_t& pair(int row, int column) const { return *reinterpret_cast<uint32_t*>(at(row, column)); }
+  /// Of row `row` + r, r < 8, and the unit at byte `byte` ^ 16 u of the row.
+  SEQPAR_DEVICE uint32_t address(int row, int r, int byte, int u) const {
+    return ptx::sharedAddress(ptx::sharedMemory()) +
+           static_cast<uint32_t>(offset + (row + r) * kRowBytes + (byte ^ (u ^ r) * 16));
+  }
+};
+using KeyRows = Swizzled<kKeys / 8>;     ///< [rows][kKeys]
+using SquareRows = Swizzled<kRows / 8>;  ///< [rows][64]
+
+/// The left operand of a product for 16 rows and 16 terms. kTermsInRows: rows of memory are rows of the product; else
+/// they are terms.
+template <bool kTermsInRows, int kUnits>
+SEQPAR_DEVICE void loadLeft(uint32_t (&a)[4], const Swizzled<kUnits>& from, int row, int term) {
+  const int lane = ptx::thread() % 32, inEight = lane % 8, odd = lane / 8 % 2, upper = lane / 16;
+  if constexpr (kTermsInRows) {
+    ptx::ldmatrixX4(a, from.address(row + odd * 8, inEight, 2 * term, upper));
+  } else {
+    ptx::ldmatrixX4Trans(a, from.address(term + upper * 8, inEight, 2 * row, odd));
+  }
+}
+
+/// c += a b for 8 `last` - 8 `first` columns from `column` + 8 `first` on, 16 terms. kTermsInRows: rows of memory are
+/// columns of the product.
+template <class T, bool kTermsInRows, int kTiles, int kUnits>
+SEQPAR_DEVICE void accumulate(float (&c)[kTiles][4], const uint32_t (&a)[4], const Swizzled<kUnits>& b, int column,
+                              int term, int first = 0, int last = kTiles) {
+  const int lane = ptx::thread() % 32, inEight = lane % 8, odd = lane / 8 % 2, upper = lane / 16;
+  SEQPAR_UNROLL
+  for (int n = 0; n < kTiles; n += 2) {
+    if (n < first || n >= last) continue;
+    uint32_t y[4];
+    if constexpr (kTermsInRows) {
+      ptx::ldmatrixX4(y, b.address(column + 8 * n + upper * 8, inEight, 2 * term, odd));
+    } else {
+      ptx::ldmatrixX4Trans(y, b.address(term + odd * 8, inEight, 2 * (column + 8 * n), upper));
+    }
+    ptx::mmaM16N8K16<T>(c[n], a, y[0], y[1]);
+    ptx::mmaM16N8K16<T>(c[n + 1], a, y[2], y[3]);
+  }
+}
+
+/// Rounds a pair of accumulator tiles, 16 columns, to the left operand of a product with 16 terms.
+template <class T>
+SEQPAR_DEVICE void roundTiles(uint32_t (&a)[4], const float (&c)[4], const float (&next)[4]) {
+  a[0] = ptx::pack<T>(c[0], c[1]);
+  a[1] = ptx::pack<T>(c[2], c[3]);
+  a[2] = ptx::pack<T>(next[0], next[1]);
+  a[3] = ptx::pack<T>(next[2], next[3]);
+}
+/// Stores such an operand as rows row ... row + 15, columns column ... column + 15.
+template <int kUnits>
+SEQPAR_DEVICE void storeLeft(const Swizzled<kUnits>& to, int row, int column, const uint32_t (&a)[4]) {
+  const int lane = ptx::thread() % 32, g = row + lane / 4, p = column + lane % 4 * 2;
+  to.pair(g, p) = a[0];
+  to.pair(g + 8, p) = a[1];
+  to.pair(g, p + 8) = a[2];
+  to.pair(g + 8, p + 8) = a[3];
+}
+
+/// Stores a pair of neighbors; `to` is aligned to 4 bytes.
+template <class T>
+SEQPAR_DEVICE void storeRounded(uint16_t* to, float low, float high) {
+  *reinterpret_cast<uint32_t*>(to) = ptx::pack<T>(low, high);
+}
+
+/// Calls each(row, column, c[n][e], c[n][e + 1]) for the pairs of a warp's tiles, e = 0 and 2.
+template <int kTiles, class Each>
+SEQPAR_DEVICE void eachPair(float (&c)[kTiles][4], int row, int column, const Each& each) {
+  const int lane = ptx::thread() % 32, g = row + lane / 4, p = column + lane % 4 * 2;
+  SEQPAR_UNROLL
+  for (int n = 0; n < kTiles; ++n) {
+    each(g, p + 8 * n, c[n][0], c[n][1]);
+    each(g + 8, p + 8 * n, c[n][2], c[n][3]);
+  }
+}
+
+/// Whether no element is infinite or NaN.
+template <int kTiles>
+SEQPAR_DEVICE bool allFinite(const float (&c)[kTiles][4]) {
+  float zeros[4] = {};
+  SEQPAR_UNROLL
+  for (int n = 0; n < kTiles; ++n) {
+    SEQPAR_UNROLL
+    for (int e = 0; e < 4; ++e) zeros[e] += 0 * c[n][e];
+  }
+  return (zeros[0] + zeros[1]) + (zeros[2] + zeros[3]) == 0;
+}
+/// Replaces elements that are not finite by element(row, column).
+template <int kTiles, class Element>
+SEQPAR_DEVICE void recompute(float (&c)[kTiles][4], int row, int column, const Element& element) {
+  const int lane = ptx::thread() % 32, g = row + lane / 4, p = column + lane % 4 * 2;
+  SEQPAR_ROLLED
+  for (int i = 0; i < 4 * kTiles; ++i) {  // few instructions: kernels that run once are bound by fetching them
+    const float value = element(g + i / 2 % 2 * 8, p + i / 4 * 8 + i % 2);
+    SEQPAR_UNROLL
+    for (int n = 0; n < kTiles; ++n) {
+      SEQPAR_UNROLL
+      for (int e = 0; e < 4; ++e) {
+        if (4 * n + e == i && !(c[n][e] - c[n][e] == 0)) c[n][e] = value;
+      }
+    }
+  }
+}
+
+/// The sum over terms first ... last - 1 of a[row][term] b[term][column], in which a factor of 0 in `a` forgets. Terms
+/// are in rows of memory, or each row is one.
+template <class T, bool kLeft, bool kRight, int kUnitsA, int kUnitsB>
+SEQPAR_DEVICE_NOINLINE float sumForgetting(const Swizzled<kUnitsA> a, int row, const Swizzled<kUnitsB> b, int column,
+                                           int first, int last) {
+  float sum = 0;
+  for (int k = first; k < last; ++k) {
+    sum += forgetting(ptx::lowOf<T>(kLeft ? *a.at(row, k) : *a.at(k, row)),
+                      ptx::lowOf<T>(kRight ? *b.at(column, k) : *b.at(k, column)));
+  }
+  return sum;
+}
+
+/// Starts copies of kTileRows dense rows of kUnits units by threads `thread` of kThreads. The caller commits.
+template <int kTileRows, int kThreads, int kUnits>
+SEQPAR_DEVICE void startTile(const Swizzled<kUnits>& to, const uint16_t* from, int thread) {
+  constexpr int kStep = kThreads / kUnits;  // rows
+  static_assert(kThreads % (8 * kUnits) == 0);
+  const uint32_t at = to.address(0, thread / kUnits % 8, 0, thread % kUnits) +
+                      static_cast<uint32_t>(thread / kUnits / 8 * 8 * to.kRowBytes);
+  from += thread * 8;
+  SEQPAR_UNROLL
+  for (int i = 0; i < kTileRows; i += kStep) {
+    if (kTileRows % kStep != 0 && i + thread / kUnits >= kTileRows) break;
+    ptx::cpAsync16(at + static_cast<uint32_t>(i * to.kRowBytes), from + i * 8 * kUnits, true);
+  }
+}
+/// Copies rows to dense memory.
+template <int kTileRows, int kThreads, int kUnits>
+SEQPAR_DEVICE void storeTile(uint16_t* to, const Swizzled<kUnits>& from, int thread) {
+  SEQPAR_UNROLL
+  for (int i = 0; i < kTileRows * kUnits; i += kThreads) {
+    if (kTileRows * kUnits % kThreads != 0 && i + thread >= kTileRows * kUnits) break;
+    uint32_t words[4];
+    ptx::load(words, from.unit((i + thread) / kUnits, (i + thread) % kUnits));
+    ptx::store(to + (i + thread) * 8, words);
+  }
+}
+
+/// A chunk's rows of a tensor of 16-bit elements, from a column on.
+struct TensorRows {
+  uint16_t* data;
+  int64_t stride;
+  int rows, columns;  ///< those that exist
+  template <class Pointer>
+  SEQPAR_DEVICE TensorRows(const Strided<Pointer>& tensor, int64_t batch, const Chunk& chunk, int head, int first,
+                           int all)
+      : data(static_cast<uint16_t*>(const_cast<void*>(static_cast<const void*>(tensor.data))) +
+             rowOf(tensor, batch, chunk.first, head) + first),
+        stride(tensor.token),
+        rows(chunk.rows),
+        columns(all - first) {}
+  /// Whether `width` columns exist, in units of 16 bytes.
+  SEQPAR_DEVICE bool hasUnits(int width) const {
+    return columns >= width && (reinterpret_cast<uintptr_t>(data) | static_cast<uintptr_t>(stride * 2)) % 16 == 0;
+  }
+};
+template <int kUnits>
+SEQPAR_DEVICE_NOINLINE void loadElements(const Swizzled<kUnits> to, const TensorRows from, int width, int thread,
+                                         int threads) {
+  SEQPAR_ROLLED
+  for (int i = thread; i < kRows * width; i += threads) {
+    const int t = i / width, c = i % width;
+    *to.at(t, c) = t < from.rows && c < from.columns ? from.data[t * from.stride + c] : uint16_t{0};
+  }
+}
+template <int kUnits>
+SEQPAR_DEVICE_NOINLINE void storeElements(const TensorRows to, int first, int rows, int width,
+                                          const Swizzled<kUnits> from, int thread, int threads) {
+  SEQPAR_ROLLED
+  for (int i = thread; i < rows * width; i += threads) {
+    const int r = i / width, c = i % width;
+    if (first + r < to.rows && c < to.columns) to.data[(first + r) * to.stride + c] = *from.at(r, c);
+  }
+}
+
+/// Starts copies of a chunk's rows, kWidth columns. Elements that do not exist are 0. The caller commits.
+template <int kWidth, int kThreads, int kUnits>
+SEQPAR_DEVICE void startTensor(const Swizzled<kUnits>& to, const TensorRows& from, int thread) {
+  constexpr int kOfRow = kWidth / 8, kStep = kThreads / kOfRow;
+  static_assert(kThreads % (8 * kOfRow) == 0);
+  if (!from.hasUnits(kWidth)) return loadElements(to, from, kWidth, thread, kThreads);
+  const int row = thread / kOfRow;
+  const uint32_t at = to.address(row / 8 * 8, row % 8, 0, thread % kOfRow);
+  const uint16_t* const data = from.data + thread % kOfRow * 8;
+  SEQPAR_UNROLL
+  for (int i = 0; i < kRows; i += kStep) {
+    const bool valid = row + i < from.rows;
+    ptx::cpAsync16(at + static_cast<uint32_t>(i * to.kRowBytes), valid ? data + (row + i) * from.stride : data, valid);
+  }
+}
+/// Stores kTileRows rows as those from `first` on, except elements that do not exist.
+template <int kWidth, int kTileRows, int kThreads, int kUnits>
+SEQPAR_DEVICE void storeTensor(const TensorRows& to, int first, const Swizzled<kUnits>& from, int thread) {
+  constexpr int kOfRow = kWidth / 8, kStep = kThreads / kOfRow;
+  if (!to.hasUnits(kWidth)) return storeElements(to, first, kTileRows, kWidth, from, thread, kThreads);
+  SEQPAR_UNROLL
+  for (int i = 0; i < kTileRows; i += kStep) {
+    const int r = i + thread / kOfRow;
+    uint32_t words[4];
+    ptx::load(words, from.unit(r, thread % kOfRow));
+    if (first + r < to.rows) ptx::store(to.data + (first + r) * to.stride + thread % kOfRow * 8, words);
+  }
+}
+
+}  // namespace seqpar::attn::delta::half

@@ -1,0 +1,84 @@
+// Betas, lengths and decays of a chunk's tokens, in shared memory.
+#pragma once
+
+#include "kernels/attn/linear/delta/half/swizzled.h"
+
+namespace seqpar::attn::delta::half {
+
+/// The decay of a logarithm; 0 below 2^-126.
+SEQPAR_DEVICE float decayOfLog(float log) {
+  return ptx::ex2Approx(log * 1.4426950408889634F);
+}
+
+SEQPAR_DEVICE float betaOf(const Task& task, int64_t batch, const Chunk& chunk, int head, int t) {
+  if (t >= chunk.rows) return 0;
+  return loadNumber(task.beta.data, task.betaType, rowOf(task.beta, batch, chunk.first + t, head));
+}
+SEQPAR_DEVICE float decayOf(const Task& task, int64_t batch, const Chunk& chunk, int head, int t) {
+  if (t >= chunk.rows || task.width == 0) return 1;
+  return decayOfLog(loadNumber(task.gates.data, task.gateType, rowOf(task.gates, batch, chunk.first + t, head)));
+}
+
+/// norms[t] = scale, divided by the length of row t if rows are normalized. 256 threads.
+template <class T>
+SEQPAR_DEVICE void loadNorms(float* norms, const KeyRows& rows, bool normalize, float scale) {
+  const int t = ptx::thread() / 4, part = ptx::thread() % 4;
+  float squares = 0;
+  if (normalize) {
+    SEQPAR_UNROLL
+    for (int unit = part; unit < kKeys / 8; unit += 4) {
+      uint32_t words[4];
+      ptx::load(words, rows.unit(t, unit));
+      SEQPAR_UNROLL
+      for (const uint32_t word : words) {
+        const float low = ptx::lowOf<T>(word), high = ptx::highOf<T>(word);
+        squares += low * low + high * high;
+      }
+    }
+    squares += ptx::shflXor(squares, 1);
+    squares += ptx::shflXor(squares, 2);
+  }
+  if (part == 0) norms[t] = scale * (normalize ? 1 / sqrtf(squares + 1e-6F) : 1);
+}
+
+/// Decays of blocks of 16 tokens from `decay`; then a barrier, and the second function. The first 64 threads.
+SEQPAR_DEVICE void decayWithinBlocks(const TokenMemory& m) {
+  const int j = ptx::thread(), first = j / kBlock * kBlock;
+  if (j >= kRows) return;
+  float run = 1, fromStart = 1;
+  SEQPAR_UNROLL
+  for (int n = 0; n < kBlock; ++n) {
+    const int i = first + n;
+    const float decay = m.decay[i];
+    if (i <= j) fromStart *= decay;
+    if (i > j) run *= decay;
+    if (i >= j) m.within[i * kBlock + j - first] = run;
+  }
+  m.run[j] = fromStart;
+  m.suffix[j] = run;
+  if (j == first + kBlock - 1) m.totals[j / kBlock] = fromStart;
+}
+SEQPAR_DEVICE void decayFromEnds(const TokenMemory& m) {
+  const int t = ptx::thread();
+  if (t >= kRows) return;
+  float in = m.run[t], out = m.suffix[t];
+  SEQPAR_UNROLL
+  for (int n = 0; n < kBlocks; ++n) {
+    if (n < t / kBlock) in *= m.totals[n];
+    if (n > t / kBlock) out *= m.totals[n];
+  }
+  m.in[t] = in;
+  m.out[t] = out;
+}
+/// The decay from token j to token i >= j.
+SEQPAR_DEVICE float decayBetween(const TokenMemory& m, int i, int j) {
+  if (i / kBlock == j / kBlock) return m.within[i * kBlock + j % kBlock];
+  float decay = m.run[i] * m.suffix[j];
+  SEQPAR_UNROLL
+  for (int n = 1; n + 1 < kBlocks; ++n) {
+    if (n > j / kBlock && n < i / kBlock) decay *= m.totals[n];
+  }
+  return decay;
+}
+
+}  // namespace seqpar::attn::delta::half
