@@ -43,7 +43,8 @@ void requirePieces(const char* call, const std::string& prefix, const seqparLayo
                countBytes(call, name.c_str(), {{"pieces", layout.pieces}, {"bytes", sizeof(int)}}), alignof(int));
   const int parts = layout.ranks / layout.slices;
   for (int64_t i = 0; i < layout.pieces; ++i) {
-    requireRange(call, concat(name, "[", i, "]"), layout.pieceOwners[i], 0, parts - 1);
+    const int owner = layout.pieceOwners[i];
+    if (owner < 0 || owner >= parts) requireRange(call, concat(name, "[", i, "]"), owner, 0, parts - 1);
   }
 }
 
