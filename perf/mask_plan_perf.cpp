@@ -1,6 +1,6 @@
 // mask_plan_perf: what plans for GPUs make of a mask: calls of block kernels, and received keys, with the keys that a
-// rank's queries see in the order of their positions, and with all keys, rank after rank. One process, without a
-// communicator or GPU. Last, the time to create a plan with many slices.
+// rank's queries see in the order of their positions, and with all keys, rank after rank; and the tokens that rings
+// send. One process, without a communicator or GPU. Last, the time to create a plan with many slices.
 //
 //     mask_plan_perf [TOKENS [RANKS...]]          default: 65536 tokens, 2, 8 and 64 ranks
 #include <chrono>
@@ -10,6 +10,7 @@
 
 #include "attn/block/cuda_steps.h"
 #include "attn/problem/mask.h"
+#include "attn/problem/needed.h"
 #include "attn/softmax/key_gather.h"
 #include "mask_examples.h"
 
@@ -29,14 +30,28 @@ struct Calls {
 /// The calls of block kernels for these keys.
 void count(const Problem& problem, const std::vector<TokenRun>& keys, bool improved, Calls& most) {
   const auto seen = rectanglesOf(problem.queries.runsOf(problem.rank()), keys, problem.visibility());
-  constexpr int64_t kLeastSplitRows = 1024;
-  const auto forward = splitDiagonals(seen, kLeastSplitRows);
-  const auto backward = improved ? splitStairs(forward) : forward;
+  const auto forward = splitDiagonals(seen, kLeastSplitRows), backward = improved ? forBackward(seen) : forward;
   BlockLimits limits;
-  limits.cudnn = true;
+  limits.cudnn = limits.changing = true;
   most.backward = std::max(most.backward, stepsOf(backward, limits).size());
   limits.sharedColumns = improved;
   most.forward = std::max(most.forward, stepsOf(forward, limits).size());
+}
+
+/// The tokens of a shard that a ring sends, as a share of all: the needed ranges, and one range that contains them.
+struct RingShares {
+  double ranges = 0, hull = 0;
+};
+
+RingShares ringShares(const Problem& problem) {
+  RingShares shares;
+  for (const auto& ranges : problem.seenByOthers(false)) {
+    if (ranges.empty()) continue;
+    shares.ranges += static_cast<double>(tokensOf(ranges));
+    shares.hull += static_cast<double>(ranges.back().end() - ranges.front().first);
+  }
+  const auto tokens = static_cast<double>(problem.keys.tokens());
+  return {shares.ranges / tokens, shares.hull / tokens};
 }
 
 void row(const char* name, const Slices& slices, int64_t tokens, int ranks) {
@@ -55,17 +70,21 @@ void row(const char* name, const Slices& slices, int64_t tokens, int ranks) {
   problem.info.nranks = ranks;
   problem.info.device = 0;
   problem.queries = problem.keys = Sharding("mask_plan_perf", layout);
+  problem.table = makeScoreTable(problem.queries, problem.keys, problem.visibility());
   const auto begin = std::chrono::steady_clock::now();
-  const auto gathered = gatheredKeys(problem);
+  const auto& gathered = *gatheredKeys(problem);
   const double planning = milliseconds(begin);
   Calls before, after;
   for (problem.info.rank = 0; problem.info.rank < ranks; ++problem.info.rank) {
-    count(problem, problem.keys.allRuns(), false, before);
-    count(problem, gathered.runsOf(problem, problem.rank()), true, after);
+    count(problem, gathered.all, false, before);
+    count(problem, gathered.runsOf(problem.rank()), true, after);
   }
   const double all = static_cast<double>(tokens) * (ranks - 1) / ranks;
-  std::printf("| %-15s | %6zu | %5d | %8.2f | %17zu | %17zu | %18zu | %18zu | %8.2f |\n", name, slices.size(), ranks,
-              gathered.meanReceived / all, before.forward, after.forward, before.backward, after.backward, planning);
+  problem.info.device = SEQPAR_HOST_DEVICE;  // on GPUs rings send one range
+  const auto ring = ringShares(problem);
+  std::printf("| %-15s | %6zu | %5d | %8.2f | %17zu | %17zu | %18zu | %18zu | %15.2f | %12.2f | %8.2f |\n", name,
+              slices.size(), ranks, gathered.meanReceived / all, before.forward, after.forward, before.backward,
+              after.backward, ring.hull, ring.ranges, planning);
 }
 
 /// The time of seqparAttnPlanCreate() on one rank, the median of some.
@@ -101,9 +120,11 @@ int main(int argc, char** argv) {
     if (ranks.empty()) ranks = {2, 8, 64};
     std::printf(
         "%lld tokens, solved layouts. Keys: received keys over those of an all-gather. Calls: of the rank with the "
-        "most, all keys in rank order -> the needed keys in the order of their positions.\n\n"
+        "most, all keys in rank order -> the needed keys in the order of their positions. Ring: sent tokens of "
+        "shards.\n\n"
         "| mask            | slices | ranks | keys     | forward, all keys | forward, needed   | backward, all keys "
-        "| backward, needed   | plan, ms |\n|---|---|---|---|---|---|---|---|---|\n",
+        "| backward, needed   | ring, one range | ring, ranges | plan, ms "
+        "|\n|---|---|---|---|---|---|---|---|---|---|---|\n",
         static_cast<long long>(tokens));
     for (const auto& [name, slices] : examples(tokens)) {
       for (const int of : ranks) row(name, slices, tokens, of);

@@ -16,10 +16,6 @@ namespace {
 /// deterministic, run instead.
 constexpr size_t kMostDeterministicWorkspace = size_t{1} << 30;
 
-/// From this number of rows, a band with a diagonal that starts right of its first column is split: cuDNN also computes
-/// the scores above such a diagonal, which takes longer than a second call.
-constexpr int64_t kLeastSplitRows = 1024;
-
 BlockLimits limitsOf(const BlockShape& s, bool kernels) {
   BlockLimits limits;
   limits.batch = s.batch;
@@ -222,8 +218,10 @@ std::vector<CudaBlock::Prepared> CudaBlock::prepareSteps(const Work& work, bool 
   };
   auto limits = limits_;
   limits.sharedColumns = !backward;
-  auto rectangles = limits.cudnn ? splitDiagonals(work.rectangles, kLeastSplitRows) : work.rectangles;
-  if (backward && limits.cudnn) rectangles = splitStairs(rectangles);
+  auto rectangles = work.rectangles;
+  if (limits.cudnn) {
+    rectangles = backward ? forBackward(work.rectangles) : splitDiagonals(work.rectangles, kLeastSplitRows);
+  }
   for (auto& step : stepsOf(rectangles, limits)) append(std::move(step));
   if (!refused.empty()) {
     auto without = limits;

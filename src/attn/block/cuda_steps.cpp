@@ -73,41 +73,76 @@ std::vector<BlockStep> layersOf(std::span<const Rectangle> rectangles, BlockStep
   }
   std::vector<BlockStep> steps;
   steps.reserve(layers.size());
+  // A call's thread blocks start in this order, and its end waits for the last ones: these have the least work.
+  for (auto& layer : layers) {
+    std::stable_sort(layer.step.rectangles.begin(), layer.step.rectangles.end(),
+                     [&](const Rectangle& a, const Rectangle& b) {
+                       return sharedColumns ? a.columns > b.columns : a.rows > b.rows;
+                     });
+  }
   for (auto& layer : layers) steps.push_back(std::move(layer.step));
   return steps;
 }
 
-/// Rectangles of consecutive rows that start at one column, each longer than the one above: the columns that only the
-/// i-th and later ones have, in the rows of all these, are one rectangle.
-void cutStairs(std::span<const Rectangle> stairs, std::vector<Rectangle>& out) {
-  if (stairs.empty()) return;
-  const int64_t end = stairs.back().row + stairs.back().rows;
-  int64_t before = 0;  // columns
-  for (const auto& r : stairs) {
-    out.push_back({r.row, end - r.row, r.column + before, r.columns - before});
-    before = r.columns;
+/// Joins intervals of rows, which do not overlap, if they are adjacent.
+std::vector<TokenRange> joinedRows(std::vector<TokenRange> rows) {
+  std::sort(rows.begin(), rows.end(), [](const TokenRange& a, const TokenRange& b) { return a.first < b.first; });
+  std::vector<TokenRange> joined;
+  for (const auto& range : rows) {
+    if (!joined.empty() && joined.back().end() == range.first) {
+      joined.back().count += range.count;
+    } else {
+      joined.push_back(range);
+    }
   }
+  return joined;
+}
+
+/// The full rectangles, cut at every column where one of them starts or ends, and joined where the same rows see the
+/// columns.
+std::vector<Rectangle> cutAtColumns(std::span<const Rectangle> full) {
+  std::vector<int64_t> borders;
+  for (const auto& r : full) {
+    borders.push_back(r.column);
+    borders.push_back(r.column + r.columns);
+  }
+  std::sort(borders.begin(), borders.end());
+  borders.erase(std::unique(borders.begin(), borders.end()), borders.end());
+  std::vector<Rectangle> cut, open;  // open: those that end at the current column
+  for (size_t i = 0; i + 1 < borders.size(); ++i) {
+    std::vector<TokenRange> rows;
+    for (const auto& r : full) {
+      if (r.column <= borders[i] && borders[i] < r.column + r.columns) rows.push_back({r.row, r.rows});
+    }
+    rows = joinedRows(std::move(rows));
+    const bool same =
+        std::equal(rows.begin(), rows.end(), open.begin(), open.end(),
+                   [](const TokenRange& a, const Rectangle& b) { return a.first == b.row && a.count == b.rows; });
+    const int64_t columns = borders[i + 1] - borders[i];
+    if (same) {
+      for (auto& r : open) r.columns += columns;
+      continue;
+    }
+    cut.insert(cut.end(), open.begin(), open.end());
+    open.clear();
+    for (const auto& range : rows) open.push_back({range.first, range.count, borders[i], columns});
+  }
+  cut.insert(cut.end(), open.begin(), open.end());
+  return cut;
 }
 
 }  // namespace
 
-std::vector<Rectangle> splitStairs(std::span<const Rectangle> rectangles) {
-  std::vector<Rectangle> all, stairs;
-  for (const auto& r : rectangles) {
-    const bool follows = !stairs.empty() && r.full() && r.column == stairs.back().column &&
-                         r.row == stairs.back().row + stairs.back().rows && r.columns > stairs.back().columns;
-    if (!follows) {
-      cutStairs(stairs, all);
-      stairs.clear();
-    }
-    if (r.full()) {
-      stairs.push_back(r);
-    } else {
-      all.push_back(r);
-    }
-  }
-  cutStairs(stairs, all);
-  return all;
+std::vector<Rectangle> forBackward(std::span<const Rectangle> rectangles) {
+  constexpr size_t kMost = 1024;  // the time is quadratic
+  auto all = splitDiagonals(rectangles, kLeastSplitRows);
+  std::vector<Rectangle> full, bands;
+  for (const auto& r : all) (r.full() ? full : bands).push_back(r);
+  if (full.size() < 2 || full.size() > kMost) return all;
+  auto cut = cutAtColumns(full);
+  if (cut.size() > full.size()) return all;
+  cut.insert(cut.end(), bands.begin(), bands.end());
+  return cut;
 }
 
 RaggedSizes roundedUp(const RaggedSizes& sizes) {

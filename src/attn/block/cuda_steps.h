@@ -36,10 +36,14 @@ struct BlockLimits {
   bool changing = false;
 };
 
-/// Cuts staircases of rectangles without bands, given in the order of their rows, into rectangles without common
-/// columns. Then each key's gradients are the result of one call, and sums of the queries' gradients, which are fewer
-/// numbers, remain.
-std::vector<Rectangle> splitStairs(std::span<const Rectangle> rectangles);
+/// From this number of rows, a band with a diagonal that starts right of its first column is split: cuDNN also computes
+/// the scores above such a diagonal, which takes longer than a second call.
+inline constexpr int64_t kLeastSplitRows = 1024;
+
+/// The rectangles of a backward pass: with split diagonals, and those without bands cut by columns, if they do not
+/// become more. Then the gradients of most keys are the result of one call, and sums of the queries' gradients, which
+/// are fewer numbers, remain.
+std::vector<Rectangle> forBackward(std::span<const Rectangle> rectangles);
 
 /// The sizes of the cuDNN plan that runs a ragged step.
 struct RaggedSizes {

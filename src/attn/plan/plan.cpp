@@ -93,6 +93,7 @@ std::vector<seqparCompared_t> passArguments(const Problem& p, const AlgorithmRow
 
 Plan::Plan(const char* call, const seqparAttnDesc_t* desc, seqparComm_t comm)
     : problem_(readProblem(call, desc, comm)), row_(nullptr) {
+  const SharedScoreTables tables;  // of the candidates and of the chosen algorithm
   row_ = &chooseAlgorithm(call, problem_, candidatesFor(problem_, problem_.desc.algorithm == seqparAttnAuto));
   problem_ = shardedFor(problem_, *row_);
   requireAgreement(call, description(problem_, *row_), comm);

@@ -57,19 +57,17 @@ class Sharding {
   bool byLengths_ = true;
 };
 
-/// The scores between a rank's queries and a rank's keys.
-struct Sight {
-  int64_t scores = -1;
-  TokenRange queries, keys;  ///< ranges that contain all tokens with scores
-};
+struct GatheredKeys;
 
-/// The scores between each rank's queries and each rank's keys; computed on demand.
+/// The scores between each rank's queries and each rank's keys, and what follows from them; computed on demand.
 class ScoreTable {
  public:
   ScoreTable(const Sharding& queries, const Sharding& keys, const Visibility& visibility);
-  const Sight& at(int queryRank, int keyRank);
+  int64_t scores(int queryRank, int keyRank);
   /// Problem::seenByOthers().
-  const std::vector<TokenRange>& seenByOthers(bool ofQueries);
+  const std::vector<std::vector<TokenRange>>& seenByOthers(bool ofQueries);
+  /// gatheredKeys() on hosts and on GPUs; null until it has been called.
+  std::shared_ptr<const GatheredKeys>& gathered(bool onDevice) { return gathered_[onDevice ? 1 : 0]; }
   /// True for a table of equal arguments.
   bool isOf(const Sharding& queries, const Sharding& keys, const Visibility& visibility) const;
 
@@ -78,8 +76,9 @@ class ScoreTable {
   std::vector<std::vector<TokenRun>> queries_, keys_;
   std::vector<int64_t> cuSeqlens_;
   Visibility visibility_;
-  std::vector<Sight> sights_;
-  std::array<std::vector<TokenRange>, 2> seen_;
+  std::vector<int64_t> scores_;  ///< [query ranks][key ranks]; -1: not counted yet
+  std::array<std::vector<std::vector<TokenRange>>, 2> seen_;
+  std::array<std::shared_ptr<const GatheredKeys>, 2> gathered_;
 };
 
 /// A new table, or inside the scope of a SharedScoreTables, that scope's table of equal arguments.
@@ -142,10 +141,10 @@ struct Problem {
   int64_t kvTokens() const { return keys.tokensOf(rank()); }
   Visibility visibility() const;
   /// Number of scores between a rank's queries and another rank's keys.
-  int64_t scores(int queryRank, int keyRank) const { return table->at(queryRank, keyRank).scores; }
-  /// For each rank, the ranges of keys (with `ofQueries`: of queries) that attention between ranks needs. Shards of
-  /// many runs count whole, since their ranges would cover nearly everything.
-  std::vector<TokenRange> seenByOthers(bool ofQueries) const;
+  int64_t scores(int queryRank, int keyRank) const { return table->scores(queryRank, keyRank); }
+  /// For each rank, the keys (with `ofQueries`: the queries) that attention between ranks needs, as few ascending
+  /// ranges of its shard, which include some that are not needed. On GPUs one range, which is sent without a copy.
+  std::vector<std::vector<TokenRange>> seenByOthers(bool ofQueries) const;
   /// The rectangles of scores between a rank's queries and another rank's keys.
   std::vector<Rectangle> rectangles(int queryRank, int keyRank) const;
 };

@@ -2,6 +2,7 @@
 #include <numeric>
 
 #include "attn/boundary.h"
+#include "attn/problem/needed.h"
 #include "attn/problem/problem.h"
 
 namespace seqpar::attn {
@@ -104,7 +105,7 @@ ScoreTable::ScoreTable(const Sharding& queries, const Sharding& keys, const Visi
       keyShards_(keys),
       cuSeqlens_(visibility.cuSeqlens.begin(), visibility.cuSeqlens.end()),
       visibility_(visibility),
-      sights_(static_cast<size_t>(queries.ranks()) * static_cast<size_t>(keys.ranks())) {
+      scores_(static_cast<size_t>(queries.ranks()) * static_cast<size_t>(keys.ranks()), -1) {
   visibility_.cuSeqlens = cuSeqlens_;
   queries_.reserve(queries.lengths().size());
   keys_.reserve(keys.lengths().size());
@@ -119,37 +120,18 @@ bool ScoreTable::isOf(const Sharding& queries, const Sharding& keys, const Visib
          std::equal(cuSeqlens_.begin(), cuSeqlens_.end(), visibility.cuSeqlens.begin(), visibility.cuSeqlens.end());
 }
 
-const Sight& ScoreTable::at(int queryRank, int keyRank) {
+int64_t ScoreTable::scores(int queryRank, int keyRank) {
   const auto q = static_cast<size_t>(queryRank), k = static_cast<size_t>(keyRank);
-  Sight& sight = sights_[q * keys_.size() + k];
-  if (sight.scores >= 0) return sight;
-  sight.scores = 0;
-  for (const auto& r : rectanglesOf(queries_[q], keys_[k], visibility_)) {
-    sight.scores += r.scores();
-    sight.queries = sight.queries.with({r.row, r.rows});
-    sight.keys = sight.keys.with({r.column, r.columns});
-  }
-  return sight;
+  int64_t& scores = scores_[q * keys_.size() + k];
+  if (scores < 0) scores = scoresOf(rectanglesOf(queries_[q], keys_[k], visibility_));
+  return scores;
 }
 
-const std::vector<TokenRange>& ScoreTable::seenByOthers(bool ofQueries) {
-  constexpr size_t kFewRuns = 16;
-  const auto& shards = ofQueries ? queries_ : keys_;
-  auto& ranges = seen_[ofQueries ? 1 : 0];
-  if (ranges.size() == shards.size()) return ranges;
-  const int ranks = static_cast<int>(shards.size());
-  for (int rank = 0; rank < ranks; ++rank) {
-    TokenRange range;
-    if (shards[static_cast<size_t>(rank)].size() > kFewRuns) {
-      range.count = (ofQueries ? queryShards_ : keyShards_).tokensOf(rank);
-    } else {
-      for (int other = 0; other < ranks; ++other) {
-        if (other != rank) range = range.with(ofQueries ? at(rank, other).queries : at(other, rank).keys);
-      }
-    }
-    ranges.push_back(range);
-  }
-  return ranges;
+const std::vector<std::vector<TokenRange>>& ScoreTable::seenByOthers(bool ofQueries) {
+  auto& seen = seen_[ofQueries ? 1 : 0];
+  if (seen.empty())
+    seen = ofQueries ? seenTokens(queries_, keys_, visibility_, true) : seenTokens(keys_, queries_, visibility_, false);
+  return seen;
 }
 
 namespace {
@@ -177,8 +159,13 @@ SharedScoreTables::~SharedScoreTables() {
   if (sharing == this) sharing = nullptr;
 }
 
-std::vector<TokenRange> Problem::seenByOthers(bool ofQueries) const {
-  return table->seenByOthers(ofQueries);
+std::vector<std::vector<TokenRange>> Problem::seenByOthers(bool ofQueries) const {
+  auto ranges = table->seenByOthers(ofQueries);
+  if (!onDevice()) return ranges;
+  for (auto& of : ranges) {
+    if (of.size() > 1) of = {of.front().with(of.back())};
+  }
+  return ranges;
 }
 
 }  // namespace seqpar::attn

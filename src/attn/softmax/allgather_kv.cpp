@@ -38,7 +38,7 @@ class AllGatherKvOperator final : public SoftmaxOperator {
         kvHeads_(headsOfSlice(problem)),
         slices_(problem.desc.kvHeads / kvHeads_),
         keys_(problem),
-        rectangles_(rectanglesOf(problem.queries.runsOf(problem.rank()), keys_.keys().runsOf(problem, problem.rank()),
+        rectangles_(rectanglesOf(problem.queries.runsOf(problem.rank()), keys_.keys().runsOf(problem.rank()),
                                  problem.visibility())),
         sumType_(gatheredSumType(problem, keys_.keys())),
         reserved_(problem.reserves() ? static_cast<size_t>(slices_) : 0) {
@@ -218,7 +218,7 @@ namespace {
 
 Estimate estimateAllGatherKv(const Problem& problem) {
   const CostModel model(problem);
-  const auto keys = gatheredKeys(problem);
+  const auto& keys = *gatheredKeys(problem);
   const auto sumType = gatheredSumType(problem, keys);
   const auto most = static_cast<double>(keys.mostReceived);
   const double kv = model.kvBytes(most), sums = model.kvBytes(most, sumType);

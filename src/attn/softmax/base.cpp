@@ -1,5 +1,7 @@
 #include "attn/softmax/base.h"
 
+#include "attn/block/cuda_steps.h"
+
 namespace seqpar::attn {
 namespace {
 
@@ -45,6 +47,11 @@ std::unique_ptr<Block> blockOfAllHeads(const Problem& problem, Exec& exec) {
 seqparDataType_t typeOfSingleShare(const Problem& problem) {
   return problem.wireType() == seqparFloat32 && problem.blockTraits().roundsGradients ? problem.type()
                                                                                       : problem.wireType();
+}
+
+bool singleShares(const Problem& problem, std::span<const Rectangle> rectangles) {
+  if (!problem.onDevice() || problem.kernel.forward != nullptr) return columnsDisjoint(rectangles);
+  return columnsDisjoint(forBackward(rectangles));
 }
 
 Partial SoftmaxOperator::takePartial(Arena& arena, int64_t tokens) const {

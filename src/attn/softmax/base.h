@@ -45,6 +45,9 @@ class SoftmaxOperator : public Operator {
 /// blocks on GPUs have already rounded it, so fp32 would not be more exact.
 seqparDataType_t typeOfSingleShare(const Problem& problem);
 
+/// Whether the gradients of each key of these rectangles are the result of one block call.
+bool singleShares(const Problem& problem, std::span<const Rectangle> rectangles);
+
 /// A block for all heads, for algorithms with a block for some heads.
 std::unique_ptr<Block> blockOfAllHeads(const Problem& problem, Exec& exec);
 

@@ -4,6 +4,7 @@
 
 #include "attn/boundary.h"
 #include "attn/problem/needed.h"
+#include "attn/softmax/base.h"
 
 namespace seqpar::attn {
 namespace {
@@ -73,21 +74,7 @@ bool fewParts(const Problem& problem, const std::vector<std::vector<TokenRange>>
   return *std::max_element(parts.begin(), parts.end()) <= mostParts(problem);
 }
 
-}  // namespace
-
-int64_t GatheredKeys::tokensOf(const Problem& problem, int rank) const {
-  return ranges.empty() ? problem.keys.tokens() : attn::tokensOf(ranges[static_cast<size_t>(rank)]);
-}
-
-std::vector<TokenRun> GatheredKeys::runsOf(const Problem& problem, int rank) const {
-  auto all = problem.keys.allRuns();
-  if (ranges.empty()) return all;
-  auto mine = ranges[static_cast<size_t>(rank)];
-  std::sort(mine.begin(), mine.end(), [](const TokenRange& a, const TokenRange& b) { return a.first < b.first; });
-  return inOrder(mine, all).runs;
-}
-
-GatheredKeys gatheredKeys(const Problem& problem) {
+GatheredKeys computeGatheredKeys(const Problem& problem) {
   const auto all = problem.keys.allRuns();
   const auto visibility = problem.visibility();
   const int ranks = problem.ranks();
@@ -103,8 +90,8 @@ GatheredKeys gatheredKeys(const Problem& problem) {
     const auto needed = columnsOf(seen);
     auto ordered = inOrder(needed, all);
     const auto seenInOrder = rectanglesOf(queries, ordered.runs, visibility);
-    whole.once = whole.once && columnsDisjoint(seen);
-    onceOrdered = onceOrdered && columnsDisjoint(seenInOrder);
+    whole.once = whole.once && singleShares(problem, seen);
+    onceOrdered = onceOrdered && singleShares(problem, seenInOrder);
     most = std::max(most, seen.size());
     mostOrdered = std::max(mostOrdered, seenInOrder.size());
     const int64_t received = attn::tokensOf(needed) - commonTokens(needed, {&own, 1});
@@ -119,14 +106,35 @@ GatheredKeys gatheredKeys(const Problem& problem) {
   constexpr double kNearlyAll = 0.9;
   const bool fewer = some.meanReceived <= kNearlyAll * whole.meanReceived;
   const bool fewerCalls = problem.onDevice() && mostOrdered < most;  // hosts compute any rectangles in one call
-  return ranks > 1 && (fewer || fewerCalls) && fewParts(problem, some.ranges) ? some : whole;
+  GatheredKeys& chosen = ranks > 1 && (fewer || fewerCalls) && fewParts(problem, some.ranges) ? some : whole;
+  chosen.all = all;
+  return std::move(chosen);
+}
+
+}  // namespace
+
+int64_t GatheredKeys::tokensOf(const Problem& problem, int rank) const {
+  return ranges.empty() ? problem.keys.tokens() : attn::tokensOf(ranges[static_cast<size_t>(rank)]);
+}
+
+std::vector<TokenRun> GatheredKeys::runsOf(int rank) const {
+  if (ranges.empty()) return all;
+  auto mine = ranges[static_cast<size_t>(rank)];
+  std::sort(mine.begin(), mine.end(), [](const TokenRange& a, const TokenRange& b) { return a.first < b.first; });
+  return inOrder(mine, all).runs;
+}
+
+std::shared_ptr<const GatheredKeys> gatheredKeys(const Problem& problem) {
+  auto& known = problem.table->gathered(problem.onDevice());
+  if (!known) known = std::make_shared<const GatheredKeys>(computeGatheredKeys(problem));
+  return known;
 }
 
 KeyGather::KeyGather(const Problem& problem) : problem_(problem), keys_(gatheredKeys(problem)) {
   for (int rank = 0; rank < problem.rank(); ++rank) firstOwn_ += problem.keys.tokensOf(rank);
-  if (keys_.ranges.empty()) return;
+  if (keys_->ranges.empty()) return;
   std::vector<Rectangle> seen;  // of no rows: the union of all ranks' columns
-  for (const auto& ranges : keys_.ranges) {
+  for (const auto& ranges : keys_->ranges) {
     for (const auto& range : ranges) seen.push_back({0, 0, range.first, range.count});
   }
   const TokenRange own{firstOwn_, problem.kvTokens()};
@@ -143,10 +151,10 @@ seqparShards_t KeyGather::shardsOf(seqparDataType_t type, int64_t inner) const {
 }
 
 void KeyGather::open(seqparDataType_t type, int64_t inner) {
-  if (keys_.ranges.empty() || plans_.contains({type, inner})) return;
+  if (keys_->ranges.empty() || plans_.contains({type, inner})) return;
   std::vector<int64_t> counts;
   std::vector<seqparRange_t> ranges;
-  for (const auto& mine : keys_.ranges) {
+  for (const auto& mine : keys_->ranges) {
     counts.push_back(static_cast<int64_t>(mine.size()));
     for (const auto& range : mine) ranges.push_back({range.first, range.count});
   }
@@ -162,15 +170,15 @@ seqparRangesPlan_t KeyGather::planFor(const Tensor& tensor) const {
 
 void KeyGather::gather(const Tensor& shard, const Tensor& gathered, void* stream) const {
   const auto shards = shardsOf(shard.type, shard.heads * shard.dim);
-  require(keys_.ranges.empty() ? seqparAllGather(shard.data, gathered.data, &shards, problem_.comm, stream)
-                               : seqparGatherRanges(planFor(shard), shard.data, gathered.data, stream),
+  require(keys_->ranges.empty() ? seqparAllGather(shard.data, gathered.data, &shards, problem_.comm, stream)
+                                : seqparGatherRanges(planFor(shard), shard.data, gathered.data, stream),
           kCaller, problem_.comm);
 }
 
 void KeyGather::scatter(const Tensor& gathered, const Tensor& shard, void* stream) const {
   const auto shards = shardsOf(shard.type, shard.heads * shard.dim);
-  require(keys_.ranges.empty() ? seqparReduceScatter(gathered.data, shard.data, &shards, problem_.comm, stream)
-                               : seqparScatterRanges(planFor(shard), gathered.data, shard.data, stream),
+  require(keys_->ranges.empty() ? seqparReduceScatter(gathered.data, shard.data, &shards, problem_.comm, stream)
+                                : seqparScatterRanges(planFor(shard), gathered.data, shard.data, stream),
           kCaller, problem_.comm);
 }
 

@@ -18,27 +18,29 @@ struct GatheredKeys {
   /// Of each rank: ranges of the tokens of Sharding::allRuns(), in the order of the gathered tensor. Empty: each rank
   /// gathers all keys, rank after rank.
   std::vector<std::vector<TokenRange>> ranges;
-  /// A rank's keys are in at most one of its rectangles each.
+  std::vector<TokenRun> all;  ///< Sharding::allRuns()
+  /// A rank's gradients of a key are the result of one block call.
   bool once = true;
   int64_t mostReceived = 0;  ///< keys of other ranks that the rank with the most gathers
   double meanReceived = 0;   ///< the mean of the ranks
 
   int64_t tokensOf(const Problem& problem, int rank) const;
   /// The gathered keys.
-  std::vector<TokenRun> runsOf(const Problem& problem, int rank) const;
+  std::vector<TokenRun> runsOf(int rank) const;
 };
 
-GatheredKeys gatheredKeys(const Problem& problem);
+/// Computed once per score table, and so once per problem.
+std::shared_ptr<const GatheredKeys> gatheredKeys(const Problem& problem);
 
 /// The calls for tensors of some of the key heads.
 class KeyGather {
  public:
   explicit KeyGather(const Problem& problem);
 
-  const GatheredKeys& keys() const { return keys_; }
-  int64_t tokens() const { return keys_.tokensOf(problem_, problem_.rank()); }
+  const GatheredKeys& keys() const { return *keys_; }
+  int64_t tokens() const { return keys_->tokensOf(problem_, problem_.rank()); }
   /// The shard may be at its place in the gathered tensor of one sequence, from token firstOwn() on.
-  bool inPlace() const { return keys_.ranges.empty() && problem_.desc.batch == 1; }
+  bool inPlace() const { return keys_->ranges.empty() && problem_.desc.batch == 1; }
   int64_t firstOwn() const { return firstOwn_; }
   /// A token of this rank is seen by no query, so scatter() does not write its gradient.
   bool leavesSome() const { return leavesSome_; }
@@ -60,7 +62,7 @@ class KeyGather {
   seqparRangesPlan_t planFor(const Tensor& tensor) const;
 
   const Problem& problem_;
-  GatheredKeys keys_;
+  std::shared_ptr<const GatheredKeys> keys_;
   int64_t firstOwn_ = 0;
   bool leavesSome_ = false;
   std::map<std::pair<int, int64_t>, Plan> plans_;  ///< by type and elements per token

@@ -25,13 +25,12 @@ QueryGradientRing::QueryGradientRing(const Problem& problem, Exec& exec, Block& 
       block_(block),
       rotation_(problem, exec, ringOrder(problem, problem.ranks(), true), ringTensors(problem, block),
                 {{problem.wireType(), problem.desc.heads, problem.desc.headDim}}) {
-  rectangles_.push_back(problem.rectangles(problem.rank(), problem.rank()));
+  rectangles_.push_back(rotation_.rectangles(0));
   block.expect(rectangles_[0], problem.tokens(), problem.kvTokens(), {false, true});
   for (int step = 1; step <= rotation_.order().steps; ++step) {
-    const int source = rotation_.order().source(step);
-    const auto& range = rotation_.range(source);
-    rectangles_.push_back(movedBy(problem.rectangles(source, problem.rank()), range.first, 0));
-    block.expect(rectangles_.back(), range.count, problem.kvTokens(), {false, true});
+    rectangles_.push_back(rotation_.rectangles(step));
+    block.expect(rectangles_.back(), rotation_.tokens(rotation_.order().source(step)), problem.kvTokens(),
+                 {false, true});
   }
 }
 
@@ -48,9 +47,8 @@ void QueryGradientRing::backward(const seqparAttnBackwardArgs_t& args, const Blo
   const Tensor out = outTensor(problem_, args.out), dOut = outTensor(problem_, args.dOut);
   const Rows lse = lseRows(problem_, args.lse);
   const bool withOut = block_.needsOut();
-  const auto& range = rotation_.range(problem_.rank());
-  const auto part = [&](const auto& whole) { return Rotation::Input(whole.rows(range.first, range.count)); };
-  rotation_.begin(std::array{part(own.q), part(dOut), part(lse), withOut ? part(out) : part(delta)});
+  using Input = Rotation::Input;
+  rotation_.begin(std::array{Input(own.q), Input(dOut), Input(lse), withOut ? Input(out) : Input(delta)});
   exec_.zero(ownDq_);
   exec_.zero(dk_);
   exec_.zero(dv_);
@@ -82,8 +80,7 @@ void QueryGradientRing::backward(const seqparAttnBackwardArgs_t& args, const Blo
     }
   };
   rotation_.turn(turn);
-  const Addend others{rotation_.homeTensor(0), range.first};
-  block_.finishSum(ownDq_, std::array{others}, queryTensor(problem_, args.dq));
+  block_.finishSum(ownDq_, rotation_.homeAddends(0), queryTensor(problem_, args.dq));
   exec_.copy(keyTensor(problem_, args.dk), dk_);
   exec_.copy(valueTensor(problem_, args.dv), dv_);
 }

@@ -23,11 +23,10 @@ double lateShareOfRing(const Problem& problem) {
 }
 
 seqparDataType_t ringSumType(const Problem& problem, const RingOrder& order) {
-  // With one hop a sum is the contribution of one rank, and the result of one block call if no key is in two
-  // rectangles.
+  // With one hop a sum is the contribution of one rank, which may be the result of one block call.
   if (order.steps != 1 || order.firstSum() != 1) return problem.wireType();
   for (int rank = 0; rank < problem.ranks(); ++rank) {
-    if (!columnsDisjoint(problem.rectangles(rank, order.sourceOf(rank, 1)))) return problem.wireType();
+    if (!singleShares(problem, problem.rectangles(rank, order.sourceOf(rank, 1)))) return problem.wireType();
   }
   return typeOfSingleShare(problem);
 }
@@ -42,7 +41,7 @@ RingOperator::RingOperator(const Problem& problem, Exec& exec, int inner, bool g
       gradientsRotate_(problem.training() && gradientsRotate) {
   const auto& order = rotation_.order();
   const int64_t rows = problem.tokens(), keys = problem.kvTokens();
-  rectangles_.push_back(problem.rectangles(problem.rank(), problem.rank()));
+  rectangles_.push_back(rotation_.rectangles(0));
   if (!gradientsRotate_) {
     block_->expect(rectangles_[0], rows, keys, {.accumulated = true});
   } else {
@@ -59,10 +58,8 @@ RingOperator::RingOperator(const Problem& problem, Exec& exec, int inner, bool g
     if (!late_.empty()) block_->expect(late_, rows, keys, {false, true, true});
   }
   for (int step = 1; step <= order.steps; ++step) {
-    const int source = order.source(step);
-    const auto& range = rotation_.range(source);
-    rectangles_.push_back(movedBy(problem.rectangles(problem.rank(), source), 0, range.first));
-    block_->expect(rectangles_.back(), rows, range.count, {true, gradientsRotate_, true});
+    rectangles_.push_back(rotation_.rectangles(step));
+    block_->expect(rectangles_.back(), rows, rotation_.tokens(order.source(step)), {true, gradientsRotate_, true});
   }
 }
 
@@ -87,8 +84,7 @@ void RingOperator::open() {
 }
 
 void RingOperator::load(const Tensor& k, const Tensor& v) {
-  const auto& range = rotation_.range(problem_.rank());
-  const std::array<Rotation::Input, 2> own{k.rows(range.first, range.count), v.rows(range.first, range.count)};
+  const std::array<Rotation::Input, 2> own{k, v};
   rotation_.begin(own);
 }
 
@@ -167,9 +163,8 @@ void RingOperator::backward(const seqparAttnBackwardArgs_t& args, const BlockGra
     dq->finish(to.dq);
   };
   rotation_.turn(turn);
-  const int64_t first = rotation_.range(problem_.rank()).first;
-  ownDk->finish(std::array{Addend{rotation_.homeTensor(0), first}}, to.dk);
-  ownDv->finish(std::array{Addend{rotation_.homeTensor(1), first}}, to.dv);
+  ownDk->finish(rotation_.homeAddends(0), to.dk);
+  ownDv->finish(rotation_.homeAddends(1), to.dv);
 }
 
 namespace {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "attn/problem/needed.h"
 #include "attn/softmax/ring.h"
 
 namespace seqpar::attn {
@@ -50,7 +51,7 @@ double tripUs(const CostModel& model, const RingTrip& trip) {
 
 double mostSent(const Problem& problem, bool queries) {
   int64_t most = 0;
-  for (const auto& range : problem.seenByOthers(queries)) most = std::max(most, range.count);
+  for (const auto& ranges : problem.seenByOthers(queries)) most = std::max(most, tokensOf(ranges));
   return static_cast<double>(most);
 }
 
@@ -59,7 +60,7 @@ double tripBytes(const CostModel& model, const RingTrip& trip) {
   const auto order = ringOrder(problem, trip.inner, trip.queries);
   if (order.steps == 0) return 0;
   double all = 0;
-  for (const auto& range : problem.seenByOthers(trip.queries)) all += static_cast<double>(range.count);
+  for (const auto& ranges : problem.seenByOthers(trip.queries)) all += static_cast<double>(tokensOf(ranges));
   const double mean = all / (mostSent(problem, trip.queries) * problem.ranks());
   return mean * (order.steps * trip.inputBytes + (order.steps - order.firstSum() + 1) * trip.sumBytes);
 }

@@ -17,13 +17,12 @@ class RingPassQOperator final : public SoftmaxOperator {
             problem, exec, ringOrder(problem, problem.ranks(), true),
             {{problem.type(), problem.desc.heads, problem.desc.headDim}},
             {{seqparFloat32, problem.desc.heads, problem.desc.valueDim}, {seqparFloat32, problem.desc.heads, 0}}) {
-    rectangles_.push_back(problem.rectangles(problem.rank(), problem.rank()));
+    rectangles_.push_back(rotation_.rectangles(0));
     block_->expect(rectangles_[0], problem.tokens(), problem.kvTokens(), {true, false});
     for (int step = 1; step <= rotation_.order().steps; ++step) {
-      const int source = rotation_.order().source(step);
-      const auto& range = rotation_.range(source);
-      rectangles_.push_back(movedBy(problem.rectangles(source, problem.rank()), range.first, 0));
-      block_->expect(rectangles_.back(), range.count, problem.kvTokens(), {true, false});
+      rectangles_.push_back(rotation_.rectangles(step));
+      block_->expect(rectangles_.back(), rotation_.tokens(rotation_.order().source(step)), problem.kvTokens(),
+                     {true, false});
     }
     if (problem.training()) gradients_ = std::make_unique<QueryGradientRing>(problem, exec, *block_);
   }
@@ -46,8 +45,7 @@ class RingPassQOperator final : public SoftmaxOperator {
 
   void forward(const seqparAttnForwardArgs_t& args) override {
     const auto own = inputs(args);
-    const auto& range = rotation_.range(problem_.rank());
-    rotation_.begin(std::array{Rotation::Input(own.q.rows(range.first, range.count))});
+    rotation_.begin(std::array{Rotation::Input(own.q)});
     Rotation::Turn turn;
     turn.compute = [&](int step) {
       const auto& seen = rectangles_[static_cast<size_t>(step)];
@@ -62,9 +60,9 @@ class RingPassQOperator final : public SoftmaxOperator {
       if (step > 0 && !rectangles_[static_cast<size_t>(step)].empty()) block_->merge(sum, partialOf(step));
     };
     rotation_.turn(turn);
-    const Partial others{rotation_.homeTensor(0), rotation_.homeRows(1)};
-    if (others.out.tokens > 0) {
-      block_->merge({own_.out.rows(range.first, range.count), own_.lse.rows(range.first, range.count)}, others);
+    for (const auto& [others, first] : rotation_.homePartials(0, 1)) {
+      const int64_t tokens = others.out.tokens;
+      block_->merge({own_.out.rows(first, tokens), own_.lse.rows(first, tokens)}, others);
     }
     block_->finish(own_, sinks(args.sinks), outTensor(problem_, args.out), lseRows(problem_, args.lse));
   }
@@ -76,7 +74,7 @@ class RingPassQOperator final : public SoftmaxOperator {
 
  private:
   Partial partialOf(int step) const {
-    const int64_t tokens = rotation_.range(rotation_.order().source(step)).count;
+    const int64_t tokens = rotation_.tokens(rotation_.order().source(step));
     return {partial_.out.rows(0, tokens), partial_.lse.rows(0, tokens)};
   }
 

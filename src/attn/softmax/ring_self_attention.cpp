@@ -17,12 +17,12 @@ class RingSelfAttentionOperator final : public SoftmaxOperator {
       : SoftmaxOperator(problem, exec),
         keysRound_(problem, exec, ringOrder(problem, problem.ranks(), false), {keys(problem.type())}, {}),
         valuesRound_(problem, exec, keysRound_.order(), {values(problem.type())}, sums()) {
-    rectangles_.push_back(problem.rectangles(problem.rank(), problem.rank()));
+    rectangles_.push_back(valuesRound_.rectangles(0));
     block_->expect(rectangles_[0], problem.tokens(), problem.kvTokens(), {.accumulated = true});
     for (int step = 1; step <= order().steps; ++step) {
-      const auto& range = valuesRound_.range(order().source(step));
-      rectangles_.push_back(movedBy(problem.rectangles(problem.rank(), order().source(step)), 0, range.first));
-      block_->expect(rectangles_.back(), problem.tokens(), range.count, {.accumulated = true});
+      rectangles_.push_back(valuesRound_.rectangles(step));
+      block_->expect(rectangles_.back(), problem.tokens(), valuesRound_.tokens(order().source(step)),
+                     {.accumulated = true});
     }
   }
 
@@ -35,7 +35,7 @@ class RingSelfAttentionOperator final : public SoftmaxOperator {
     kept_.assign(rectangles_.size(), {});
     for (int step = 1; step <= order().steps; ++step) {
       kept_[static_cast<size_t>(step)] =
-          arena.tensor(problem_.type(), d.batch, valuesRound_.range(order().source(step)).count, d.kvHeads, d.headDim);
+          arena.tensor(problem_.type(), d.batch, valuesRound_.tokens(order().source(step)), d.kvHeads, d.headDim);
     }
     if (!problem_.training()) return;
     delta_ = arena.rows(d.batch, d.heads, problem_.tokens());
@@ -88,9 +88,8 @@ class RingSelfAttentionOperator final : public SoftmaxOperator {
     };
     turn.meanwhile = [&] { sumQ->finish(dq); };
     valuesRound_.turn(turn);
-    const int64_t first = valuesRound_.range(problem_.rank()).first;
-    ofOwn.k->finish(std::array{Addend{valuesRound_.homeTensor(0), first}}, keyTensor(problem_, args.dk));
-    ofOwn.v->finish(std::array{Addend{valuesRound_.homeTensor(1), first}}, valueTensor(problem_, args.dv));
+    ofOwn.k->finish(valuesRound_.homeAddends(0), keyTensor(problem_, args.dk));
+    ofOwn.v->finish(valuesRound_.homeAddends(1), valueTensor(problem_, args.dv));
   }
 
  private:
@@ -114,12 +113,11 @@ class RingSelfAttentionOperator final : public SoftmaxOperator {
 
   /// Receives all keys, and starts the rotation of the values.
   void begin(const BlockInputs& own) {
-    const auto& range = keysRound_.range(problem_.rank());
-    keysRound_.begin(std::array<Rotation::Input, 1>{own.k.rows(range.first, range.count)});
+    keysRound_.begin(std::array<Rotation::Input, 1>{own.k});
     keysRound_.turn({[&](int step) {
       if (step > 0) exec_.copy(kept_[static_cast<size_t>(step)], keysRound_.tensor(0));
     }});
-    valuesRound_.begin(std::array<Rotation::Input, 1>{own.v.rows(range.first, range.count)});
+    valuesRound_.begin(std::array<Rotation::Input, 1>{own.v});
   }
 
   BlockInputs at(int step, const BlockInputs& own) const {

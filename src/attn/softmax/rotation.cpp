@@ -1,6 +1,7 @@
 #include "attn/softmax/rotation.h"
 
 #include "attn/boundary.h"
+#include "attn/problem/needed.h"
 
 namespace seqpar::attn {
 namespace {
@@ -45,8 +46,22 @@ Rotation::Rotation(const Problem& problem, Exec& exec, const RingOrder& order, s
       sum_(sums_.size(), nullptr),
       current_(order.rank) {}
 
+int64_t Rotation::tokens(int rank) const {
+  return tokensOf(ranges(rank));
+}
+
+std::vector<Rectangle> Rotation::rectangles(int step) const {
+  const auto &queries = problem_.queries, &keys = problem_.keys;
+  const int own = order_.rank, source = order_.source(step);
+  if (step == 0) return problem_.rectangles(own, own);
+  const auto& rotating = order_.queries ? queries : keys;
+  const auto runs = runsOf(rotating.runsOf(source), ranges(source));
+  return order_.queries ? rectanglesOf(runs, keys.runsOf(own), problem_.visibility())
+                        : rectanglesOf(queries.runsOf(own), runs, problem_.visibility());
+}
+
 size_t Rotation::bytes(const RingTensor& t, int rank) const {
-  const int64_t rows = problem_.desc.batch * t.heads * range(rank).count;
+  const int64_t rows = problem_.desc.batch * t.heads * tokens(rank);
   return t.dim == 0 ? static_cast<size_t>(rows) * sizeof(float) : static_cast<size_t>(rows * t.dim) * bytesOf(t.type);
 }
 
@@ -94,11 +109,11 @@ void* Rotation::pointer(seqparRing_t ring, const Buffers* buffers, int index) co
 }
 
 Tensor Rotation::tensorOf(const RingTensor& t, void* data, int rank) const {
-  return denseTensor(data, t.type, problem_.desc.batch, range(rank).count, t.heads, t.dim);
+  return denseTensor(data, t.type, problem_.desc.batch, tokens(rank), t.heads, t.dim);
 }
 
 Rows Rotation::rowsOf(const RingTensor& t, void* data, int rank) const {
-  return denseRows(static_cast<float*>(data), problem_.desc.batch, t.heads, range(rank).count);
+  return denseRows(static_cast<float*>(data), problem_.desc.batch, t.heads, tokens(rank));
 }
 
 Tensor Rotation::tensorAt(const std::vector<RingTensor>& ringTensors, seqparRing_t ring, const Buffers* buffers,
@@ -123,19 +138,53 @@ Rows Rotation::homeRows(int sum) const {
   return rows;
 }
 
-/// The send address of this rank's own input: its own address if dense, otherwise a copy in the ring's memory.
+std::vector<Addend> Rotation::homeAddends(int sum) const {
+  std::vector<Addend> addends;
+  const auto home = homeTensor(sum);
+  int64_t before = 0;
+  for (const auto& range : ranges(order_.rank)) {
+    if (home.tokens > 0) addends.push_back({home.rows(before, range.count), range.first});
+    before += range.count;
+  }
+  return addends;
+}
+
+std::vector<Rotation::HomePartial> Rotation::homePartials(int out, int lse) const {
+  std::vector<HomePartial> parts;
+  const Partial home{homeTensor(out), homeRows(lse)};
+  int64_t before = 0;
+  for (const auto& range : ranges(order_.rank)) {
+    if (home.out.tokens > 0) {
+      parts.push_back({{home.out.rows(before, range.count), home.lse.rows(before, range.count)}, range.first});
+    }
+    before += range.count;
+  }
+  return parts;
+}
+
+/// The send address of this rank's own input: its own address if it is one dense range, otherwise of a copy in the
+/// ring's memory.
+template <typename View>
+const void* Rotation::ready(const View& own, const View& memory) {
+  const auto mine = ranges(order_.rank);
+  if (mine.empty()) return own.data;
+  if (mine.size() == 1) {
+    const View part = own.rows(mine.front().first, mine.front().count);
+    if (part.dense()) return part.data;
+  }
+  int64_t before = 0;
+  for (const auto& range : mine) {
+    exec_.copy(memory.rows(before, range.count), own.rows(range.first, range.count));
+    before += range.count;
+  }
+  return memory.data;
+}
+
 const void* Rotation::ready(int input, const Input& own) {
   if (const auto* tensor = std::get_if<Tensor>(&own)) {
-    if (tensor->dense()) return tensor->data;
-    const Tensor copy = tensorAt(inputs_, inputRing_.get(), nullptr, input, order_.rank);
-    exec_.copy(copy, *tensor);
-    return copy.data;
+    return ready(*tensor, tensorAt(inputs_, inputRing_.get(), nullptr, input, order_.rank));
   }
-  const auto& rows = std::get<Rows>(own);
-  if (rows.dense()) return rows.data;
-  const Rows copy = rowsAt(inputs_, inputRing_.get(), nullptr, input, order_.rank);
-  exec_.copy(copy, rows);
-  return copy.data;
+  return ready(std::get<Rows>(own), rowsAt(inputs_, inputRing_.get(), nullptr, input, order_.rank));
 }
 
 void Rotation::begin(std::span<const Input> own) {

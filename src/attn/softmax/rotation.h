@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "attn/block/block.h"
 #include "attn/exec/exec.h"
 #include "attn/problem/problem.h"
 #include "seqpar/ring.h"
@@ -35,7 +36,8 @@ struct RingOrder {
   int moved(int from, int hops) const;
 };
 
-/// A rotating tensor, or rows, of the tokens that other ranks need.
+/// A rotating tensor, or rows, of the tokens of a shard that other ranks need, as ranges of the shard one after the
+/// other.
 struct RingTensor {
   seqparDataType_t type;
   int64_t heads;
@@ -51,10 +53,13 @@ class Rotation {
   void carve(Arena& arena);
   void open();
 
-  /// The rotating tokens of the rank's shard.
-  const TokenRange& range(int rank) const { return ranges_[static_cast<size_t>(rank)]; }
+  /// The number of rotating tokens of the rank's shard.
+  int64_t tokens(int rank) const;
+  /// The scores of this rank's shard and the rotating tokens of step `step`.
+  std::vector<Rectangle> rectangles(int step) const;
 
-  /// Starts a call, before turn(), with this rank's own inputs of range(rank). Dense inputs are sent without a copy.
+  /// Starts a call, before turn(), with this rank's own inputs of all tokens. A single range of a dense input is sent
+  /// without a copy.
   using Input = std::variant<Tensor, Rows>;
   void begin(std::span<const Input> own);
 
@@ -69,14 +74,19 @@ class Rotation {
   };
   void turn(const Turn& turn);
 
-  /// The current inputs and sums inside turn()'s functions: those of rank order().source(step), of that rank's range.
+  /// The current inputs and sums inside turn()'s functions: those of rank order().source(step).
   Tensor tensor(int input) const { return tensorAt(inputs_, inputRing_.get(), nullptr, input, current_); }
   Rows rows(int input) const { return rowsAt(inputs_, inputRing_.get(), nullptr, input, current_); }
   Tensor sumTensor(int sum) const { return tensorAt(sums_, sumRing_.get(), &sum_, sum, current_); }
   Rows sumRows(int sum) const { return rowsAt(sums_, sumRing_.get(), &sum_, sum, current_); }
-  /// After turn(): the sums of other ranks for range(rank) of this rank; without hops a tensor of no tokens.
-  Tensor homeTensor(int sum) const;
-  Rows homeRows(int sum) const;
+  /// After turn(): the sums of other ranks for this rank's shard; none without hops.
+  std::vector<Addend> homeAddends(int sum) const;
+  /// The same for a partial result: a tensor, and its rows.
+  struct HomePartial {
+    Partial partial;
+    int64_t first = 0;  ///< token of the shard
+  };
+  std::vector<HomePartial> homePartials(int out, int lse) const;
 
   const RingOrder& order() const { return order_; }
 
@@ -95,13 +105,18 @@ class Rotation {
               int rank) const;
   Tensor tensorOf(const RingTensor& ringTensor, void* data, int rank) const;
   Rows rowsOf(const RingTensor& ringTensor, void* data, int rank) const;
+  std::span<const TokenRange> ranges(int rank) const { return ranges_[static_cast<size_t>(rank)]; }
   const void* ready(int input, const Input& own);
+  template <typename View>
+  const void* ready(const View& own, const View& memory);
+  Tensor homeTensor(int sum) const;
+  Rows homeRows(int sum) const;
   void sendHome(void* stream);
 
   const Problem& problem_;
   Exec& exec_;
   RingOrder order_;
-  std::vector<TokenRange> ranges_;  ///< [ranks]
+  std::vector<std::vector<TokenRange>> ranges_;  ///< [ranks]
   std::vector<RingTensor> inputs_, sums_;
   Buffers home_;  ///< [sums]: memory of returned sums, if not in their ring
   Buffers sum_;   ///< [sums]: memory of sums with no hop except the return

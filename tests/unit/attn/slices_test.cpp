@@ -216,6 +216,15 @@ TEST_CASE("softmax attention: gradients with slices are differences of the loss"
   check(c.v, result.dv);
 }
 
+TEST_CASE("plans with as many slices as possible are created", "[slices]") {
+  std::vector<seqparAttnSlice_t> slices;
+  slices.reserve(SEQPAR_ATTN_MOST_SLICES);
+  for (int64_t t = 0; t < SEQPAR_ATTN_MOST_SLICES; ++t) slices.push_back(SEQPAR_ATTN_SLICE_FULL(t, t + 1, t, t + 1));
+  auto desc = descOf(slices, SEQPAR_ATTN_MOST_SLICES);
+  desc.algorithm = seqparAttnLocal;
+  CHECK(createError(desc, seqparSuccess).empty());
+}
+
 TEST_CASE("softmax attention: ten thousand slices", "[slices]") {
   SoftmaxSpec s;
   s.tokens = 20000;
