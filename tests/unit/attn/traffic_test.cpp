@@ -51,6 +51,7 @@ TEST_CASE("rings send the needed ranges of shards of several pieces") {
   layout.pieceOwners = kOwners;
   auto problem = seqpar::attn::Problem{};
   problem.info.nranks = 2;
+  problem.info.device = SEQPAR_HOST_DEVICE;
   problem.desc.tokens = 400;
   problem.queries = problem.keys = seqpar::attn::Sharding("test", layout);
   const std::vector<seqparAttnSlice_t> slices{SEQPAR_ATTN_SLICE_FULL(100, 140, 10, 30),
@@ -72,6 +73,8 @@ TEST_CASE("rings send the needed ranges of shards of several pieces") {
   const auto runs = seqpar::attn::runsOf(problem.keys.runsOf(0), problem.seenByOthers(false)[0]);
   using seqpar::attn::TokenRun;
   CHECK(runs == std::vector<TokenRun>{{0, 10, 20, 1}, {20, 290, 10, 1}});
+  problem.info.device = 0;  // a GPU sends one range
+  CHECK(seen(false) == std::vector<Ranges>{{{10, 190}}, {}});
 }
 
 TEST_CASE("the shape of a mesh sends the fewest bytes") {
