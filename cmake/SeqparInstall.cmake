@@ -100,6 +100,7 @@ seqpar_install_program(gather_perf seqpar_gather_perf "measure seqpar's all-gath
 seqpar_install_program(halo_perf seqpar_halo_perf "measure halos and their adjoint")
 seqpar_install_program(linear_attn_perf seqpar_linear_attn_perf "measure sequence-parallel linear attention")
 seqpar_install_program(merge_perf seqpar_merge_perf "measure merges of partial attention")
+seqpar_install_program(seqpar_measure seqpar_measure "measure a machine file of seqpar_sim")
 seqpar_install_program(mesh_perf seqpar_mesh_perf "measure the movements of Mesh-Attention")
 seqpar_install_program(redistribute_perf seqpar_redistribute_perf "measure changes of a sequence's layout")
 seqpar_install_program(ring_perf seqpar_ring_perf "measure rings, alone and beside computation")

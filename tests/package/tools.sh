@@ -11,7 +11,7 @@ done
 mv "$work/first" "$work/prefix"
 prefix=$work/prefix
 
-programs=(seqpar_info mesh_schedule)
+programs=(seqpar_info seqpar_measure mesh_schedule)
 if [ -x "$build/tools/seqpar_sim" ]; then programs+=(seqpar_sim); fi  # not in builds with CUDA
 for name in all_scan alltoall gather halo linear_attn merge mesh redistribute ring sendrecv softmax_attn; do
   programs+=("seqpar_${name}_perf")

@@ -1,0 +1,42 @@
+// The operations that a machine file is derived from, each timed alone.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "attn/layer.h"
+#include "common/session.h"
+
+namespace seqpar::perf {
+
+/// All functions are collective and return us of the slowest rank.
+class Samples {
+ public:
+  /// `quick`: single short loops, for tests.
+  Samples(Session& session, bool quick);
+
+  bool quick() const { return quick_; }
+  Group& group() { return session_.group; }
+
+  /// seqparSendRecv() to the next rank and from the previous one.
+  double shift(size_t bytes);
+  /// All-Scan of DIAG or MATRIX with heads of 128 x 128 that fill `bytes`.
+  double scan(int op, int algorithm, size_t bytes);
+  /// A step of a ring of one tensor.
+  double ring(size_t bytes);
+  /// Attention of a rank's own tokens, bf16 or fp32, heads of 128.
+  double softmax(int type, int mask, Pass pass, size_t heads, size_t tokens);
+  double linear(int family, int algorithm, int type, Pass pass, size_t heads, size_t tokens);
+  /// Copies by memcpy within a rank's memory.
+  double copy(size_t bytes);
+
+ private:
+  double time(const std::string& what, Work work, bool collective);
+
+  Session& session_;
+  bool quick_;
+  Settings collectives_, kernels_;
+};
+
+}  // namespace seqpar::perf
