@@ -1,5 +1,6 @@
 // Meshes: choice of the shape, groups, schedules.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -162,6 +163,26 @@ SEQPAR_API seqparResult_t seqparMeshPlan(const seqparMeshParams_t* params, seqpa
   });
 }
 
+namespace {
+
+/// meshSchedule(), which is equal on all ranks: a thread that creates the meshes of several ranks computes it once.
+MeshSchedule scheduleOf(seqparMeshPass_t pass, MeshShape shape, const MeshCosts& costs) {
+  struct Latest {
+    MeshCosts costs;
+    MeshSchedule schedule;
+  };
+  thread_local std::array<Latest, 2> latest;
+  Latest& known = latest[static_cast<size_t>(pass)];
+  const auto& has = known.schedule.shape;
+  if (known.schedule.tiles.empty() || has.a != shape.a || has.b != shape.b || known.costs.step != costs.step ||
+      known.costs.tile != costs.tile) {
+    known = {costs, meshSchedule(pass, shape, costs)};
+  }
+  return known.schedule;
+}
+
+}  // namespace
+
 SEQPAR_API seqparResult_t seqparMeshCreate(seqparMesh_t* mesh, int a, int b, const seqparMeshParams_t* params,
                                            seqparComm_t handle) {
   const char* call = "seqparMeshCreate";
@@ -184,7 +205,7 @@ SEQPAR_API seqparResult_t seqparMeshCreate(seqparMesh_t* mesh, int a, int b, con
     for (const auto pass : {seqparMeshForward, seqparMeshBackward}) {
       const auto costs = meshCosts(pass, entry->shape, planned.problem, planned.links);
       entry->costs[static_cast<size_t>(pass)] = costs;
-      entry->schedules[static_cast<size_t>(pass)] = meshSchedule(pass, entry->shape, costs);
+      entry->schedules[static_cast<size_t>(pass)] = scheduleOf(pass, entry->shape, costs);
     }
     *mesh = meshes().add(std::move(entry));
   });

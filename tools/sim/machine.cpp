@@ -29,6 +29,7 @@ class Reader {
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
 
+  bool has(const std::string& key) const { return object_.contains(key); }
   const Json& at(const std::string& key) {
     seen_.insert(key);
     if (!object_.contains(key)) wrong(name(key) + " is missing");
@@ -39,6 +40,7 @@ class Reader {
     if (!value.is_string()) wrong(name(key) + " is not a string");
     return value.get<std::string>();
   }
+  double number(const std::string& key, double otherwise) { return has(key) ? number(key) : otherwise; }
   double number(const std::string& key) {
     const Json& entry = sourced(key);
     if (!entry.contains("value") || !entry["value"].is_number()) wrong(name(key) + ".value is not a number");
@@ -97,6 +99,66 @@ void object(Reader& from, const std::string& key, std::vector<std::string>& gues
   part.end();
 }
 
+void requireRates(std::initializer_list<double> rates) {
+  for (const double rate : rates) {
+    if (!(rate > 0)) wrong("a rate is 0");
+  }
+}
+
+void readGpus(Reader& top, Machine& m) {
+  object(top, "node", m.guesses, [&](Reader& r) { m.gpus = static_cast<int>(r.number("gpus")); });
+  object(top, "gpu", m.guesses, [&](Reader& r) {
+    m.gpu = {r.number("sms"), r.number("hbm_gbs"), r.number("launch_us"), r.number("api_us"), r.number("gemm_tflops")};
+  });
+  object(top, "local", m.guesses, [&](Reader& r) {
+    m.local = {r.number("direct") != 0, r.number("alpha_us"),      r.number("gbs"),     r.number("port_gbs"),
+               r.number("copy_gbs"),    r.number("copy_start_us"), r.number("call_us"), r.number("exchange_us")};
+  });
+  object(top, "nccl", m.guesses, [&](Reader& r) {
+    m.nccl = {r.number("start_us"),        r.number("hop_us"),        r.number("gbs"),       r.number("ctas"),
+              r.number("gather_start_us"), r.number("gather_hop_us"), r.number("gather_gbs")};
+  });
+  object(top, "scan", m.guesses, [&](Reader& r) {
+    m.scan = {r.number("call_us"),   r.number("rows_us"),       r.number("hop_us"),
+              r.number("peer_us"),   r.number("stream_tbs"),    r.number("fold_tbs"),
+              r.number("chunk_kib"), r.number("matrix_tflops"), {}};
+    object(r, "programs", m.guesses, [&](Reader& programs) {
+      for (const char* const name : {"oneshot", "transposed", "doubling", "lasp1", "lasp2"}) {
+        object(programs, name, m.guesses, [&](Reader& program) {
+          m.scan.programs[name] = {program.number("start_us"), program.number("rows_us"), program.number("rate_tbs")};
+        });
+      }
+    });
+  });
+  if (m.gpus < 1 || m.gpu.sms < 1) wrong("node.gpus or gpu.sms is less than 1");
+  requireRates({m.gpu.hbmGbs, m.gpu.gemmTflops, m.local.gbs, m.local.portGbs, m.local.copyGbs, m.nccl.gbs,
+                m.nccl.gatherGbs, m.scan.streamTbs, m.scan.foldTbs, m.scan.chunkKib, m.scan.matrixTflops});
+  for (const auto& [name, program] : m.scan.programs) requireRates({program.rateTbs});
+}
+
+void readHost(Reader& top, Machine& m) {
+  object(top, "node", m.guesses, [&](Reader& r) { m.host.processors = r.number("processors"); });
+  object(top, "host", m.guesses, [&](Reader& r) {
+    auto& h = m.host;
+    h.callUs = r.number("call_us");
+    h.threadUs = r.number("thread_us");
+    h.alphaUs = r.number("alpha_us");
+    h.sharedAlphaUs = r.number("shared_alpha_us");
+    h.messageUs = r.number("message_us");
+    h.linkGbs = r.number("link_gbs");
+    h.memoryGbs = r.number("memory_gbs");
+    h.copyGbs = r.curve("copy_gbs");
+    h.scanGbs = r.curve("scan_gbs");
+    m.scan.matrixTflops = r.number("matrix_tflops");
+    m.gpu.gemmTflops = r.number("gemm_tflops");
+  });
+  m.gpus = static_cast<int>(m.host.processors);
+  m.gpu.sms = 1;
+  m.gpu.hbmGbs = m.host.memoryGbs;
+  if (m.gpus < 1) wrong("node.processors is less than 1");
+  requireRates({m.host.linkGbs, m.host.memoryGbs, m.scan.matrixTflops, m.gpu.gemmTflops});
+}
+
 void change(Json& json, Machine& machine, const std::string& text) {
   static const std::regex pattern(R"(\s*([A-Za-z0-9_.\[\]]+)\s*(\*?=)\s*([-+0-9.eE]+)\s*)");
   static const std::regex ofRank(R"(rank\[(\d{1,9})\]\.(rate|local|net))");
@@ -153,6 +215,10 @@ double Machine::factor(int rank, const char* what) const {
   return value == found->second.end() ? 1 : value->second;
 }
 
+double Machine::threads() const {
+  return std::max(1.0, std::floor(host.processors / gpus));
+}
+
 Machine readMachine(const std::string& text, const std::vector<std::string>& changes) {
   Json json;
   try {
@@ -165,28 +231,22 @@ Machine readMachine(const std::string& text, const std::vector<std::string>& cha
   Reader top(json, "", m.guesses);
   m.name = top.text("name");
   m.about = top.text("about");
-  object(top, "node", m.guesses, [&](Reader& r) { m.gpus = static_cast<int>(r.number("gpus")); });
-  object(top, "gpu", m.guesses, [&](Reader& r) {
-    m.gpu = {r.number("sms"), r.number("hbm_gbs"), r.number("launch_us"), r.number("api_us"), r.number("gemm_tflops")};
-  });
-  object(top, "local", m.guesses, [&](Reader& r) {
-    m.local = {r.number("direct") != 0, r.number("alpha_us"),      r.number("gbs"),    r.number("port_gbs"),
-               r.number("copy_gbs"),    r.number("copy_start_us"), r.number("call_us")};
-  });
-  object(top, "nccl", m.guesses, [&](Reader& r) {
-    m.nccl = {r.number("start_us"), r.number("hop_us"), r.number("gbs"), r.number("ctas")};
-  });
+  const bool onHosts = top.has("host");
+  if (onHosts) {
+    readHost(top, m);
+  } else {
+    readGpus(top, m);
+  }
   object(top, "net", m.guesses, [&](Reader& r) {
     m.net = {r.number("alpha_us"), r.number("overhead_us"), r.number("gbs"), r.number("oversubscription"),
              r.number("leaf_nodes")};
   });
-  object(top, "scan", m.guesses, [&](Reader& r) {
-    m.scan = {r.number("call_us"),  r.number("hop_us"),    r.number("stream_tbs"),
-              r.number("fold_tbs"), r.number("chunk_kib"), r.number("matrix_tflops")};
-  });
   object(top, "softmax", m.guesses, [&](Reader& r) {
-    for (const char* const name : {"full forward", "full backward", "causal forward", "causal backward"}) {
-      m.softmax[name] = r.curve(name);
+    for (const std::string type : {"", "fp32 ", "bf16 "}) {
+      if (type.empty() == onHosts) continue;
+      for (const char* const name : {"full forward", "full backward", "causal forward", "causal backward"}) {
+        m.softmax[type + name] = r.curve(type + name);
+      }
     }
   });
   object(top, "linear", m.guesses, [&](Reader& r) {
@@ -194,20 +254,16 @@ Machine readMachine(const std::string& text, const std::vector<std::string>& cha
     object(r, "families", m.guesses, [&](Reader& families) {
       for (const auto& [name, value] : r.at("families").items()) {
         object(families, name, m.guesses, [&, &key = name](Reader& f) {
-          m.linear[key] = {f.curve("forward"), f.curve("backward")};
+          m.linear[key] = {f.curve("forward"), f.curve("backward"), f.number("split_forward", 1),
+                           f.number("split_backward", 1)};
         });
       }
     });
   });
   top.end();
-  if (m.gpus < 1 || m.gpu.sms < 1 || m.net.oversubscription < 1 || m.net.leafNodes < 1) {
-    wrong("node.gpus, gpu.sms, net.oversubscription or net.leaf_nodes is less than 1");
-  }
+  if (m.net.oversubscription < 1 || m.net.leafNodes < 1) wrong("net.oversubscription or net.leaf_nodes is less than 1");
   if (!m.failedAdapters.empty() && m.gpus < 2) wrong("a node of one GPU has no adapter that replaces a failed one");
-  for (const double rate : {m.gpu.hbmGbs, m.gpu.gemmTflops, m.local.gbs, m.local.portGbs, m.local.copyGbs, m.nccl.gbs,
-                            m.net.gbs, m.scan.streamTbs, m.scan.foldTbs, m.scan.chunkKib, m.scan.matrixTflops}) {
-    if (!(rate > 0)) wrong("a rate is 0");
-  }
+  if (!(m.net.gbs > 0)) wrong("a rate is 0");
   return m;
 }
 
@@ -227,7 +283,7 @@ std::string machineText(const std::string& nameOrPath) {
   }
   throw std::invalid_argument("--machine " + nameOrPath +
                               " is neither a file nor an installed machine (h200x8, h100x8, "
-                              "h800x8, a100x8, h200x4_sockets)");
+                              "h800x8, a100x8, h200x4_sockets, xeon_host2)");
 }
 
 }  // namespace seqpar::sim

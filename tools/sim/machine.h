@@ -18,31 +18,53 @@ struct Curve {
   double proportional(double x) const;
 };
 
-/// Kernels of linear attention: times in ms of a GPU against tokens x heads / 32.
+/// Kernels of linear attention: times in ms of a GPU, or of a processor of a host, against tokens x heads / 32.
 struct LinearKernels {
   Curve forward, backward;
+  double splitForward = 1, splitBackward = 1;  ///< times of the passes around a scan / the time without a scan
+};
+
+/// A kernel of All-Scan: constants in addition to those of all kernels.
+struct ScanProgram {
+  double startUs = 0, rowsUs = 0;  ///< of each call; of a state of more than a row, which all channels hold at once
+  double rateTbs = 0;              ///< its additions
+};
+
+/// Ranks on host memory, which share the processors of their node.
+struct HostParameters {
+  double processors = 0;                  ///< of a node; 0: the ranks are GPUs
+  double callUs = 0;                      ///< a collective call
+  double threadUs = 0;                    ///< handing work to another thread, and waiting for it
+  double alphaUs = 0, sharedAlphaUs = 0;  ///< a hop between ranks with processors of their own; that share processors
+  double messageUs = 0, linkGbs = 0;      ///< the library's link model: o, B
+  double memoryGbs = 0;                   ///< element-wise work of a processor: bytes read and written
+  Curve copyGbs;                          ///< of a processor that copies messages, against the bytes that a call copies
+  Curve scanGbs;                          ///< of a processor's hops in All-Scan, against the bytes of the state
 };
 
 struct Machine {
   std::string name, about;
-  int gpus = 1;  ///< of a node
+  int gpus = 1;  ///< of a node; on hosts its ranks
+  HostParameters host;
   struct {
     double sms = 0, hbmGbs = 0, launchUs = 0, apiUs = 0, gemmTflops = 0;
   } gpu;
   struct {
     bool direct = false;  ///< GPUs of a node load and store each other's memory
-    double alphaUs = 0, gbs = 0, portGbs = 0, copyGbs = 0, copyStartUs = 0, callUs = 0;
+    double alphaUs = 0, gbs = 0, portGbs = 0, copyGbs = 0, copyStartUs = 0, callUs = 0, exchangeUs = 0;
   } local;
   struct {
-    double startUs = 0, hopUs = 0, gbs = 0, ctas = 0;
+    double startUs = 0, hopUs = 0, gbs = 0, ctas = 0, gatherStartUs = 0, gatherHopUs = 0, gatherGbs = 0;
   } nccl;  ///< between GPUs of a node
   struct {
     double alphaUs = 0, overheadUs = 0, gbs = 0, oversubscription = 1, leafNodes = 1;
   } net;  ///< per GPU
   struct {
-    double callUs = 0, hopUs = 0, streamTbs = 0, foldTbs = 0, chunkKib = 0, matrixTflops = 0;
+    double callUs = 0, rowsUs = 0, hopUs = 0, peerUs = 0, streamTbs = 0, foldTbs = 0, chunkKib = 0, matrixTflops = 0;
+    std::map<std::string, ScanProgram> programs;  ///< kernels without pipeline
   } scan;
-  std::map<std::string, Curve> softmax;  ///< "full forward", ...: TFLOP/s against tokens
+  std::map<std::string, Curve>
+      softmax;  ///< "full forward", ...; hosts "fp32 full forward", ...: TFLOP/s against tokens
   std::map<std::string, LinearKernels> linear;
   double statesShare = 0;                                    ///< of a linear forward: states of the rank
   std::map<int, std::map<std::string, double>> rankFactors;  ///< what-if: rank -> {"rate", "local", "net"} -> factor
@@ -52,6 +74,9 @@ struct Machine {
   std::vector<std::string> guesses;  ///< keys with a guess as source
 
   double factor(int rank, const char* what) const;
+  bool onHosts() const { return host.processors > 0; }
+  /// Threads of a rank on a host.
+  double threads() const;
 };
 
 /// Reads a machine from JSON text after applying `changes`: "KEY*=FACTOR" or "KEY=VALUE" with keys such as net.gbs, or

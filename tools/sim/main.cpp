@@ -1,5 +1,8 @@
 // seqpar_sim: predicts sequence parallelism on machines that are described by files.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <sstream>
@@ -37,7 +40,8 @@ int64_t parseSize(const std::string& text) {
 
 struct Options {
   std::string machine = "h200x8", model = "llama3-8b", algo = "all", pass = "step", mask = "causal";
-  std::string scan, ring, layout, csv, trace, order, plot, plotValue = "time", plotTitle, published, wire = "fp32";
+  std::string measured, scan, ring, exchange, type = "bf16", layout, csv, trace, order, plot, plotValue = "time",
+                                              plotTitle, published, wire = "fp32";
   std::vector<std::string> tokens{"128K"};
   std::vector<int> nodes{1};
   std::vector<std::string> changes;
@@ -46,6 +50,7 @@ struct Options {
   bool perGpu = false, explain = false, reserve = false;
 
   bool forwardOnly() const { return pass == "forward"; }
+  bool ofCollectives() const { return !scan.empty() || !ring.empty() || !exchange.empty(); }
 };
 
 std::vector<std::string> split(const std::string& text) {
@@ -83,6 +88,7 @@ std::vector<Row> runAttention(const Machine& machine, const Options& options, co
   given.ranks = ranks;
   given.desc = attentionOf(model, softmax, tokens, options.mask == "full");
   given.desc.training = options.forwardOnly() ? 0 : 1;
+  given.desc.dataType = options.type == "fp32" ? seqparFloat32 : seqparBfloat16;
   given.desc.wireType = options.wire == "bf16" ? seqparBfloat16 : seqparFloat32;
   given.desc.reserve = options.reserve ? 1 : 0;
   given.layout = options.layout == "contiguous" ? seqparContiguous
@@ -184,16 +190,27 @@ std::vector<Row> runScans(const Machine& machine, const Options& options, int ra
   return rows;
 }
 
-std::vector<Row> runRings(const Machine& machine, const Options& options, int ranks) {
+/// Steps of rings, or exchanges.
+std::vector<Row> runTransfers(const Machine& machine, const Options& options, int ranks) {
   std::vector<Row> rows;
-  for (const auto& size : split(options.ring)) {
-    Case given;
-    given.ranks = ranks;
-    given.ringBytes = parseSize(size);
+  auto sizes = split(options.ring.empty() ? options.exchange : options.ring);
+  Case given;
+  given.ranks = ranks;
+  given.ordered = !options.order.empty();
+  if (options.ring.empty()) {
+    const auto& names = exchangeNames();
+    given.exchange = sizes.front();
+    if (sizes.size() < 2 || std::find(names.begin(), names.end(), given.exchange) == names.end())
+      throw std::invalid_argument(
+          "--exchange is not OP,BYTES,... with OP shift, allgather, reducescatter, to_heads or to_sequence");
+    sizes.erase(sizes.begin());
+  }
+  for (const auto& size : sizes) {
+    (options.ring.empty() ? given.exchangeBytes : given.ringBytes) = parseSize(size);
     Row row;
     row.ranks = ranks;
-    row.operation = "ring";
-    row.size = given.ringBytes;
+    row.operation = options.ring.empty() ? given.exchange : "ring";
+    row.size = parseSize(size);
     row.outcome = run(machine, given);
     rows.push_back(std::move(row));
   }
@@ -219,6 +236,17 @@ std::vector<Row> runModel(const Machine& machine, const Options& options, const 
   return rows;
 }
 
+/// Runs seqpar_measure, which is linked with the real library, instead of this program.
+[[noreturn]] void measure(const std::string& file) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::read_symlink("/proc/self/exe").parent_path();
+  for (const auto& program : {folder / "seqpar_measure", folder / ".." / "perf" / "seqpar_measure"}) {
+    execl(program.c_str(), "seqpar_measure", "--output", file.c_str(), nullptr);
+  }
+  execlp("seqpar_measure", "seqpar_measure", "--output", file.c_str(), nullptr);
+  throw std::runtime_error("--measure: there is no program seqpar_measure next to seqpar_sim or in PATH");
+}
+
 void save(const std::string& path, const auto& write) {
   std::ofstream file(path);
   write(file);
@@ -236,8 +264,9 @@ void simulate(const Options& options) {
     const int ranks = options.ranks > 0 ? options.ranks : nodes * machine.gpus;
     if (ranks < 1 || ranks > kMostRanks)
       throw std::invalid_argument("there are " + std::to_string(ranks) + " ranks, expected 1 to 4096");
-    if (!options.scan.empty() || !options.ring.empty()) {
-      const auto rows = options.scan.empty() ? runRings(machine, options, ranks) : runScans(machine, options, ranks);
+    if (options.ofCollectives()) {
+      const auto rows =
+          options.scan.empty() ? runTransfers(machine, options, ranks) : runScans(machine, options, ranks);
       writeTable(std::cout, rows, true);
       all.insert(all.end(), rows.begin(), rows.end());
       continue;
@@ -263,7 +292,7 @@ void simulate(const Options& options) {
     });
   }
   if (!options.plot.empty()) {
-    const bool attention = options.scan.empty() && options.ring.empty();
+    const bool attention = !options.ofCollectives();
     PlotOptions plot{options.plotValue, options.plotTitle, options.forwardOnly() || !attention, {}};
     if (plot.title.empty()) plot.title = (attention ? model.name : "collective") + " on " + machine.name;
     if (!options.published.empty()) plot.published = readPublished(options.published);
@@ -281,6 +310,8 @@ int main(int argc, char** argv) {
       "on virtual time, and prints the predicted times of attention and of a whole model.",
       "seqpar_sim");
   app.add_option("--machine", options.machine, "installed machine or JSON file")->capture_default_str();
+  app.add_option("--measure", options.measured,
+                 "write a machine file of this machine to this file, by seqpar_measure, which has further options");
   app.add_option("--nodes", options.nodes, "nodes; a list simulates each")->delimiter(',')->capture_default_str();
   app.add_option("--gpus-per-node", options.gpus, "instead of the machine file's");
   app.add_option("--ranks", options.ranks, "instead of nodes x GPUs of a node");
@@ -307,6 +338,12 @@ int main(int argc, char** argv) {
   app.add_flag("--reserve", options.reserve, "seqparAttnDesc_t::reserve");
   app.add_option("--scan", options.scan, "All-Scan instead of attention: OP,BYTES,...; OP sum, scalar, diag or matrix");
   app.add_option("--ring", options.ring, "one step of a ring instead of attention: BYTES,...");
+  app.add_option("--exchange", options.exchange,
+                 "exchange instead of attention: OP,BYTES,...; OP shift, allgather, reducescatter, to_heads or "
+                 "to_sequence");
+  app.add_option("--type", options.type, "type of the tensors")
+      ->check(CLI::IsMember({"bf16", "fp32"}))
+      ->capture_default_str();
   app.add_option(
          "--what-if", options.changes,
          "changes of the machine separated by ';': net.gbs*=2, local.alpha_us=1, rank[17].rate*=0.5 (.local, .net), "
@@ -330,6 +367,7 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : kUsage;
   }
   try {
+    if (!options.measured.empty()) measure(options.measured);
     simulate(options);
     return 0;
   } catch (const std::invalid_argument& error) {

@@ -2,6 +2,7 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <stdexcept>
 
 #include "attn/linear/families/family.h"
@@ -33,10 +34,32 @@ int linearFamily(const std::string& name) {
   return -1;
 }
 
+namespace {
+
+/// A layer's attention alone: FAMILY:HEADSxDIM.
+bool readLayer(const std::string& text, Model& model) {
+  static const std::regex pattern(R"(([a-z_]+):(\d{1,6})x(\d{1,6}))");
+  std::smatch parts;
+  if (!std::regex_match(text, parts, pattern)) return false;
+  const bool softmax = parts[1] == "softmax";
+  model.name = text;
+  model.linearFamily = softmax ? seqparAttnGla : linearFamily(parts[1]);
+  if (model.linearFamily < 0) throw std::invalid_argument("--model " + text + ": there is no family " + parts[1].str());
+  (softmax ? model.softmaxLayers : model.linearLayers) = 1;
+  model.heads = model.kvHeads = std::stoi(parts[2]);
+  model.headDim = std::stoi(parts[3]);
+  model.hidden = model.heads * model.headDim;
+  return true;
+}
+
+}  // namespace
+
 Model readModel(const std::string& nameOrPath) {
   for (const auto& model : kModels) {
     if (model.name == nameOrPath) return model;
   }
+  Model layer;
+  if (readLayer(nameOrPath, layer)) return layer;
   std::ifstream file(nameOrPath);
   if (!file) {
     throw std::invalid_argument("--model " + nameOrPath + " is neither a file nor one of " + modelNames());
@@ -84,6 +107,9 @@ seqparAttnDesc_t attentionOf(const Model& model, bool softmax, int64_t tokens, b
   desc.headDim = model.headDim;
   desc.dataType = seqparBfloat16;
   desc.mask = softmax && !full ? seqparAttnCausal : seqparAttnFull;
+  const bool delta = !softmax && (model.linearFamily == seqparAttnDelta || model.linearFamily == seqparAttnGatedDelta ||
+                                  model.linearFamily == seqparAttnKda);
+  desc.normalize = delta ? 1 : 0;
   return desc;
 }
 

@@ -18,7 +18,8 @@ struct Model {
   int64_t layers() const { return softmaxLayers + linearLayers; }
 };
 
-/// A built-in name, or a JSON file with the members above. Throws std::invalid_argument.
+/// A built-in name, FAMILY:HEADSxDIM (one layer of attention alone), or a JSON file with the members above. Throws
+/// std::invalid_argument.
 Model readModel(const std::string& nameOrPath);
 std::string modelNames();
 

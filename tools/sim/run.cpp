@@ -11,6 +11,7 @@
 #include "library/communicator.h"
 #include "library/recorder.h"
 #include "seqpar/attn.h"
+#include "seqpar/exchange.h"
 #include "seqpar/layout.h"
 #include "seqpar/ring.h"
 
@@ -65,6 +66,11 @@ class RankOf {
   }
 };
 
+/// The `stream` argument of calls: hosts work in the calling thread.
+void* callerStream() {
+  return Recorder::current().machine().onHosts() ? nullptr : callerStreamOfSimulation();
+}
+
 /// Addresses for tensors of a rank.
 class Tensors {
  public:
@@ -89,7 +95,7 @@ class Tensors {
 
 void recordAttention(RankOf& rank, const Case& given, double& workspace) {
   auto& recorder = Recorder::current();
-  auto* const stream = callerStreamOfSimulation();
+  auto* const stream = callerStream();
   const auto& d = given.desc;
   size_t bytes = 0;
   requireAttention(seqparAttnPlanWorkspaceSize(rank.plan, &bytes));
@@ -151,12 +157,11 @@ std::string recordScan(RankOf& rank, const Case& given) {
   const auto bytes = static_cast<size_t>(params.heads * params.dk * params.dv) * 4;
   const bool decays = params.op != seqparScanSum;
   const auto transitions = bytes + static_cast<size_t>(params.heads * params.dk * params.dk) * 4;
-  const auto result =
-      seqparAllScan(recorder.allocate(bytes), decays ? recorder.allocate(transitions) : nullptr, nullptr,
-                    recorder.allocate(bytes), nullptr, &params, rank.comm, callerStreamOfSimulation());
+  const auto result = seqparAllScan(recorder.allocate(bytes), decays ? recorder.allocate(transitions) : nullptr,
+                                    nullptr, recorder.allocate(bytes), nullptr, &params, rank.comm, callerStream());
   if (result == seqparInvalidUsage || result == seqparInvalidArgument) throw Refusal(seqparGetLastError(rank.comm));
   require(result, rank.comm);
-  recorder.mark(callerStreamOfSimulation());
+  recorder.mark(callerStream());
   if (recorder.rank() != 0) return {};
   seqparScanEstimate_t estimates[SEQPAR_SCAN_ALGORITHMS + 1];
   require(seqparAllScanPlan(&params, rank.comm, estimates), rank.comm);
@@ -171,10 +176,41 @@ void recordRing(RankOf& rank, const Case& given) {
   params.steps = 1;
   seqparRing_t ring = nullptr;
   require(seqparRingCreate(&ring, &params, rank.comm), rank.comm);
-  require(seqparRingPost(ring, callerStreamOfSimulation()), rank.comm);
-  require(seqparRingWait(ring, callerStreamOfSimulation()), rank.comm);
-  Recorder::current().mark(callerStreamOfSimulation());
+  require(seqparRingPost(ring, callerStream()), rank.comm);
+  require(seqparRingWait(ring, callerStream()), rank.comm);
+  Recorder::current().mark(callerStream());
   require(seqparRingDestroy(ring), rank.comm);
+}
+
+/// In perf's shapes.
+void recordExchange(RankOf& rank, const Case& given) {
+  auto& recorder = Recorder::current();
+  const auto bytes = static_cast<size_t>(given.exchangeBytes);
+  const auto ranks = static_cast<size_t>(given.ranks);
+  void* const from = recorder.allocate(bytes * ranks);
+  void* const to = recorder.allocate(bytes * ranks);
+  if (given.exchange == "shift") {
+    const int next = (recorder.rank() + 1) % given.ranks, previous = (recorder.rank() + given.ranks - 1) % given.ranks;
+    require(seqparSendRecv(from, bytes, next, to, bytes, previous, rank.comm, callerStream()), rank.comm);
+  } else if (given.exchange == "allgather" || given.exchange == "reducescatter") {
+    constexpr size_t kElement = 4;
+    seqparShards_t shards = SEQPAR_SHARDS_INITIALIZER;
+    shards.tokens = static_cast<int64_t>(std::max<size_t>(1, bytes / ranks / kElement));
+    const auto call = given.exchange == "allgather" ? seqparAllGather : seqparReduceScatter;
+    require(call(from, to, &shards, rank.comm, callerStream()), rank.comm);
+  } else {
+    constexpr size_t kElement = 2, kHeads = 32, kHeadDim = 128;
+    const size_t heads = (kHeads + ranks - 1) / ranks * ranks;
+    seqparHeadShards_t shards = SEQPAR_HEAD_SHARDS_INITIALIZER;
+    shards.dataType = seqparBfloat16;
+    shards.heads = static_cast<int64_t>(heads);
+    shards.headDim = static_cast<int64_t>(std::clamp<size_t>(bytes / (heads * kElement), 1, kHeadDim));
+    const size_t token = heads * static_cast<size_t>(shards.headDim) * kElement;
+    shards.tokens = static_cast<int64_t>(std::max<size_t>(1, bytes / token));
+    const auto call = given.exchange == "to_heads" ? seqparSequenceToHeads : seqparHeadsToSequence;
+    require(call(from, to, &shards, rank.comm, callerStream()), rank.comm);
+  }
+  recorder.mark(callerStream());
 }
 
 /// Lines of the messages of a rank's program.
@@ -241,6 +277,9 @@ Outcome run(const Machine& machine, const Case& given) {
       } else if (given.ringBytes > 0) {
         recordRing(rank, given);
         out.algorithm = "ring";
+      } else if (given.exchangeBytes > 0) {
+        recordExchange(rank, given);
+        out.algorithm = given.exchange;
       } else {
         if (number == 0) out.algorithm = seqparAttnAlgorithmName(given.desc.algorithm);
         rank.create(given);
@@ -257,6 +296,11 @@ Outcome run(const Machine& machine, const Case& given) {
   summarize(player.run(), out);
   out.spans = player.spans();
   return out;
+}
+
+const std::vector<std::string>& exchangeNames() {
+  static const std::vector<std::string> names{"shift", "allgather", "reducescatter", "to_heads", "to_sequence"};
+  return names;
 }
 
 std::string chosen(const Machine& machine, Case given, std::string& explain) {

@@ -23,6 +23,9 @@ struct Case {
   seqparAllScanParams_t scan = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER;
   // A step of a ring of one tensor; used if ringBytes is not 0.
   int64_t ringBytes = 0;
+  // An exchange of this many bytes of a rank: see exchangeNames(); used if exchangeBytes is not 0.
+  int64_t exchangeBytes = 0;
+  std::string exchange;
 
   int traced = 0;        ///< ranks with spans
   bool ordered = false;  ///< Outcome::order is wanted
@@ -44,6 +47,10 @@ struct Outcome {
 
 /// Throws std::runtime_error if the library fails in another way than by a refusal.
 Outcome run(const Machine& machine, const Case& given);
+
+/// Names of Case::exchange. The bytes are those of perf's binaries: of the sent tensor, of the gathered one, of a
+/// rank's heads.
+const std::vector<std::string>& exchangeNames();
 
 /// The algorithm that the library chooses, and its explanation.
 std::string chosen(const Machine& machine, Case given, std::string& explain);

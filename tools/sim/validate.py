@@ -22,10 +22,12 @@ def simulate(program, arguments, algorithms):
     """The rows of one run, by algorithm."""
     with tempfile.NamedTemporaryFile(suffix=".csv") as out:
         command = [program, *arguments.split(), "--algo", ",".join(algorithms), "--csv", out.name]
-        if "--ring" in arguments:
+        if "--ring" in arguments or "--exchange" in arguments:
             command = [program, *arguments.split(), "--csv", out.name]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        return {row["algorithm"]: row for row in csv.DictReader(open(out.name))}
+        rows = list(csv.DictReader(open(out.name)))
+        chosen = {"auto": row for row in rows if row["auto"] == "1"}
+        return {row["algorithm"]: row for row in rows} | chosen
 
 
 def predict(program, rows):

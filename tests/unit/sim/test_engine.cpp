@@ -147,7 +147,7 @@ TEST_CASE("a communication kernel takes SMs from a computation") {
     program->events = 1;
     program->marks = {0};
   }
-  const double bytes = m.local.gbs * 1e3 * 50;  // 50 us
+  const double bytes = 0.87 * m.local.gbs * 1e3 * 50;  // 50 us at the share of the rate that exchanges reach
   sender.messages = {{1, bytes}};
   sender.exchanges = {{0, 1, 0, 0, 0, 66.0F, 0, Engine::Kernel}};
   receiver.messages = {{0, bytes}};
@@ -156,6 +156,38 @@ TEST_CASE("a communication kernel takes SMs from a computation") {
   CHECK(endOf(m, {sender, receiver}, 0) == Approx(125).epsilon(1e-3));
   m.rankFactors[0]["rate"] = 0.5;
   CHECK(endOf(m, {sender, receiver}, 0) == Approx(225).epsilon(1e-3));
+}
+
+TEST_CASE("ranks of a host share its processors, and use no others") {
+  Machine m = readMachine(machineText("xeon_host2"), {"rank[1].rate*=0.5"});
+  REQUIRE(m.host.processors == 2);
+  m.gpus = 4;
+  Program program;
+  program.streams = {{Op{OpKind::Compute, 0, 0, 0, 100.0F}, Op{OpKind::Record, 0, 0, 0, 0}}};
+  program.events = 1;
+  program.marks = {0};
+  const std::vector<Program> alone{program, {}, {}, {}, program, {}}, four{program, program, program, program};
+  CHECK(endOf(m, alone, 0) == Approx(100));
+  CHECK(endOf(m, alone, 4) == Approx(100));  // another host
+  // Half a processor each, until three of them have ended: the slow rank then has one.
+  CHECK(endOf(m, four, 0) == Approx(200));
+  CHECK(endOf(m, four, 1) == Approx(300));
+  // Work of steps is one processor's, as a kernel's.
+  Program steps = programOf({{StepKind::Work, 0, 100}});
+  CHECK(endOf(m, {steps, program, steps, {}}, 2) == Approx(150));
+}
+
+TEST_CASE("a posted message leaves while the next steps run") {
+  const Machine m = machine();
+  const double bytes = m.local.gbs * 1e3 * 100;  // 100 us
+  const auto end = [&](StepKind kind) {
+    return endOf(m,
+                 {programOf({{kind, 1, bytes}, {StepKind::Work, 0, 100}, {kind, 1, 64}}),
+                  programOf({{StepKind::Receive, 0, bytes}, {StepKind::Receive, 0, 64}})},
+                 1);
+  };
+  CHECK(end(StepKind::Post) == Approx(100 + m.local.alphaUs + m.scan.hopUs).epsilon(1e-3));
+  CHECK(end(StepKind::Send) == Approx(200 + m.local.alphaUs + m.scan.hopUs).epsilon(1e-3));
 }
 
 TEST_CASE("an exchange of many peers takes the time of its bytes on the links") {
@@ -199,7 +231,7 @@ TEST_CASE("machine files: unknown keys, missing sources and wrong changes are er
   unknown.replace(unknown.find("hbm_gbs"), 7, "hbm_gb5");
   CHECK_THROWS_WITH(readMachine(unknown, {}), Catch::Contains("hbm_gbs is missing"));
   CHECK_THROWS_AS(machineText("no such machine"), std::invalid_argument);
-  for (const char* const name : {"h100x8", "h800x8", "a100x8", "h200x4_sockets"}) {
+  for (const char* const name : {"h100x8", "h800x8", "a100x8", "h200x4_sockets", "xeon_host2"}) {
     CHECK(readMachine(machineText(name), {}).name == name);
   }
 }

@@ -5,12 +5,18 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <random>
+#include <span>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "exchange/exchange.h"
+#include "exchange/flows.h"
+#include "exchange/heads.h"
+#include "exchange/shards.h"
 #include "memory_mailbox.h"
 #include "scan/affine/affine.h"
 #include "scan/registry.h"
@@ -96,11 +102,11 @@ std::string difference(const Lines& simulated, const Lines& real) {
 }
 
 /// The lines of the simulated ranks, by algorithm and rank.
-std::map<std::pair<std::string, int>, Lines> simulated(int ranks, size_t bytes) {
+std::map<std::pair<std::string, int>, Lines> simulated(int ranks, const std::string& arguments) {
   const auto path =
       std::filesystem::temp_directory_path() / ("seqpar_order_" + std::to_string(std::random_device()()) + ".csv");
-  const std::string command = std::string(SEQPAR_SIM_PROGRAM) + " --ranks " + std::to_string(ranks) + " --scan sum," +
-                              std::to_string(bytes) + " --order " + path.string() + " > /dev/null";
+  const std::string command = std::string(SEQPAR_SIM_PROGRAM) + " --ranks " + std::to_string(ranks) + " " + arguments +
+                              " --order " + path.string() + " > /dev/null";
   REQUIRE(std::system(command.c_str()) == 0);
   std::ifstream file(path);
   std::string text;
@@ -129,7 +135,7 @@ TEST_CASE("simulated and real messages of All-Scan have the same order") {
   const int ranks = 2 << (random() % 3);               // shards that the simulator divides without rounding
   constexpr size_t kElements = 16384, kChunk = 16384;  // a state that the simulator divides without rounding
   CAPTURE(ranks);
-  const auto expected = simulated(ranks, kElements * sizeof(float));
+  const auto expected = simulated(ranks, "--scan sum," + std::to_string(kElements * sizeof(float)));
   int compared = 0;
   for (const auto& row : scanAlgorithms()) {
     if (!expected.contains({row.name, 0})) continue;
@@ -167,6 +173,135 @@ TEST_CASE("simulated and real messages of All-Scan have the same order") {
     ++compared;
   }
   REQUIRE(compared >= 4);
+}
+
+namespace {
+
+/// Runs body(rank, mailbox) on threads; returns each rank's messages.
+std::vector<Lines> real(int ranks, const std::function<void(int, Mailbox&)>& body) {
+  std::vector<Lines> lines(static_cast<size_t>(ranks));
+  MemoryLanes lanes(ranks, {});
+  lanes.run([&](Mailbox& mail) {
+    Listening listening(mail, lines[static_cast<size_t>(mail.rank())]);
+    body(mail.rank(), listening);
+  });
+  return lines;
+}
+
+/// Simulated and real messages of ranks on hosts: equal in kind, peer, bytes and order.
+void compareOnHosts(int ranks, const std::string& arguments, const std::string& name, const std::vector<Lines>& lines) {
+  const auto expected =
+      simulated(ranks, "--machine " SEQPAR_SIM_HOST " --gpus-per-node " + std::to_string(ranks) + " " + arguments);
+  for (int rank = 0; rank < ranks; ++rank) {
+    CAPTURE(name, rank);
+    const auto& own = lines[static_cast<size_t>(rank)];
+    REQUIRE(own.size() > 1);
+    CHECK(difference(expected.at({name, rank}), own) == "");
+  }
+}
+
+/// Bytes between two ranks, whatever the messages.
+std::map<std::pair<std::string, int>, double> totals(const Lines& lines) {
+  std::map<std::pair<std::string, int>, double> sums;
+  for (const Line& line : lines) sums[{line.kind, line.peer}] += line.bytes;
+  return sums;
+}
+
+/// The same bytes between the same ranks on GPUs, where an exchange has one message a peer.
+void compareOnGpus(int ranks, const std::string& arguments, const std::string& name, const std::vector<Lines>& lines) {
+  const auto expected = simulated(ranks, arguments);
+  for (int rank = 0; rank < ranks; ++rank) {
+    CAPTURE(name, rank);
+    const auto wanted = totals(expected.at({name, rank})), got = totals(lines[static_cast<size_t>(rank)]);
+    REQUIRE(wanted.size() == got.size());
+    for (const auto& [key, bytes] : wanted) {
+      CAPTURE(key.first, key.second);
+      REQUIRE(got.contains(key));
+      CHECK(got.at(key) == bytes);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("simulated and real messages of ring steps have the same order") {
+  const Seed seed;
+  std::mt19937_64 random(seed);
+  const int ranks = 2 + static_cast<int>(random() % 5);
+  const size_t bytes = 64 + random() % 300000;
+  CAPTURE(ranks, bytes);
+  const auto lines = real(ranks, [&](int rank, Mailbox& mail) {
+    const std::vector<std::byte> sent(bytes, std::byte(rank));
+    std::vector<std::byte> received(bytes);
+    const std::span<const std::byte> out(sent);
+    const std::span<std::byte> in(received);
+    const int previous = (rank + ranks - 1) % ranks;
+    const Flow flow{(rank + 1) % ranks, std::span(&out, 1), previous, std::span(&in, 1)};
+    exchangeFlows(mail, std::span(&flow, 1));
+    CHECK(received == std::vector<std::byte>(bytes, std::byte(previous)));
+  });
+  const std::string size = std::to_string(bytes);
+  if (bytes > 8192) compareOnHosts(ranks, "--ring " + size, "ring", lines);
+  if (bytes > 8192) compareOnHosts(ranks, "--exchange shift," + size, "shift", lines);
+  compareOnGpus(ranks, "--ring " + size, "ring", lines);
+}
+
+TEST_CASE("simulated and real messages of exchanges have the same order") {
+  const Seed seed;
+  std::mt19937_64 random(seed);
+  const int ranks = 2 << (random() % 3);
+  const auto count = static_cast<size_t>(ranks);
+  const size_t tokens = 1 + random() % 64;
+  CAPTURE(ranks, tokens);
+
+  Shards shards;
+  shards.tokens.assign(count, tokens);
+  shards.inner = sizeof(float);
+  for (int rank = 0; rank < ranks; ++rank) shards.ranks.push_back(rank);
+  const auto gathered = real(ranks, [&](int rank, Mailbox& mail) {
+    const std::vector<float> shard(tokens, static_cast<float>(rank));
+    std::vector<float> whole(tokens * count);
+    const auto* const send = reinterpret_cast<const std::byte*>(shard.data());
+    auto* const receive = reinterpret_cast<std::byte*>(whole.data());
+    exchangeOnHost(mail, gatherRoute(shards, static_cast<size_t>(rank)), std::span(&send, 1), std::span(&receive, 1));
+    for (size_t i = 0; i < whole.size(); ++i) REQUIRE(whole[i] == static_cast<float>(i / tokens));
+  });
+  const std::string whole = std::to_string(tokens * count * sizeof(float));
+  for (const Lines& lines : gathered) REQUIRE(lines.size() == 2 * (count - 1));
+  const auto sorted = [](std::vector<Lines> lines) {
+    for (Lines& each : lines) each = sortedRuns(each);
+    return lines;
+  };
+  // One message to all other ranks: no order of its receivers.
+  const auto expected = simulated(ranks, "--machine " SEQPAR_SIM_HOST " --gpus-per-node " + std::to_string(ranks) +
+                                             " --exchange allgather," + whole);
+  for (int rank = 0; rank < ranks; ++rank) {
+    CAPTURE(rank);
+    CHECK(difference(sortedRuns(expected.at({"allgather", rank})), sorted(gathered)[static_cast<size_t>(rank)]) == "");
+  }
+  compareOnGpus(ranks, "--exchange allgather," + whole, "allgather", gathered);
+
+  constexpr size_t kHeads = 32, kHeadBytes = 256;
+  HeadShards heads;
+  heads.tokens.assign(count, tokens);
+  heads.heads = kHeads;
+  heads.headBytes = kHeadBytes;
+  for (int rank = 0; rank < ranks; ++rank) {
+    heads.ranks.push_back(rank);
+    heads.range.push_back(headsOf(kHeads, kHeads, count, static_cast<size_t>(rank)));
+  }
+  const size_t bytes = tokens * kHeads * kHeadBytes;
+  const auto exchanged = real(ranks, [&](int rank, Mailbox& mail) {
+    const std::vector<std::byte> sequence(bytes, std::byte(rank));
+    std::vector<std::byte> head(bytes);
+    const std::byte* const send = sequence.data();
+    std::byte* const receive = head.data();
+    exchangeOnHost(mail, sequenceToHeads(heads, static_cast<size_t>(rank)), std::span(&send, 1),
+                   std::span(&receive, 1));
+    for (size_t i = 0; i < bytes; ++i) REQUIRE(head[i] == std::byte(i / (bytes / count)));
+  });
+  compareOnHosts(ranks, "--exchange to_heads," + std::to_string(bytes), "to_heads", exchanged);
+  compareOnGpus(ranks, "--exchange to_heads," + std::to_string(bytes), "to_heads", exchanged);
 }
 
 }  // namespace seqpar::test

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 
 namespace seqpar::sim {
@@ -32,8 +33,9 @@ Player::Player(const Machine& machine, std::vector<Program> programs, int traced
     const double net = machine.net.gbs * machine.factor(id, "net");
     localOut_.push_back(network_.addLink(local));
     localIn_.push_back(network_.addLink(local));
-    netOut_.push_back(network_.addLink(net));
-    netIn_.push_back(network_.addLink(net));
+    const bool own = !machine.onHosts() || id % machine.gpus == 0;  // a host has one adapter
+    netOut_.push_back(own ? network_.addLink(net) : netOut_.back());
+    netIn_.push_back(own ? network_.addLink(net) : netIn_.back());
   }
   for (const int rank : machine.failedAdapters) {  // the next GPU's adapter carries the bytes of both
     if (rank >= static_cast<int>(ranks))
@@ -158,7 +160,10 @@ void Player::advance(uint32_t rank, uint32_t number) {
       continue;
     }
     streams_[id].begin = queue_.now();
-    if (op.kind == OpKind::Compute) return startJob(rank, number, static_cast<double>(op.us));
+    if (op.kind == OpKind::Compute) {
+      const double demand = machine_.onHosts() ? machine_.threads() : 1;
+      return startJob({rank, number, static_cast<double>(op.us) * kPsPerUs, demand, kNone});
+    }
     if (op.kind == OpKind::Exchange) {
       return queue_.add(queue_.now() + fromUs(static_cast<double>(program.exchanges[op.index].startUs)), kBegin, id);
     }
@@ -187,56 +192,70 @@ void Player::finishOp(uint32_t rank, uint32_t number) {
 
 // --- Kernels that compute: they share the SMs that communication leaves. ---
 
-double Player::rateOf(const Gpu& gpu) const {
+uint32_t Player::gpuOf(uint32_t rank) const {
+  return machine_.onHosts() ? rank / static_cast<uint32_t>(machine_.gpus) : rank;
+}
+
+double Player::rateOf(const Gpu& gpu, const Job& job) const {
+  const double rank = machine_.factor(static_cast<int>(job.rank), "rate");
+  if (machine_.onHosts()) {  // processors that all jobs of a node share
+    double demand = 0;
+    for (const Job& each : gpu.jobs) demand += each.demand;
+    return rank * job.demand * std::min(1.0, machine_.host.processors / demand);
+  }
   const double sms = machine_.gpu.sms;
-  const double rank = machine_.factor(static_cast<int>(&gpu - gpus_.data()), "rate");
   return rank * std::max(kLeastSms, (sms - gpu.ctas) / sms) / static_cast<double>(gpu.jobs.size());
 }
 
-void Player::progress(uint32_t rank) {
-  Gpu& gpu = gpus_[rank];
-  if (!gpu.jobs.empty()) {
-    const double done = rateOf(gpu) * static_cast<double>(queue_.now() - gpu.since);
-    for (Job& job : gpu.jobs) job.left -= done;
-  }
+void Player::progress(Gpu& gpu) {
+  const auto elapsed = static_cast<double>(queue_.now() - gpu.since);
   gpu.since = queue_.now();
+  if (elapsed == 0) return;
+  for (Job& job : gpu.jobs) job.left -= rateOf(gpu, job) * elapsed;
 }
 
-void Player::schedule(uint32_t rank) {
-  Gpu& gpu = gpus_[rank];
+void Player::schedule(uint32_t id) {
+  Gpu& gpu = gpus_[id];
   ++gpu.version;
   if (gpu.jobs.empty()) return;
-  double least = gpu.jobs.front().left;
-  for (const Job& job : gpu.jobs) least = std::min(least, job.left);
-  const auto after = static_cast<Time>(std::ceil(std::max(0.0, least) / rateOf(gpu)));
-  queue_.add(queue_.now() + after, kJob, rank, gpu.version);
+  double least = std::numeric_limits<double>::infinity();
+  for (const Job& job : gpu.jobs) least = std::min(least, std::max(0.0, job.left) / rateOf(gpu, job));
+  queue_.add(queue_.now() + static_cast<Time>(std::ceil(least)), kJob, id, gpu.version);
 }
 
-void Player::startJob(uint32_t rank, uint32_t number, double us) {
-  progress(rank);
-  gpus_[rank].jobs.push_back({number, us * kPsPerUs});
-  schedule(rank);
+void Player::startJob(const Job& job) {
+  const uint32_t id = gpuOf(job.rank);
+  progress(gpus_[id]);
+  gpus_[id].jobs.push_back(job);
+  schedule(id);
 }
 
 void Player::useCtas(uint32_t rank, double ctas) {
   if (ctas == 0) return;
-  progress(rank);
-  gpus_[rank].ctas = std::max(0.0, gpus_[rank].ctas + ctas);
-  schedule(rank);
+  Gpu& gpu = gpus_[gpuOf(rank)];
+  progress(gpu);
+  gpu.ctas = std::max(0.0, gpu.ctas + ctas);
+  schedule(gpuOf(rank));
 }
 
-void Player::jobsDone(uint32_t rank, uint32_t version) {
-  Gpu& gpu = gpus_[rank];
+void Player::jobsDone(uint32_t id, uint32_t version) {
+  Gpu& gpu = gpus_[id];
   if (version != gpu.version) return;
-  progress(rank);
-  std::vector<uint32_t> done;
+  progress(gpu);
+  std::vector<Job> done;
   std::erase_if(gpu.jobs, [&](const Job& job) {
     if (job.left > 1) return false;
-    done.push_back(job.stream);
+    done.push_back(job);
     return true;
   });
-  schedule(rank);
-  for (const uint32_t number : done) finishOp(rank, number);
+  schedule(id);
+  for (const Job& job : done) {
+    if (job.active == kNone) {
+      finishOp(job.rank, job.stream);
+    } else {
+      runSteps(job.active);
+    }
+  }
 }
 
 // --- Operations with messages ---
@@ -330,8 +349,15 @@ void Player::runSteps(uint32_t id) {
     Active& own = actives_[id];
     const auto rank = static_cast<int>(own.rank);
     const Step& step = program.steps[own.step++];
+    if (step.kind == StepKind::Work && machine_.onHosts()) {
+      return startJob({own.rank, own.stream, step.amount * kPsPerUs, 1, id});
+    }
     if (step.kind == StepKind::Work) {
       return queue_.add(queue_.now() + fromUs(step.amount / machine_.factor(rank, "rate")), kStep, id);
+    }
+    if (step.kind == StepKind::Post) {
+      post(kNone, rank, step.peer, own.lane, step.amount, true, true);
+      continue;
     }
     if (step.kind != StepKind::Receive) {
       return post(id, rank, step.peer, own.lane, step.amount, true, true, step.kind == StepKind::Share);

@@ -54,9 +54,12 @@ class Player {
     Time begin = 0;
   };
   struct Job {
-    uint32_t stream = 0;
-    double left = 0;  ///< ps on all SMs
+    uint32_t rank = 0, stream = 0;
+    double left = 0;          ///< ps on all SMs, or on one processor
+    double demand = 1;        ///< processors
+    uint32_t active = kNone;  ///< not an operation: work of these steps
   };
+  /// A GPU, or the processors of a node.
   struct Gpu {
     std::vector<Job> jobs;
     double ctas = 0;
@@ -84,7 +87,7 @@ class Player {
     uint32_t head = kNone, tail = kNone;
   };
   struct Path {
-    double alpha = 0, delay = 0, cap = 0;  ///< us, us, GB/s
+    double alpha = 0, delay = 0, cap = 0;  ///< us, us, GB/s; cap 0: no time for bytes
     bool local = false;
   };
 
@@ -94,12 +97,13 @@ class Player {
 
   void advance(uint32_t rank, uint32_t stream);
   void finishOp(uint32_t rank, uint32_t stream);
-  void startJob(uint32_t rank, uint32_t stream, double us);
+  uint32_t gpuOf(uint32_t rank) const;
+  void startJob(const Job& job);
   void useCtas(uint32_t rank, double ctas);
-  void progress(uint32_t rank);
-  void schedule(uint32_t rank);
-  double rateOf(const Gpu& gpu) const;
-  void jobsDone(uint32_t rank, uint32_t version);
+  void progress(Gpu& gpu);
+  void schedule(uint32_t gpu);
+  double rateOf(const Gpu& gpu, const Job& job) const;
+  void jobsDone(uint32_t gpu, uint32_t version);
 
   uint32_t newActive(const Active& active);
   void startExchange(uint32_t rank, uint32_t stream, const ExchangeOp& op);

@@ -9,7 +9,8 @@ namespace seqpar::sim {
 enum class OpKind : uint8_t { Compute, Record, Wait, Exchange, Steps };
 
 /// The hardware that moves an operation's bytes between GPUs of a node. Between nodes all use the network.
-enum class Engine : uint8_t { Kernel, Copy, Nccl };
+/// Gather: the ring of NCCL's all-gather.
+enum class Engine : uint8_t { Kernel, Copy, Nccl, Gather };
 
 /// An operation of a stream; it starts after the previous one, and not before the host has enqueued it.
 struct Op {
@@ -37,7 +38,8 @@ struct ExchangeOp {
 
 /// Share: one of the messages that carry the same bytes to several ranks. It uses the sender's links only: the
 /// receivers' links are assumed to be as loaded as the sender's.
-enum class StepKind : uint8_t { Send, Share, Receive, Work };
+/// Post: a message that leaves while the next steps run.
+enum class StepKind : uint8_t { Send, Share, Post, Receive, Work };
 
 /// A step of an algorithm that runs inside one operation: the algorithm's own order of messages and work.
 struct Step {

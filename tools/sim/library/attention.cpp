@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "api/handles.h"
 #include "attn/block/block.h"
 #include "attn/boundary.h"
 #include "attn/exec/exec.h"
@@ -14,7 +15,14 @@ using sim::Recorder;
 
 class SimulatedExec final : public Exec {
  public:
-  explicit SimulatedExec(int device) : device_(device) {}
+  explicit SimulatedExec(int device) : device_(device) {
+    if (onHosts()) require(seqparStreamCreate(&hostSide_), "attention plan", nullptr);
+  }
+  ~SimulatedExec() override {
+    if (hostSide_ != nullptr) seqparStreamDestroy(hostSide_);
+  }
+  SimulatedExec(const SimulatedExec&) = delete;
+  SimulatedExec& operator=(const SimulatedExec&) = delete;
   int device() const override { return device_; }
   std::shared_ptr<void> allocate(size_t bytes, const char*) override {
     return {Recorder::current().allocate(bytes), [](void*) {}};
@@ -25,9 +33,9 @@ class SimulatedExec final : public Exec {
   void awaitSideWork() noexcept override {}
   void drain() noexcept override {}
   void* main() const override { return main_; }
-  void* side() const override { return const_cast<SimulatedExec*>(this); }
-  void fork() override { order(side(), main_); }
-  void join() override { order(main_, side()); }
+  void* side() const override { return onHosts() ? hostSide_ : static_cast<void*>(const_cast<SimulatedExec*>(this)); }
+  void fork() override { order(recordedSide(), main_); }
+  void join() override { order(main_, recordedSide()); }
   void copy(const Tensor& to, const Tensor& from) override { charge(to.bytes() + from.bytes(), "copy"); }
   void copy(const Rows& to, const Rows& from) override { charge(to.bytes() + from.bytes(), "copy"); }
   void add(const Tensor& to, const Tensor& from) override { charge(2 * to.bytes() + from.bytes(), "add"); }
@@ -35,6 +43,11 @@ class SimulatedExec final : public Exec {
   void fill(const Rows& rows, float) override { charge(rows.bytes(), "fill"); }
 
  private:
+  bool onHosts() const { return device_ == SEQPAR_HOST_DEVICE; }
+  /// The identity of the side stream in recorded work.
+  const void* recordedSide() const {
+    return onHosts() ? static_cast<const void*>(findStream("attention plan", hostSide_).get()) : side();
+  }
   static void order(const void* later, const void* earlier) {
     auto& recorder = Recorder::current();
     recorder.wait(later, recorder.record(earlier));
@@ -44,6 +57,7 @@ class SimulatedExec final : public Exec {
   }
   int device_;
   void* main_ = nullptr;
+  seqparStream_t hostSide_ = nullptr;
 };
 
 /// Partial results are added in pairs: reads two and the sum in fp32, writes the sum.
@@ -144,12 +158,17 @@ class SimulatedBlock final : public Block {
       if (scores == 0) continue;
       const auto area = static_cast<double>(rectangle.rows) * static_cast<double>(rectangle.columns);
       const bool full = scores > 0.75 * area;
-      const auto& curve = tables.at(std::string(full ? "full" : "causal") + (backward ? " backward" : " forward"));
+      const bool onHost = exec_.device() == SEQPAR_HOST_DEVICE;
+      const char* const type = !onHost ? "" : shape_.type == seqparFloat32 ? "fp32 " : "bf16 ";
+      const auto& curve =
+          tables.at(std::string(type) + (full ? "full" : "causal") + (backward ? " backward" : " forward"));
       const auto heads = static_cast<double>(shape_.batch * shape_.heads);
       const double flops =
           2 * (backward ? 2.5 : 1) * scores * heads * static_cast<double>(shape_.headDim + shape_.valueDim);
       const double side = std::sqrt(full ? scores : 2 * scores);
-      Recorder::current().compute(exec_.main(), flops / curve.at(side * std::sqrt(heads / 32)) * 1e-6,
+      // GPUs need enough work for all SMs, a processor computes head after head.
+      const double size = onHost ? side : side * std::sqrt(heads / 32);
+      Recorder::current().compute(exec_.main(), flops / curve.at(size) * 1e-6,
                                   backward ? "attention backward" : "attention forward");
     }
   }
@@ -161,7 +180,7 @@ class SimulatedBlock final : public Block {
 }  // namespace
 
 std::unique_ptr<Exec> makeExec(seqparComm_t comm, int) {
-  int device = 0;
+  int device = Recorder::current().machine().onHosts() ? SEQPAR_HOST_DEVICE : 0;
   if (comm != nullptr) require(seqparCommDevice(comm, &device), "attention plan", nullptr);
   return std::make_unique<SimulatedExec>(device);
 }

@@ -5,10 +5,12 @@
 
 #include "api/handles.h"
 #include "bootstrap/control.h"
+#include "bootstrap/lineage.h"
 #include "device/arena.h"
 #include "device/device.h"
 #include "device/group.h"
 #include "library/recorder.h"
+#include "plan/link.h"
 #include "plan/topology.h"
 
 namespace seqpar {
@@ -27,6 +29,7 @@ class EqualRanks final : public Control {
       std::copy(mine.begin(), mine.end(), all.begin() + static_cast<std::ptrdiff_t>(at));
     }
   }
+  std::optional<Token> secret() const override { return Token{}; }
   void announce(const std::string&) noexcept override {}
   void leave() override {}
   void countCall() noexcept override {}
@@ -97,6 +100,20 @@ std::unique_ptr<Control> Control::connect(Allgather&, const ControlOptions&, Hea
   return std::make_unique<EqualRanks>();
 }
 
+// Simulated ranks do not fail: no sockets and no votes.
+Lineage::Lineage(int rank, int size, const ControlOptions& options) : rank_(rank), size_(size), options_(options) {}
+Lineage::~Lineage() = default;
+LineageCard Lineage::card() const {
+  return {};
+}
+void Lineage::connect(const std::vector<LineageCard>&, const Token&) {}
+void Lineage::serve() noexcept {}
+Successor Lineage::agree(uint32_t, std::chrono::milliseconds) {
+  fail(seqparInvalidUsage, "a simulated communicator has no successor");
+}
+void Lineage::enter(uint32_t, std::function<void(const std::string&)>) {}
+void Lineage::leave(uint32_t) {}
+
 std::unique_ptr<DeviceGroup> makeDeviceGroup(Allgather&, const DeviceOptions& options, Health&) {
   return std::make_unique<SimulatedGroup>(options.ctas);
 }
@@ -111,15 +128,35 @@ Topology discoverTopology(Allgather& control, const std::string&) {
   }
   out.nodeCount = out.nodes.back() + 1;
   out.models.assign(static_cast<size_t>(out.nodeCount), "simulated");
+  const auto& machine = recorder.machine();
+  if (machine.onHosts()) {
+    const double ranks = std::min(machine.gpus, control.size());
+    out.contention = std::max(1.0, ranks / machine.host.processors);
+    out.coresPerRank = machine.host.processors / ranks;
+  }
   return out;
 }
 
 bool isDevicePointer(const void* pointer, std::int64_t) noexcept {
-  return pointer != nullptr;
+  return pointer != nullptr && !Recorder::current().machine().onHosts();
 }
 
 bool isKnownToDriver(const void* pointer) noexcept {
-  return pointer != nullptr;
+  return isDevicePointer(pointer, 0);
+}
+
+LinkModel planLinks(Mailbox&, Allgather&, const Topology& topology, const std::string&) {
+  const auto& machine = Recorder::current().machine();
+  const bool shared = topology.contention > 1;
+  LinkModel model;
+  model.contention = topology.contention;
+  model.node = {(shared ? machine.host.sharedAlphaUs : machine.host.alphaUs) * 1e-6,
+                topology.contention * 1e-9 / machine.host.linkGbs, topology.contention * machine.host.messageUs * 1e-6};
+  model.process = model.network = model.node;
+  if (topology.nodeCount > 1) {
+    model.network = {machine.net.alphaUs * 1e-6, 1e-9 / machine.net.gbs, machine.net.overheadUs * 1e-6};
+  }
+  return model;
 }
 
 namespace sim {
@@ -127,7 +164,8 @@ namespace sim {
 seqparComm_t makeCommunicator() {
   EqualRanks ranks;
   CommConfig config;
-  config.device = ranks.rank() % Recorder::current().machine().gpus;
+  const auto& machine = Recorder::current().machine();
+  if (!machine.onHosts()) config.device = ranks.rank() % machine.gpus;
   config.hostId = "simulated";
   return comms().add(std::make_shared<CommEntry>(std::make_shared<Communicator>(ranks, config)));
 }

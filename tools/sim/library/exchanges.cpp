@@ -4,6 +4,8 @@
 
 #include "base/convert.h"
 #include "exchange/backend.h"
+#include "exchange/flows.h"
+#include "library/mailbox.h"
 #include "library/recorder.h"
 #include "mesh/backend.h"
 #include "ring/backend.h"
@@ -23,15 +25,40 @@ StridedRegion whole(size_t bytes) {
   return {.run = bytes};
 }
 
+const void* streamOf(const CallerStream& stream) {
+  return stream.host != nullptr ? stream.host.get() : static_cast<const void*>(stream.device);
+}
+
 double totalBytes(const std::vector<Transfer>& transfers) {
   double bytes = 0;
   for (const auto& transfer : transfers) bytes += static_cast<double>(transfer.region.bytes());
   return bytes;
 }
 
+/// The library's neighbor exchange on hosts: its messages and copies.
+void flowsOnHost(const void* stream, std::span<const seqpar::Flow> flows, const char* call) {
+  auto& recorder = Recorder::current();
+  double bytes = 0;
+  for (const auto& flow : flows) {
+    for (const auto& tensor : flow.out) bytes += flow.to == SEQPAR_NO_PEER ? 0 : static_cast<double>(tensor.size());
+    for (const auto& tensor : flow.in) bytes += flow.from == SEQPAR_NO_PEER ? 0 : static_cast<double>(tensor.size());
+  }
+  recorder.setCopiedBytes(bytes);
+  sim::RecordingMailbox mail;
+  recorder.steps(stream, 0, Engine::Kernel, 0, call, [&] {
+    recorder.step(sim::StepKind::Work, 0, recorder.machine().host.callUs);
+    exchangeFlows(mail, flows);
+  });
+}
+
 class SimulatedExchanges final : public ExchangeBackend {
  public:
   void shift(Communicator& comm, const char* call, const Flow& flow, const CallerStream& stream) const override {
+    auto& recorder = Recorder::current();
+    if (recorder.machine().onHosts() && flow.to != comm.rank()) {
+      return recorder.inOrder(&comm, stream.host.get(),
+                              [&] { flowsOnHost(stream.host.get(), std::span(&flow, 1), call); });
+    }
     Route route;
     for (const auto& tensor : flow.out) {
       if (flow.to != SEQPAR_NO_PEER) route.sends.push_back({flow.to, whole(tensor.size())});
@@ -45,7 +72,7 @@ class SimulatedExchanges final : public ExchangeBackend {
   void exchange(Communicator& comm, const char* call, Exchange exchange, const CallerStream& stream) const override {
     double zeros = 0;
     for (const auto& region : exchange.zeros) zeros += static_cast<double>(region.bytes());
-    Recorder::current().memory(stream.device, zeros, "clear");
+    Recorder::current().memory(streamOf(stream), zeros, "clear");
     run(comm, call, exchange.route->sends, exchange.route->receives, stream, 0);
   }
 
@@ -80,9 +107,17 @@ class SimulatedExchanges final : public ExchangeBackend {
   /// `added`: bytes that are summed after they have been received.
   static void run(Communicator& comm, const char* call, const std::vector<Transfer>& sends,
                   const std::vector<Transfer>& receives, const CallerStream& stream, double added) {
+    auto& recorder = Recorder::current();
+    if (recorder.machine().onHosts()) {
+      const void* const host = stream.host.get();
+      return recorder.inOrder(&comm, host, [&] {
+        recorder.exchangeOnHost(host, {sends, receives}, call);
+        recorder.memory(host, added * 2, "sum");
+      });
+    }
     comm.enqueue(call, stream.device, [&](DeviceGroup&) {
-      auto& recorder = Recorder::current();
       recorder.exchange(stream.device, sends, receives, 0, engineOfExchanges(), call);
+      if (recorder.direct() && added > 0) return recorder.compute(stream.device, 0, "sum");  // while it receives
       recorder.memory(stream.device, added * 2, "sum");
     });
   }
@@ -109,6 +144,7 @@ class SimulatedRing final : public RingBackend {
   std::byte* buffer(int set, size_t tensor) const override { return sets_[static_cast<size_t>(set)][tensor]; }
   void post(const std::vector<RingTransfer>& transfers, const CallerStream& stream) override {
     auto& recorder = Recorder::current();
+    if (recorder.machine().onHosts()) return postOnHost(transfers, stream);
     std::vector<Transfer> sends, receives;
     for (const auto& transfer : transfers) {
       for (const auto& part : transfer.out) sends.push_back({transfer.to, whole(part.bytes)});
@@ -119,14 +155,33 @@ class SimulatedRing final : public RingBackend {
       recorder.exchange(this, sends, receives, lane_, Engine::Copy, "ring");
     } else {
       comm_->enqueue("seqparRingPost", this, [&](DeviceGroup&) {
-        recorder.exchange(this, sends, receives, lane_, engineOfExchanges(), "ring");
+        recorder.exchange(this, sends, receives, lane_, engineOfExchanges(), "ring", true);
       });
     }
     latest_ = recorder.record(this);
   }
-  void wait(const CallerStream& stream) override { Recorder::current().wait(stream.device, latest_); }
+  void wait(const CallerStream& stream) override { Recorder::current().wait(streamOf(stream), latest_); }
 
  private:
+  /// As the ring's thread of the library: messages, next to the caller's work.
+  void postOnHost(const std::vector<RingTransfer>& transfers, const CallerStream& stream) {
+    auto& recorder = Recorder::current();
+    std::vector<std::vector<std::span<const std::byte>>> out(transfers.size());
+    std::vector<std::vector<std::span<std::byte>>> in(transfers.size());
+    std::vector<Flow> flows;
+    for (size_t i = 0; i < transfers.size(); ++i) {
+      for (const auto& part : transfers[i].out) out[i].emplace_back(buffer(part.set, part.tensor), part.bytes);
+      for (const auto& part : transfers[i].in) in[i].emplace_back(buffer(part.set, part.tensor), part.bytes);
+      flows.push_back({transfers[i].to, out[i], transfers[i].from, in[i]});
+    }
+    recorder.wait(this, recorder.record(stream.host.get()));
+    recorder.inOrder(comm_.get(), this, [&] {
+      recorder.compute(this, recorder.machine().host.threadUs, "thread");
+      flowsOnHost(this, flows, "ring");
+    });
+    latest_ = recorder.record(this);
+  }
+
   std::shared_ptr<Communicator> comm_;
   RingBuffers buffers_;
   bool copies_;
@@ -138,25 +193,31 @@ class SimulatedRing final : public RingBackend {
 class SimulatedMeshes final : public MeshBackend {
  public:
   void reduceOutputs(Communicator& comm, const char* call, OutputStep step, const CallerStream& stream) const override {
-    comm.enqueue(call, stream.device, [&](DeviceGroup&) {
+    inOrder(comm, call, stream, [&] {
       const auto elements = static_cast<double>(step.shape.elements());
-      add(elements, step, stream.device);
-      if (!step.last()) send(shiftOf(step, step.o), step.group, stream.device, call);
+      add(elements, step, streamOf(stream));
+      if (!step.last()) send(shiftOf(step, step.o), step.group, streamOf(stream), call);
     });
   }
   void reduceSums(Communicator& comm, const char* call, SumStep step, const CallerStream& stream) const override {
-    comm.enqueue(call, stream.device, [&](DeviceGroup&) {
+    inOrder(comm, call, stream, [&] {
       MeshShift shift;
       for (const auto& part : step.parts) {
-        add(static_cast<double>(part.count), step, stream.device);
+        add(static_cast<double>(part.count), step, streamOf(stream));
         shift.add(part.data, part.count * sizeOf(step.types.wire), part.carry,
                   part.carryCount * sizeOf(step.types.wire));
       }
-      if (!step.last()) send(shift, step.group, stream.device, call);
+      if (!step.last()) send(shift, step.group, streamOf(stream), call);
     });
   }
 
  private:
+  template <typename Body>
+  static void inOrder(Communicator& comm, const char* call, const CallerStream& stream, const Body& body) {
+    auto& recorder = Recorder::current();
+    if (recorder.machine().onHosts()) return recorder.inOrder(&comm, stream.host.get(), body);
+    comm.enqueue(call, stream.device, [&](DeviceGroup&) { body(); });
+  }
   static void add(double elements, const MergeStep& step, const void* stream) {
     const auto data = static_cast<double>(sizeOf(step.types.data)), wire = static_cast<double>(sizeOf(step.types.wire));
     const double bytes = data + static_cast<double>(sizeOf(step.result())) + (step.merges() ? wire : 0);
@@ -165,6 +226,7 @@ class SimulatedMeshes final : public MeshBackend {
   }
   static void send(const MeshShift& shift, const MeshGroup& group, const void* stream, const char* call) {
     const Route route = shift.route(group);
+    if (Recorder::current().machine().onHosts()) return Recorder::current().exchangeOnHost(stream, route, call);
     Recorder::current().exchange(stream, route.sends, route.receives, 0, engineOfExchanges(), call);
   }
 };
@@ -182,6 +244,7 @@ const MeshBackend& meshBackendOf(const Communicator&) {
 }
 
 RingChoice chooseRingBackend(Communicator& comm, const RingBuffers& buffers) {
+  if (comm.device() == nullptr) return {false, false, "the ranks' memory is the host's"};
   if (comm.size() == 1) return {false, false, "one rank"};
   if (!comm.device()->direct()) return {false, false, "not all ranks reach each other's memory"};
   if (!buffers.everybody) return {false, false, "not all ranks of the communicator are in the ring"};

@@ -22,6 +22,8 @@ class SimulatedPasses final : public Passes {
     }
     const double size = static_cast<double>(shard.tokens * shard.allHeads()) / 32 *
                         static_cast<double>(shard.dk * shard.dv) / (128.0 * 128.0);
+    splitForward_ = found->second.splitForward;
+    splitBackward_ = found->second.splitBackward;
     forwardUs_ = size == 0 ? 0 : found->second.forward.proportional(size) * 1e3;
     backwardUs_ = size == 0 ? 0 : found->second.backward.proportional(size) * 1e3;
   }
@@ -39,7 +41,9 @@ class SimulatedPasses final : public Passes {
     const bool logarithms = kind == seqparScanScalar || kind == seqparScanDiag;
     return {state_, kind == seqparScanSum ? nullptr : decay_, kind, logarithms ? seqparDecayLog : seqparDecayLinear};
   }
-  void states(const Inputs&, MapUse) override { charge(forwardUs_ * machine().statesShare, "states"); }
+  void states(const Inputs&, MapUse) override {
+    charge(forwardUs_ * (machine().statesShare + splitForward_ - 1), "states");
+  }
   bool worksBesideScan() const override { return false; }  // as on GPUs
   void besideScan(const Inputs&) override {}
   void outputs(const Inputs&, const Tensor&, const float*) override {
@@ -47,7 +51,7 @@ class SimulatedPasses final : public Passes {
   }
   void forwardAlone(const Inputs&, const Tensor&, const float*, float*) override { charge(forwardUs_, "forward"); }
   void stateGradients(const Inputs&, const Gradients&, MapUse) override {
-    charge(backwardUs_ * kGradientStates, "state gradients");
+    charge(backwardUs_ * (kGradientStates + splitBackward_ - 1), "state gradients");
   }
   void recompute(const Inputs&, const float*) override { charge(backwardUs_ * kRecompute, "recompute states"); }
   void gradients(const Inputs&, const Gradients&, const float*, const float*) override {
@@ -67,7 +71,7 @@ class SimulatedPasses final : public Passes {
   }
   Shard shard_;
   Exec& exec_;
-  double forwardUs_ = 0, backwardUs_ = 0;
+  double forwardUs_ = 0, backwardUs_ = 0, splitForward_ = 1, splitBackward_ = 1;
   float *state_ = nullptr, *decay_ = nullptr;
 };
 

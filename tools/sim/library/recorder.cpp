@@ -2,9 +2,13 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <functional>
 #include <stdexcept>
 #include <unordered_map>
+
+#include "exchange/exchange.h"
+#include "library/mailbox.h"
 
 namespace seqpar::sim {
 namespace {
@@ -58,6 +62,7 @@ const std::vector<std::string>& Recorder::labels() {
 }
 
 uint32_t Recorder::streamOf(const void* stream) {
+  if (stream == nullptr) stream = callerStreamOfSimulation();
   const auto [at, added] = streams_.try_emplace(stream, static_cast<uint32_t>(program_.streams.size()));
   if (added) program_.streams.emplace_back();
   return at->second;
@@ -93,7 +98,7 @@ void Recorder::mark(const void* stream) {
 }
 
 void Recorder::exchange(const void* stream, const std::vector<Transfer>& sends, const std::vector<Transfer>& receives,
-                        uint32_t lane, Engine engine, const char* label) {
+                        uint32_t lane, Engine engine, const char* label, bool ofRing) {
   const auto append = [&](const std::vector<Transfer>& transfers, uint32_t& first, uint32_t& count) {
     first = static_cast<uint32_t>(program_.messages.size());
     // One payload a peer; ranks after this one first, so that not all send to the same.
@@ -121,15 +126,48 @@ void Recorder::exchange(const void* stream, const std::vector<Transfer>& sends, 
   op.engine = engine;
   if (engine == Engine::Kernel) {
     op.ctas = static_cast<float>(machine_.gpu.sms);
-    op.startUs = static_cast<float>(machine_.local.callUs);
+    op.startUs = static_cast<float>(ofRing ? machine_.local.callUs : machine_.local.exchangeUs);
   } else if (engine == Engine::Nccl) {
     op.ctas = static_cast<float>(machine_.nccl.ctas);
     op.startUs = static_cast<float>(machine_.nccl.startUs);
   }
-  memory(stream, 2 * own, "copy");
+  if (engine == Engine::Kernel && own > 0) {  // a part of the kernel
+    add(stream, OpKind::Compute, 0, 2 * own / machine_.gpu.hbmGbs * 1e-3, "copy");
+    hostUs_ -= machine_.gpu.apiUs;
+  } else {
+    memory(stream, 2 * own, "copy");
+  }
   if (op.sends + op.receives == 0) return;
   program_.exchanges.push_back(op);
   add(stream, OpKind::Exchange, static_cast<uint32_t>(program_.exchanges.size()) - 1, 0, label);
+}
+
+void Recorder::setCopiedBytes(double bytes) {
+  copyGbs_ = machine_.host.copyGbs.at(std::max(1.0, bytes));
+}
+
+void Recorder::exchangeOnHost(const void* stream, const Route& route, const char* label) {
+  Route others;
+  double own = 0, moved = 0;
+  int buffers = 0;
+  const auto append = [&](const std::vector<Transfer>& from, std::vector<Transfer>& to) {
+    for (const auto& transfer : from) {
+      const auto bytes = static_cast<double>(transfer.region.bytes());
+      buffers = std::max(buffers, static_cast<int>(transfer.region.buffer) + 1);
+      (transfer.peer == rank_ ? own : moved) += bytes;
+      if (transfer.peer != rank_) to.push_back(transfer);
+    }
+  };
+  append(route.sends, others.sends);
+  append(route.receives, others.receives);
+  setCopiedBytes(moved);
+  const std::vector<const std::byte*> sends(static_cast<size_t>(buffers), reservation());
+  const std::vector<std::byte*> receives(static_cast<size_t>(buffers), reservation());
+  RecordingMailbox mail;
+  steps(stream, 0, Engine::Kernel, 0, label, [&] {
+    step(StepKind::Work, 0, machine_.host.callUs + own / copyGbs_ * 1e-3);
+    seqpar::exchangeOnHost(mail, others, sends, receives);
+  });
 }
 
 void Recorder::step(StepKind kind, int peer, double amount) {

@@ -32,7 +32,7 @@ class Recorder {
   /// Kernels load and store the memory of all ranks.
   bool direct() const { return oneNode() && machine_.local.direct; }
 
-  /// `stream` is any address that identifies a stream.
+  /// `stream` is any address that identifies a stream; null: the caller's.
   void compute(const void* stream, double us, const char* label);
   /// A kernel that reads and writes this many bytes of the GPU's memory.
   void memory(const void* stream, double bytes, const char* label);
@@ -42,7 +42,21 @@ class Recorder {
   void mark(const void* stream);
 
   void exchange(const void* stream, const std::vector<Transfer>& sends, const std::vector<Transfer>& receives,
-                uint32_t lane, Engine engine, const char* label);
+                uint32_t lane, Engine engine, const char* label, bool ofRing = false);
+  /// An exchange by messages of the rank's processor, on hosts: the library's own messages and copies in their order.
+  void exchangeOnHost(const void* stream, const Route& route, const char* label);
+  /// Records operations of a communicator in their order, whatever their streams.
+  template <typename Body>
+  void inOrder(const void* communicator, const void* stream, const Body& body) {
+    const auto last = last_.find(communicator);
+    if (last != last_.end()) wait(stream, last->second);
+    body();
+    last_[communicator] = record(stream);
+  }
+  /// GB/s of copies between messages and tensors in the current operation on a host.
+  double copyGbs() const { return copyGbs_; }
+  void setCopiedBytes(double bytes);
+
   /// One operation that runs the steps that `body` adds with step().
   template <typename Body>
   void steps(const void* stream, uint32_t lane, Engine engine, double ctas, const char* label, const Body& body) {
@@ -71,7 +85,8 @@ class Recorder {
   Program program_;
   std::map<const void*, uint32_t> streams_;
   std::map<std::string, uint32_t> groups_;
-  double hostUs_ = 0;
+  std::map<const void*, uint32_t> last_;  ///< of each communicator: the event after its latest operation
+  double hostUs_ = 0, copyGbs_ = 1;
   size_t used_ = 0;
 };
 

@@ -4,9 +4,15 @@
 #include <cmath>
 
 #include "base/convert.h"
+#include "kernels/scan/matrix_fits.h"
+#include "library/mailbox.h"
 #include "library/recorder.h"
 #include "scan/backend.h"
+#include "scan/cost.h"
+#include "scan/host_model.h"
+#include "scan/in_place.h"
 #include "scan/order.h"
+#include "scan/peers_model.h"
 #include "scan/plan/backend.h"
 
 namespace seqpar {
@@ -14,6 +20,7 @@ namespace {
 
 using sim::Engine;
 using sim::Recorder;
+using sim::RecordingMailbox;
 using sim::StepKind;
 
 /// A state has few units, so that messages have few real bytes whatever the state's size: enough for the blocks of a
@@ -56,10 +63,18 @@ struct Units {
   bool matrix = false;
 };
 
+/// Of a program's call.
+struct ScanRates {
+  double startUs = 0;
+  double tbs = 1, hopTbs = 1;  ///< of additions, and of hops
+  double inPlace = 1;          ///< share of the work, if position 1 of two reads the state in place
+};
+
 /// Blocks are ranges of units. Memory contents are meaningless; work is charged to the recorder.
 class RecordedAffine final : public Affine {
  public:
-  RecordedAffine(const ScanProblem& problem, size_t most) : problem_(problem), units_(problem, most) {}
+  RecordedAffine(const ScanProblem& problem, size_t most, const ScanRates& rates)
+      : problem_(problem), units_(problem, most), hopTbs_(rates.hopTbs), rateTbs_(rates.tbs), inPlace_(rates.inPlace) {}
   double scale() const { return units_.scale; }
 
   std::vector<Block> split(size_t parts) const override { return split(Block{0, units_.count}, parts); }
@@ -82,17 +97,19 @@ class RecordedAffine final : public Affine {
     }
     return static_cast<size_t>(std::ceil(units_.coefficients * share / units_.scale));
   }
-  void packState(Block block, Target) override { fold(block); }
+  void packState(Block block, Target) override { fold(block, HostTerms::kPack); }
   void packCoefficients(Block, float*) override {}
-  void hop(Block block, Values, Target) override {
+  void hop(Block block, Values x, Target to) override {
+    if (onHosts() && !units_.matrix) return fold(block, to ? 1 : HostTerms::kFinish);
+    if (units_.matrix && x.data == nullptr) return;  // no product with a state of zeros
     const auto& scan = Recorder::current().machine().scan;
     const double bytes = bytesOf(block, problem_.wireType);
-    const double us = units_.matrix ? flopsOf(block) / scan.matrixTflops * 1e-6 : bytes / scan.streamTbs * 1e-6;
+    const double us = units_.matrix ? flopsOf(block) / scan.matrixTflops * 1e-6 : bytes / hopTbs_ * 1e-6;
     work(us);
   }
   void compose(Block block, const float*, Values, float* earlierA, float*) override {
     const double us = flopsOf(block) / Recorder::current().machine().scan.matrixTflops * 1e-6;
-    if (!units_.matrix) return fold(block);
+    if (!units_.matrix) return fold(block, HostTerms::kFold);
     const double matrices =
         earlierA == nullptr ? 0 : static_cast<double>(problem_.dk) / static_cast<double>(problem_.dv);
     work(us * (1 + matrices));
@@ -106,68 +123,27 @@ class RecordedAffine final : public Affine {
   double flopsOf(Block block) const {
     return units_.hopFlops * static_cast<double>(block.end - block.begin) / static_cast<double>(units_.count);
   }
-  void fold(Block block) const {
-    work(bytesOf(block, problem_.wireType) / Recorder::current().machine().scan.foldTbs * 1e-6);
+  static bool onHosts() { return Recorder::current().machine().onHosts(); }
+  /// `ofHop`: the work relative to a hop that sends on, by the library's model of hosts.
+  void fold(Block block, double ofHop) const {
+    const auto& machine = Recorder::current().machine();
+    const double bytes = bytesOf(block, problem_.wireType);
+    if (!onHosts()) return work(bytes / rateTbs_ * 1e-6);
+    const auto state = static_cast<double>(problem_.elements() * sizeOf(problem_.wireType));
+    work(ofHop * inPlace_ * bytes / machine.host.scanGbs.at(state) * 1e-3);
   }
   static void work(double us) { Recorder::current().step(StepKind::Work, 0, us); }
 
   const ScanProblem& problem_;
   Units units_;
-};
-
-/// Records messages; a received message's contents are meaningless. Nothing waits.
-class RecordingMailbox final : public Mailbox {
- public:
-  explicit RecordingMailbox(double scale) : scale_(scale) {}
-  int rank() const override { return Recorder::current().rank(); }
-  int size() const override { return Recorder::current().ranks(); }
-  size_t maxMessage() const override { return size_t{1} << 40; }
-  size_t window() const override { return size_t{1} << 50; }
-  bool direct(int) const override { return false; }
-  void begin(const char*, uint64_t) override {}
-  void end() override {}
-  void abandon() noexcept override {}
-  bool waited() const override { return false; }
-  Target acquire(std::span<const int> to, size_t bytes) override {
-    // A message to several ranks goes to the ranks after this one first, so that not all send to the same rank.
-    to_.assign(to.begin(), to.end());
-    std::rotate(to_.begin(), std::find_if(to_.begin(), to_.end(), [&](int each) { return each > rank(); }), to_.end());
-    bytes_ = bytes;
-    return at(bytes);
-  }
-  void commit() override {
-    const StepKind kind = to_.size() > 1 ? StepKind::Share : StepKind::Send;
-    for (const int to : to_) Recorder::current().step(kind, to, static_cast<double>(bytes_) * scale_);
-  }
-  const std::byte* receive(int from, size_t bytes) override {
-    Recorder::current().step(StepKind::Receive, from, static_cast<double>(bytes) * scale_);
-    return at(bytes);
-  }
-  void release(int) override {}
-  bool ready(int) override { return false; }
-  bool readable(int) const override { return false; }
-  bool readsFast() const override { return false; }
-  void read(int, std::span<const RemoteBytes>, std::span<const std::span<std::byte>>) override {
-    fail(seqparInternalError, "a simulated rank reads another one's memory");
-  }
-
- private:
-  std::byte* at(size_t bytes) {
-    if (memory_.size() < bytes + 64) memory_.resize(bytes + 64);
-    const auto address = reinterpret_cast<uintptr_t>(memory_.data());
-    return memory_.data() + (64 - address % 64) % 64;
-  }
-
-  double scale_;
-  std::vector<std::byte> memory_;
-  std::vector<int> to_;
-  size_t bytes_ = 0;
+  double hopTbs_, rateTbs_, inPlace_;
 };
 
 class SimulatedScans final : public ScanBackend {
  public:
   explicit SimulatedScans(Communicator& comm) : comm_(comm) {
     const auto& machine = Recorder::current().machine();
+    if (machine.onHosts()) return;
     link_ = {machine.local.alphaUs * 1e-6, machine.local.gbs * 1e9};
     links_.node = {machine.nccl.hopUs * 1e-6, 1e-9 / machine.nccl.gbs};
     links_.network = Recorder::current().oneNode()
@@ -176,6 +152,13 @@ class SimulatedScans final : public ScanBackend {
   }
 
   std::vector<seqparScanEstimate_t> estimates(const ScanProblem& problem, int blocks) const override {
+    if (onHosts()) {
+      const auto nodes = scanNodes(comm_.topology().nodes, problem.direction);
+      const Mailbox& mail = comm_.mailbox();
+      const ScanSetting setting{comm_.size(),  nodes, comm_.links(),   mail.maxMessage(),
+                                mail.window(), false, mail.readsFast()};
+      return estimateScan(problem, setting, blocks);
+    }
     if (!Recorder::current().direct()) {
       return ncclScanEstimates(problem, scanNodes(comm_.topology().nodes, problem.direction), links_, blocks);
     }
@@ -188,12 +171,17 @@ class SimulatedScans final : public ScanBackend {
 
   void run(std::shared_ptr<const ScanProblem> problem, const ScanAlgorithm& row, int blocks,
            const CallerStream& stream) override {
+    if (onHosts()) {
+      return Recorder::current().inOrder(&comm_, stream.host.get(),
+                                         [&] { record(*problem, row, blocks, stream.host.get()); });
+    }
     comm_.enqueue("seqparAllScan", stream.device, [&](DeviceGroup&) { record(*problem, row, blocks, stream.device); });
   }
 
   std::string limits() const override { return "limits of kernels are not simulated"; }
 
   std::optional<LinkModel> links() const override {
+    if (onHosts()) return std::nullopt;
     LinkModel model;
     if (Recorder::current().direct()) {
       model.node = {link_.alpha, 1 / link_.bytesPerSecond, 0};
@@ -207,6 +195,8 @@ class SimulatedScans final : public ScanBackend {
   }
 
  private:
+  static bool onHosts() { return Recorder::current().machine().onHosts(); }
+
   /// The row with the kernel that serves `row` between GPUs that reach each other's memory.
   static const ScanAlgorithm& kernelOf(const ScanAlgorithm& row) {
     for (const auto& other : scanAlgorithms()) {
@@ -223,26 +213,86 @@ class SimulatedScans final : public ScanBackend {
     const auto ranks = scanRanks(comm_.size(), problem.direction);
     const auto nodes = scanNodes(comm_.topology().nodes, problem.direction);
     const int position = scanPosition(comm_.rank(), comm_.size(), problem.direction);
-    RecordedAffine affine(problem, mostUnits(row, comm_.size()));
-    RecordingMailbox mail(affine.scale());
-    recorder.steps(stream, 0, direct ? Engine::Kernel : Engine::Nccl, direct ? machine.gpu.sms : machine.nccl.ctas,
-                   row.name, [&] {
-                     recorder.step(StepKind::Work, 1, direct ? machine.scan.callUs : machine.nccl.startUs);
-                     row.host.run(affine, problem, {ranks, position, nodes, {}}, mail, parts(problem, row, blocks));
-                   });
+    if (!direct && !onHosts() && row.id == seqparScanLasp2) return gather(problem, ranks, position, stream);
+    const ScanRates rates = ratesOf(problem, row);
+    const bool kernel = direct && !row.pipelined && problem.op != seqparScanMatrix;
+    const double ctas = onHosts() ? 0 : direct ? machine.gpu.sms : machine.nccl.ctas;
+    // LASP1's kernel passes on the chunks of its channels as CHAIN passes on blocks.
+    const bool chunks = kernel && row.id == seqparScanLasp1;
+    const auto& program = chunks ? scanAlgorithm(seqparScanChain) : row;
+    RecordedAffine affine(problem, mostUnits(program, comm_.size()), rates);
+    // Kernels store a shard while they compute the next one.
+    RecordingMailbox mail(affine.scale(), kernel && row.traffic == ScanTraffic::Shards);
+    if (onHosts()) recorder.setCopiedBytes(bytesOf(problem));
+    recorder.steps(stream, 0, direct || onHosts() ? Engine::Kernel : Engine::Nccl, ctas, row.name, [&] {
+      recorder.step(StepKind::Work, 1, rates.startUs);
+      program.host.run(affine, problem, {ranks, position, nodes, {}}, mail,
+                       chunks ? chunksOfLasp1(problem) : parts(problem, row, blocks));
+    });
+  }
+
+  size_t chunksOfLasp1(const ScanProblem& problem) const {
+    const double chunk = PeerModel::kChunkBytes * comm_.device()->peers().channels;
+    return std::max<size_t>(1, static_cast<size_t>(std::ceil(bytesOf(problem) / chunk)));
+  }
+
+  /// LASP2 over NCCL: a ring that gathers all maps, then the sum.
+  void gather(const ScanProblem& problem, const std::vector<int>& ranks, int position, const void* stream) const {
+    auto& recorder = Recorder::current();
+    const auto& machine = recorder.machine();
+    const auto size = ranks.size(), own = static_cast<size_t>(position);
+    const double map = bytesOf(problem) + static_cast<double>(problem.heads) * transitionOfHead(problem) * 4;
+    recorder.steps(stream, 0, Engine::Gather, machine.nccl.ctas, "lasp2", [&] {
+      recorder.step(StepKind::Work, 1, machine.nccl.gatherStartUs);
+      for (size_t step = 1; step < size; ++step) {
+        recorder.step(StepKind::Send, ranks[(own + 1) % size], map);
+        recorder.step(StepKind::Receive, ranks[(own + size - 1) % size], map);
+      }
+      recorder.step(StepKind::Work, 0, static_cast<double>(size + 2) * map / machine.gpu.hbmGbs * 1e-3);
+    });
+  }
+
+  static double bytesOf(const ScanProblem& problem) {
+    return static_cast<double>(problem.elements() * sizeOf(problem.wireType));
+  }
+
+  ScanRates ratesOf(const ScanProblem& problem, const ScanAlgorithm& row) const {
+    const auto& machine = Recorder::current().machine();
+    if (onHosts()) {
+      const bool reads = row.id == seqparScanChain && offersInPlace(problem, comm_.size(), true, true);
+      return {machine.host.callUs, 1, 1, reads ? HostTerms::kInPlace : 1};
+    }
+    if (!Recorder::current().direct()) return {machine.nccl.startUs, machine.scan.foldTbs, machine.scan.streamTbs, 1};
+    const auto program = machine.scan.programs.find(row.name);
+    const bool rows = problem.op != seqparScanMatrix && bytesOf(problem) > kRowBytes;
+    if (program == machine.scan.programs.end() || problem.op == seqparScanMatrix) {
+      return {machine.scan.callUs + (rows ? machine.scan.rowsUs : 0), machine.scan.foldTbs, machine.scan.streamTbs, 1};
+    }
+    const int phases = row.id == seqparScanLasp1 ? 0 : row.traffic == ScanTraffic::Shards ? 2 : 1;
+    const double peers = phases * std::max(0, comm_.size() - 2) * machine.scan.peerUs;
+    const double more = rows ? program->second.rowsUs : 0;
+    return {machine.scan.callUs + program->second.startUs + peers + more, program->second.rateTbs,
+            program->second.rateTbs, 1};
   }
 
   /// A kernel forwards each piece as soon as it has arrived; NCCL's steps send the blocks of the model.
   size_t parts(const ScanProblem& problem, const ScanAlgorithm& row, int blocks) const {
     if (!Recorder::current().direct()) return static_cast<size_t>(std::max(1, blocks));
-    // Other programs work in rows of what all channels hold at once.
-    constexpr double kMostRows = 16, kRowBytes = 512 * 1024, kMostChunks = 256;
-    const double bytes = static_cast<double>(problem.elements() * sizeOf(problem.wireType));
+    if (problem.op == seqparScanMatrix && row.id == seqparScanChain) {  // the panels of a channel, one after the other
+      const size_t panels = problem.heads * ((problem.dv + kPanelColumns - 1) / kPanelColumns);
+      const auto channels = static_cast<size_t>(std::min(comm_.device()->peers().channels, kMostMatrixChannels));
+      return (panels + channels - 1) / std::min(channels, panels);
+    }
+    constexpr double kMostRows = 16, kMostChunks = 256;
+    const double bytes = bytesOf(problem);
     const double chunk = row.pipelined
                              ? std::max(Recorder::current().machine().scan.chunkKib * 1024, bytes / kMostChunks)
                              : std::max(kRowBytes, bytes / kMostRows);
     return std::max<size_t>(1, static_cast<size_t>(std::lround(bytes / chunk)));
   }
+
+  /// What the channels of a kernel hold at once.
+  static constexpr double kRowBytes = 512 * 1024;
 
   Communicator& comm_;
   DeviceLink link_;

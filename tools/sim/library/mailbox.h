@@ -1,0 +1,45 @@
+// The mailbox of simulated ranks: records messages. A received message's contents are meaningless; nothing waits.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "library/recorder.h"
+#include "transport/mailbox.h"
+
+namespace seqpar::sim {
+
+class RecordingMailbox final : public Mailbox {
+ public:
+  /// A message of n bytes counts as `scale` times n bytes. `posts`: the rank does not wait until a message has left.
+  explicit RecordingMailbox(double scale = 1, bool posts = false) : scale_(scale), posts_(posts) {}
+  int rank() const override { return Recorder::current().rank(); }
+  int size() const override { return Recorder::current().ranks(); }
+  size_t maxMessage() const override;
+  size_t window() const override;
+  bool direct(int peer) const override;
+  void begin(const char*, uint64_t) override {}
+  void end() override {}
+  void abandon() noexcept override {}
+  bool waited() const override { return false; }
+  Target acquire(std::span<const int> to, size_t bytes) override;
+  void commit() override;
+  const std::byte* receive(int from, size_t bytes) override;
+  void release(int) override {}
+  bool ready(int) override { return false; }
+  bool readable(int) const override { return false; }
+  bool readsFast() const override { return false; }
+  void read(int, std::span<const RemoteBytes>, std::span<const std::span<std::byte>>) override;
+
+ private:
+  std::byte* at(size_t bytes);
+
+  double scale_;
+  bool posts_;
+  std::vector<std::byte> memory_;
+  std::vector<int> to_;
+  size_t bytes_ = 0;
+};
+
+}  // namespace seqpar::sim
