@@ -6,7 +6,8 @@
  * After a failure every call on the communicator returns an error on all ranks (docs/ERRORS.md). The ranks that are
  * alive call seqparCommShrink(): they agree on the living members and get a communicator of these, in the same
  * processes. It has its own connections, shared memory and GPU windows, so a rank that was stopped and wakes later
- * cannot reach them.
+ * cannot reach them. On GPUs keep the lost communicator while such a rank may wake: its kernels may store into the
+ * lost communicator's windows.
  *
  *     result = train_step(comm);
  *     if (result == seqparRemoteError && seqparCommShrink(comm, NULL, &next) == seqparSuccess) {

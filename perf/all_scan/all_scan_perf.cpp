@@ -207,6 +207,7 @@ void runAll(Session& session, const ScanSettings& scan) {
         for (const size_t size : session.settings.sizes()) {
           const Shape shape = shapeFor(size / bytesOf(type), scan.shape);
           params.op = op;
+          params.bounded = op == seqparScanMatrix ? 0 : 1;  // products of the factors are at most 2
           params.direction = direction;
           params.heads = static_cast<int64_t>(shape.heads);
           params.dk = static_cast<int64_t>(shape.dk);
