@@ -101,7 +101,8 @@ class RandomLinear final : public RandomCase {
 
  private:
   /// Factor on termsOfType(). The delta rule's kernels round twice as many operands. With beta up to 2 the transitions
-  /// are up to reflections, which keep the errors of earlier chunks: independent errors add as the root of their number.
+  /// are up to reflections, which keep the errors of earlier chunks: independent errors add as the root of their
+  /// number.
   double roundings() const {
     if (!c_.delta()) return 1;
     constexpr double kChunk = 64;
