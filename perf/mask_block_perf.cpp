@@ -14,6 +14,7 @@
 #include "attn/problem/mask.h"
 #include "attn/softmax/key_gather.h"
 #include "mask_examples.h"
+#include "mask_problem.h"
 
 namespace {
 
@@ -148,22 +149,7 @@ std::string text(const BlockStep& step) {
 }
 
 void run(Bench& bench, const char* name, const Slices& slices, int64_t tokens, int ranks) {
-  const auto desc = descOf(slices, tokens);
-  std::vector<int64_t> bounds(2 * static_cast<size_t>(ranks));
-  std::vector<int> owners(bounds.size());
-  seqparLayout_t layout = SEQPAR_LAYOUT_INITIALIZER;
-  layout.kind = seqparPieces;
-  layout.tokens = tokens;
-  layout.ranks = ranks;
-  check(seqparAttnSolveLayout(&desc, ranks, nullptr, bounds.data(), owners.data(), &layout.pieces));
-  layout.pieceBounds = bounds.data();
-  layout.pieceOwners = owners.data();
-  Problem problem;
-  problem.slices = readSlices("mask_block_perf", desc);
-  problem.info.nranks = ranks;
-  problem.info.device = 0;
-  problem.queries = problem.keys = Sharding("mask_block_perf", layout);
-  problem.table = makeScoreTable(problem.queries, problem.keys, problem.visibility());
+  Problem problem = solvedProblem("mask_block_perf", slices, tokens, ranks);
   const auto& gathered = *gatheredKeys(problem);
   for (problem.info.rank = 0; problem.info.rank < std::min(ranks, 2); ++problem.info.rank) {
     const int rank = problem.info.rank;

@@ -13,6 +13,7 @@
 #include "attn/problem/needed.h"
 #include "attn/softmax/key_gather.h"
 #include "mask_examples.h"
+#include "mask_problem.h"
 
 namespace {
 
@@ -55,22 +56,7 @@ RingShares ringShares(const Problem& problem) {
 }
 
 void row(const char* name, const Slices& slices, int64_t tokens, int ranks) {
-  const auto desc = descOf(slices, tokens);
-  std::vector<int64_t> bounds(2 * static_cast<size_t>(ranks));
-  std::vector<int> owners(bounds.size());
-  seqparLayout_t layout = SEQPAR_LAYOUT_INITIALIZER;
-  layout.kind = seqparPieces;
-  layout.tokens = tokens;
-  layout.ranks = ranks;
-  check(seqparAttnSolveLayout(&desc, ranks, nullptr, bounds.data(), owners.data(), &layout.pieces));
-  layout.pieceBounds = bounds.data();
-  layout.pieceOwners = owners.data();
-  Problem problem;
-  problem.slices = readSlices("mask_plan_perf", desc);
-  problem.info.nranks = ranks;
-  problem.info.device = 0;
-  problem.queries = problem.keys = Sharding("mask_plan_perf", layout);
-  problem.table = makeScoreTable(problem.queries, problem.keys, problem.visibility());
+  Problem problem = solvedProblem("mask_plan_perf", slices, tokens, ranks);
   const auto begin = std::chrono::steady_clock::now();
   const auto& gathered = *gatheredKeys(problem);
   const double planning = milliseconds(begin);

@@ -72,7 +72,7 @@ class Task {  // NOLINT(cppcoreguidelines-pro-type-member-init)
   alignas(std::max_align_t) std::byte memory_[kBytes];
 };
 
-/// A first-in, first-out queue of tasks, of which one at a time is claimed to run. Its memory grows and is reused.
+/// A first-in, first-out queue of tasks. One task at a time is claimed to run. Its memory grows and is reused.
 class TaskQueue {
  public:
   /// Without the claimed task.

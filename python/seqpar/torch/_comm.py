@@ -4,12 +4,12 @@ import collections
 import contextlib
 import ctypes
 import itertools
-import os
 
 import torch
 import torch.distributed as dist
 
 from .. import _abi
+from ._comm_config import config_of, device_of, is_single
 
 _comms = {}  # name -> Comm, for operators, which take plain arguments
 # The handle of torch's current stream of a GPU, without a Stream object, if this release provides it.
@@ -309,29 +309,6 @@ def find(name):
         raise RuntimeError(f"there is no open communicator {name!r}: create it with seqpar.torch.comm()") from None
 
 
-def _config(device, timeout, transport, check_arguments, ctas):
-    config = _abi.Config(device=-1 if device.type == "cpu" else device.index, ctas=ctas)
-    if timeout is not None:
-        config.timeoutMs = round(timeout * 1000)
-    if transport is not None:
-        config.transport = _abi.choose("transport", transport, _abi.TRANSPORTS)
-    if check_arguments is not None:
-        config.checkArguments = int(check_arguments)
-    return config
-
-
-def _device(device, group):
-    if device is None:
-        nccl = group is not None and "nccl" in str(dist.get_backend(group))
-        device = (getattr(group, "bound_device_id", None) or "cuda") if nccl else "cpu"
-    device = torch.device(device)
-    if device.type == "cuda" and device.index is None:
-        device = torch.device("cuda", torch.cuda.current_device())
-    if device.type not in ("cpu", "cuda"):
-        raise ValueError(f"comm: device is {device}, expected cpu or cuda")
-    return device
-
-
 def _bootstrap(group, config, device):
     """A communicator over `group`; ranks communicate through torch.distributed during initialization."""
     rank, size = dist.get_rank(group), dist.get_world_size(group)
@@ -358,21 +335,6 @@ def _bootstrap(group, config, device):
     return handle
 
 
-def _is_single(group, single):
-    """Whether comm() creates a communicator of one rank."""
-    if single:
-        if group is not None:
-            raise ValueError("comm: got a group and single=True, expected one of them")
-        return True
-    if group is not None or (dist.is_available() and dist.is_initialized()):
-        return False
-    ranks = os.environ.get("WORLD_SIZE", "1")
-    if ranks != "1":
-        raise RuntimeError(f"comm: WORLD_SIZE is {ranks} and there is no process group, expected "
-                           "torch.distributed.init_process_group() before, or single=True: a communicator of one rank")
-    return True
-
-
 def comm(group=None, *, single=False, device=None, timeout=None, transport=None, check_arguments=None, ctas=16, plans=64, packings=4):
     """The communicator of a ProcessGroup, of a DeviceMesh of one dimension, or (None) of all ranks. Collective at the
     first call for a group; later calls return the same object. Without torch.distributed: a communicator of one rank,
@@ -396,20 +358,20 @@ def comm(group=None, *, single=False, device=None, timeout=None, transport=None,
         if group.ndim != 1:
             raise ValueError(f"comm: the mesh has {group.ndim} dimensions, expected 1: such as mesh['cp']")
         group = group.get_group()
-    alone = _is_single(group, single)
+    alone = is_single(group, single)
     if group is None and not alone:
         group = dist.group.WORLD
     if plans < 1:
         raise ValueError(f"comm: plans is {plans}, expected at least 1")
     if packings < 1:
         raise ValueError(f"comm: packings is {packings}, expected at least 1")
-    device = _device(device, group)
+    device = device_of(device, group)
     name = f"{'alone' if alone else group.group_name}/{device.type}"
     while name in _comms:
         if _comms[name].group is group:
             return _comms[name]
         name += "+"  # the name belongs to a destroyed group with an open communicator: torch reuses names
-    config = _config(device, timeout, transport, check_arguments, ctas)
+    config = config_of(device, timeout, transport, check_arguments, ctas)
     if alone:
         token, handle = _abi.UniqueId(), ctypes.c_void_p()
         call(_abi.check, _abi.lib.seqparGetUniqueId(ctypes.byref(token)))
