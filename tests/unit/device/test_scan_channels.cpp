@@ -7,6 +7,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "common/covering.h"
 #include "reference_scan.h"
 #include "scan_draw.h"
 #include "scan_on_threads.h"
@@ -73,7 +74,7 @@ ScanSpec largeSpec(int size) {
   spec.size = size;
   spec.heads = 3;
   spec.dk = 64;
-  spec.dv = 1024;
+  spec.dv = seqpar::test::kSanitized ? 256 : 1024;  // 4 or 16 rings
   spec.initial = true;
   return spec;
 }
