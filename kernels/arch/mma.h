@@ -9,6 +9,7 @@
 
 #include <type_traits>
 
+#include "kernels/arch/layout.h"
 #include "kernels/arch/ptx.h"
 
 namespace seqpar {

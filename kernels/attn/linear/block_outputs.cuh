@@ -11,11 +11,11 @@ struct BlockOutputs {
   /// Calls act(element, token).
   template <class Act>
   SEQPAR_DEVICE void each(const Act& act) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const ptx::AccumulatorLayout layout{static_cast<int>(threadIdx.x) % 32};
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) act(tile[n][e], lane / 4 + 8 * (e / 2));
+      for (int e = 0; e < 4; ++e) act(tile[n][e], layout.row(e));
     }
   }
 

@@ -163,18 +163,18 @@ SEQPAR_DEVICE void startState(State<Shape>& state, const Outputs& pass, const It
   }
   if (initial != nullptr) {
     constexpr int kAtOnce = 4;
-    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const ptx::AccumulatorLayout layout{static_cast<int>(threadIdx.x) % 32};
 #pragma unroll
     for (int first = 0; first < Shape::kKeyTiles; first += kAtOnce) {
       float more[kAtOnce][4] = {};
 #pragma unroll
       for (int i = 0; i < 4 * kAtOnce; ++i) {
-        const int key = 8 * (first + i / 4) + 2 * (lane % 4) + i % 2, value = lane / 4 + 8 * (i / 2 % 2);
+        const int key = layout.column(4 * first + i), value = layout.row(i);
         if (key < problem.dk && value < values) more[i / 4][i % 4] = initial[key * problem.dv + value];
       }
 #pragma unroll
       for (int i = 0; i < 4 * kAtOnce; ++i) {
-        const float by = factors[8 * (first + i / 4) + 2 * (lane % 4) + i % 2];
+        const float by = factors[layout.column(4 * first + i)];
         state.tile[first + i / 4][i % 4] += by == 0 ? 0 : by * more[i / 4][i % 4];
       }
     }
@@ -263,7 +263,7 @@ SEQPAR_DEVICE void outputsOf(const Outputs& pass, const Item& item, char* shared
         float factors[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          factors[i] = __shfl_sync(0xffffffffU, toEnd, block * kBlockTokens + 2 * (lane % 4) + i % 2 + 8 * (i / 2));
+          factors[i] = __shfl_sync(0xffffffffU, toEnd, block * kBlockTokens + ptx::AccumulatorLayout{lane}.term(i));
         }
         scaleValues<T>(stage.values[block], factors);
       }
@@ -276,7 +276,7 @@ SEQPAR_DEVICE void outputsOf(const Outputs& pass, const Item& item, char* shared
       const float fromStart = ptx::ex2Approx(sum);
 #pragma unroll
       for (int half = 0; half < 4; ++half) {
-        const float factor = __shfl_sync(0xffffffffU, fromStart, 8 * half + lane / 4);
+        const float factor = __shfl_sync(0xffffffffU, fromStart, 8 * half + ptx::AccumulatorLayout{lane}.row());
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           float& number = outputs[half / 2].tile[i / 2][2 * (half % 2) + i % 2];

@@ -92,6 +92,7 @@ struct PrepareGroup {
   /// Adds the chosen (query, key) scores of both blocks; `a` and `b` return the fragments of the tiles.
   template <class A, class B, class Chosen>
   static SEQPAR_DEVICE void addScores(BlockScores& scores, const A& a, const B& b, int lane, const Chosen& chosen) {
+    const ptx::AccumulatorLayout layout{lane};
 #pragma unroll
     for (int block = 0; block < 2; ++block) {
       float made[2][4] = {};
@@ -107,8 +108,7 @@ struct PrepareGroup {
       for (int tile = 0; tile < 2; ++tile) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          const int i = lane / 4 + 8 * (e / 2);
-          const int j = 8 * tile + 2 * (lane % 4) + e % 2;
+          const int i = layout.row(e), j = layout.column(4 * tile + e);
           if (chosen(i, j)) scores.tile[block][tile][e] += made[tile][e];
         }
       }
@@ -168,11 +168,12 @@ struct PrepareGroup {
       addScores(
           scores,
           [&](int block) {
-            return queriesAt + Gates::offset(block * kBlockTokens + (lane & 15), 0) + 16 * (lane >> 4);
+            const auto own = ptx::MatrixRow::down(lane);
+            return queriesAt + Gates::offset(block * kBlockTokens + own.row, 0) + 16 * own.half;
           },
           [&](int block) {
-            return keysAt + Gates::offset(block * kBlockTokens + (lane & 7) + ((lane >> 4) << 3), 0) +
-                   16 * ((lane >> 3) & 1);
+            const auto own = ptx::MatrixRow::across(lane);
+            return keysAt + Gates::offset(block * kBlockTokens + own.row, 0) + 16 * own.half;
           },
           lane, [&](int i, int j) { return madeAtLevel(i, j, level); });
     }

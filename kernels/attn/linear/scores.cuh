@@ -16,6 +16,7 @@ template <class T, class Shape, bool PerChannel>
 SEQPAR_DEVICE void makeScores(uint2* to, uint32_t queries, uint32_t keys, char* gates, uint32_t exactGroups, float sum,
                               int warp, int lane) {
   using KeyTile = Tile<Shape::kDk>;
+  const ptx::AccumulatorLayout layout{lane};
   for (int unit = warp; unit < 2 * kScoreBlocks; unit += Shape::kWarps) {
     const int block = unit / 2, tile = unit % 2;
     const int firstQuery = block > 0 ? 16 : 0, firstKey = (block > 1 ? 16 : 0) + 8 * tile;
@@ -46,7 +47,7 @@ SEQPAR_DEVICE void makeScores(uint2* to, uint32_t queries, uint32_t keys, char* 
     }
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const int query = firstQuery + lane / 4 + 8 * (e / 2), key = firstKey + 2 * (lane % 4) + e % 2;
+      const int query = firstQuery + layout.row(e), key = firstKey + layout.column(e);
       if (!PerChannel) {
         const float ofQuery = __shfl_sync(0xffffffffU, sum, query), ofKey = __shfl_sync(0xffffffffU, sum, key);
         scores[e] *= ptx::ex2Approx(fminf(ofQuery - ofKey, 0));

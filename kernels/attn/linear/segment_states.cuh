@@ -101,7 +101,7 @@ SEQPAR_DEVICE void segmentState(const SegmentStates& pass, const Item& item, cha
         float factors[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          factors[i] = __shfl_sync(0xffffffffU, factor, block * kBlockTokens + 2 * (lane % 4) + i % 2 + 8 * (i / 2));
+          factors[i] = __shfl_sync(0xffffffffU, factor, block * kBlockTokens + ptx::AccumulatorLayout{lane}.term(i));
         }
         scaleValues<T>(values[block], factors);
       }

@@ -19,11 +19,11 @@ struct State {
   /// Calls act(element, channel of k, column of v in the warp's slice).
   template <class Act>
   SEQPAR_DEVICE void each(const Act& act) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const ptx::AccumulatorLayout layout{static_cast<int>(threadIdx.x) % 32};
 #pragma unroll
     for (int key = 0; key < Shape::kKeyTiles; ++key) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) act(tile[key][e], 8 * key + 2 * (lane % 4) + e % 2, lane / 4 + 8 * (e / 2));
+      for (int e = 0; e < 4; ++e) act(tile[key][e], layout.column(4 * key + e), layout.row(e));
     }
   }
 
@@ -65,7 +65,7 @@ struct State {
   SEQPAR_DEVICE void scale(int step, const float* decay, int lane) {
 #pragma unroll
     for (int key = 2 * step; key < 2 * step + 2; ++key) {
-      const float2 factor = *reinterpret_cast<const float2*>(decay + 8 * key + 2 * (lane % 4));
+      const float2 factor = *reinterpret_cast<const float2*>(decay + ptx::AccumulatorLayout{lane}.column(4 * key));
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const float by = e % 2 == 0 ? factor.x : factor.y;

@@ -99,8 +99,8 @@ struct BetweenTiles {
       for (int n = 0; n < 2; ++n) {
         SEQPAR_UNROLL
         for (int r = 0; r < 2; ++r) {
-          storeA(memory, row * 16 + me.g + r * 8, column * 16 + n * 8 + me.c * 2, task.scale * a[n][r * 2],
-                 task.scale * a[n][r * 2 + 1]);
+          storeA(memory, row * 16 + me.layout().row(2 * r), column * 16 + me.layout().column(4 * n),
+                 task.scale * a[n][r * 2], task.scale * a[n][r * 2 + 1]);
         }
       }
     }

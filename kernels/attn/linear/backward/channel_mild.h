@@ -83,7 +83,7 @@ struct MildChannelChunk {
   SEQPAR_DEVICE static void finish(const Task& task, Memory& memory, Part& dq, Part& dk, const Lane<KD>& me) {
     float own[2];
     SEQPAR_UNROLL
-    for (int r = 0; r < 2; ++r) own[r] = memory.ownTerms[me.tile * kTileRows + me.g + r * 8];
+    for (int r = 0; r < 2; ++r) own[r] = memory.ownTerms[me.token(r)];
     SEQPAR_UNROLL
     for (int n = 0; n < kTiles8; ++n) {
       float q[2][2], k[2][2], term[2][2];
@@ -124,8 +124,7 @@ struct MildChannelChunk {
 
   /// Address of a thread's pair of decays, which replace the gates' tile.
   SEQPAR_DEVICE static float* decayIn(Memory& memory, int n, int r, const Lane<KD>& me) {
-    return reinterpret_cast<float*>(memory.nearKeys) + (me.tile * kTileRows + me.g + r * 8) * (KD + 8) +
-           Gates::column(me, n);
+    return reinterpret_cast<float*>(memory.nearKeys) + me.token(r) * (KD + 8) + Gates::column(me, n);
   }
 };
 

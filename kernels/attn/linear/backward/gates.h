@@ -20,7 +20,7 @@ struct ChannelGates {
   static constexpr int kBytes = kChunk * (KD + 8) * 4;  ///< of a tile of gates in shared memory
   float sum[kTiles8][4];
 
-  SEQPAR_DEVICE static int column(const Lane<KD>& me, int n) { return me.firstColumn + n * 8 + me.c * 2; }
+  SEQPAR_DEVICE static int column(const Lane<KD>& me, int n) { return me.column(n); }
 
   /// Loads the chunk's gates in their type; missing ones become 0.
   template <class T>

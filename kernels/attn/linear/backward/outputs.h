@@ -20,11 +20,11 @@ struct ChunkOutputs {
     const int rows = item.rowsOf(token);
     SEQPAR_UNROLL
     for (int r = 0; r < 2; ++r) {
-      const int row = me.tile * kTileRows + me.g + r * 8;
+      const int row = me.token(r);
       if (row >= rows) continue;
-      const int64_t first = item.sequence * target.batch + (token + row) * target.token + item.head * target.head +
-                            offset + me.firstColumn + me.c * 2;
-      const int left = columns - me.firstColumn - me.c * 2;
+      const int64_t first =
+          item.sequence * target.batch + (token + row) * target.token + item.head * target.head + offset + me.column(0);
+      const int left = columns - me.column(0);
       if (target.type == seqparFloat32) {
         float* to = static_cast<float*>(target.data) + first;
         SEQPAR_UNROLL
@@ -75,7 +75,7 @@ struct ChunkOutputs {
     if constexpr (!kChannel) {
       SEQPAR_UNROLL
       for (int r = 0; r < 2; ++r) {
-        const float end = decayOf(memory.sums[kChunk - 1] - memory.sums[me.tile * kTileRows + me.g + r * 8]);
+        const float end = decayOf(memory.sums[kChunk - 1] - memory.sums[me.token(r)]);
         SEQPAR_UNROLL
         for (int n = 0; n < kTiles8; ++n) {
           dv[n][r * 2] = times(end, dv[n][r * 2]);
@@ -146,7 +146,7 @@ struct ChunkOutputs {
                                         Part& dk, const Lane<KD>& me) {
     SEQPAR_UNROLL
     for (int r = 0; r < 2; ++r) {
-      const float own = memory.ownTerms[me.tile * kTileRows + me.g + r * 8];
+      const float own = memory.ownTerms[me.token(r)];
       SEQPAR_UNROLL
       for (int n = 0; n < kTiles8; ++n) {
         const uint32_t qs = q.pair(n, r), ks = k.pair(n, r);

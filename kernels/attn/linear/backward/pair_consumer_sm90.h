@@ -230,9 +230,9 @@ struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
       }
       uint32_t words[4];
       packTiles<T>(words, tiles, 0);
-      ptx::stmatrixX4(
-          unitOf<kChunk>(memory.matrices[1 + kHead], me.warpIndex * 16 + me.lane % 16, me.group * 4 + n + me.lane / 16),
-          words);
+      ptx::stmatrixX4(unitOf<kChunk>(memory.matrices[1 + kHead], me.warpIndex * 16 + me.matrixRow().row,
+                                     me.group * 4 + n + me.matrixRow().half),
+                      words);
     }
     memory.columnTerms[me.warpIndex][kHead][Products::keyOf(me.g / 2, me.g % 2, me)] = addRows(columnSums);
   }

@@ -14,7 +14,7 @@ struct State {
   SEQPAR_DEVICE static int firstColumn(const Lane<KD>& me) {
     return me.warpIndex / Share::kRowTiles * Share::kStateColumns;
   }
-  SEQPAR_DEVICE static int column(const Lane<KD>& me, int n) { return firstColumn(me) + n * 8 + me.c * 2; }
+  SEQPAR_DEVICE static int column(const Lane<KD>& me, int n) { return firstColumn(me) + me.layout().column(4 * n); }
 
   /// x = diag(factor) x, for rows g and g + 8.
   SEQPAR_DEVICE void decay(float factor, float factor8) {
@@ -136,8 +136,7 @@ struct Raw {
 /// Address, in a tile of T, of accumulator tile n, row g + 8 r, of a warp's part of 64 x D.
 template <int D, class T>
 SEQPAR_DEVICE uint32_t* pairIn(T* tile, int n, int r, const Lane<D>& me) {
-  return reinterpret_cast<uint32_t*>(tile + (me.tile * kTileRows + me.g + r * 8) * (D + 8) + me.firstColumn + n * 8 +
-                                     me.c * 2);
+  return reinterpret_cast<uint32_t*>(tile + me.token(r) * (D + 8) + me.column(n));
 }
 
 }  // namespace seqpar::attn::backward

@@ -108,7 +108,7 @@ struct Sweep {
             const float sum = gates.sum[n][r * 2 + e];
             factor[e] = decayOf(kReverse ? sum + before[e] : (own[e] - sum) + after[e]);
           } else {
-            const float sum = memory.sums[me.tile * kTileRows + me.g + r * 8];
+            const float sum = memory.sums[me.token(r)];
             factor[e] = decayOf(kReverse ? sum : memory.sums[kChunk - 1] - sum);
           }
         }

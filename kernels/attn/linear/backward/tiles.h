@@ -38,9 +38,14 @@ struct Shares {
 template <int D>
 struct Lane {
   int thread = ptx::thread();
-  int warpIndex = thread / 32, lane = thread % 32, g = lane / 4, c = lane % 4;
+  int warpIndex = thread / 32, lane = thread % 32;
+  int g = lane / 4, c = lane % 4;  ///< row, and pair of columns, of accumulator tiles
   int tile = warpIndex / Columns<D>::kParts, part = warpIndex % Columns<D>::kParts;  ///< in a chunk's 64 x D
   int firstColumn = part * Columns<D>::kEach;
+
+  SEQPAR_DEVICE ptx::AccumulatorLayout layout() const { return {lane}; }
+  SEQPAR_DEVICE int token(int r) const { return tile * kTileRows + g + r * 8; }  ///< r = 0, 1
+  SEQPAR_DEVICE int column(int n) const { return firstColumn + n * 8 + c * 2; }  ///< of tile n; and + 1
 };
 
 /// 2^x for x that is at most 0 except for rounding.
@@ -69,22 +74,26 @@ SEQPAR_DEVICE uint32_t restOf(float low, float high, uint32_t kept) {
 /// The left operand at (m, k) of a tile stored by rows m.
 template <class T>
 SEQPAR_DEVICE void leftOf(Fragment& to, const T* tile, int stride, int m, int k, int lane) {
-  ptx::ldmatrixX4(to, tile + (m + lane % 16) * stride + k + lane / 16 * 8);
+  const auto own = ptx::MatrixRow::down(lane);
+  ptx::ldmatrixX4(to, tile + (m + own.row) * stride + k + own.half * 8);
 }
 /// The left operand from a tile stored by rows k.
 template <class T>
 SEQPAR_DEVICE void leftOfTransposed(Fragment& to, const T* tile, int stride, int m, int k, int lane) {
-  ptx::ldmatrixX4Trans(to, tile + (k + lane % 8 + lane / 16 * 8) * stride + m + lane / 8 % 2 * 8);
+  const auto own = ptx::MatrixRow::across(lane);
+  ptx::ldmatrixX4Trans(to, tile + (k + own.row) * stride + m + own.half * 8);
 }
 /// The right operands of columns n and n + 8, terms k, of a tile stored by rows n.
 template <class T>
 SEQPAR_DEVICE void rightOf(Fragment& to, const T* tile, int stride, int n, int k, int lane) {
-  ptx::ldmatrixX4(to, tile + (n + lane % 8 + lane / 16 * 8) * stride + k + lane / 8 % 2 * 8);
+  const auto own = ptx::MatrixRow::across(lane);
+  ptx::ldmatrixX4(to, tile + (n + own.row) * stride + k + own.half * 8);
 }
 /// The right operands from a tile stored by rows k.
 template <class T>
 SEQPAR_DEVICE void rightOfTransposed(Fragment& to, const T* tile, int stride, int n, int k, int lane) {
-  ptx::ldmatrixX4Trans(to, tile + (k + lane % 8 + lane / 8 % 2 * 8) * stride + n + lane / 16 * 8);
+  const auto own = ptx::MatrixRow::down(lane);
+  ptx::ldmatrixX4Trans(to, tile + (k + own.row) * stride + n + own.half * 8);
 }
 template <class T>
 SEQPAR_DEVICE void multiplyPair(float (&low)[4], float (&high)[4], const Fragment& left, const Fragment& right) {

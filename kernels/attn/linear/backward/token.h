@@ -45,7 +45,7 @@ struct TokenChunk {
                                   const Lane<KD>& me) {
     SEQPAR_UNROLL
     for (int r = 0; r < 2; ++r) {
-      const float sum = memory.sums[me.tile * kTileRows + me.g + r * 8];
+      const float sum = memory.sums[me.token(r)];
       const float begin = decayOf(sum), end = decayOf(memory.sums[kChunk - 1] - sum);
       SEQPAR_UNROLL
       for (int n = 0; n < kTiles8; ++n) {
@@ -78,7 +78,7 @@ struct TokenChunk {
     for (int r = 0; r < 2; ++r) {
       sum[r] += ptx::shflXor(sum[r], 1);
       sum[r] += ptx::shflXor(sum[r], 2);
-      if (me.c == 0) memory.gateTerms[me.part][me.tile * kTileRows + me.g + r * 8] = sum[r];
+      if (me.c == 0) memory.gateTerms[me.part][me.token(r)] = sum[r];
     }
   }
 

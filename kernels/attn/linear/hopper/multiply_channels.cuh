@@ -73,8 +73,9 @@ class ChannelMultiplier : OutputsConsumer<T, false, false> {
     const float mine = thread_ < problem_.dk ? ptx::ex2Approx(sum * kLog2e) : 0;
     factors[thread_] = mine;
     if (!ptx::barrierRedOr(kMultiplyBarrier + which_, kGroupThreads, mine != 0)) return false;
-    const int thread = ptx::opaque(thread_), row = kSwizzleColumns * which_ + 16 * (thread / 32) + thread % 32 / 4;
-    const float* at = from + column + 2 * (thread % 4) * problem_.dv + row;
+    const StateLayout layout(ptx::opaque(thread_), which_);
+    const int row = layout.column(0);
+    const float* at = from + column + layout.channel(0) * problem_.dv + row;
     const bool there[2] = {row < values, row + 8 < values};
     float numbers[64];  // loaded together; indexed as in eachOfState()
 #pragma unroll
@@ -88,7 +89,7 @@ class ChannelMultiplier : OutputsConsumer<T, false, false> {
     }
 #pragma unroll
     for (int j = 0; j < 16; ++j) {
-      const float2 by = *reinterpret_cast<const float2*>(factors + 8 * j + 2 * (thread % 4));
+      const float2 by = *reinterpret_cast<const float2*>(factors + layout.channel(4 * j));
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const float factor = e % 2 == 0 ? by.x : by.y;

@@ -87,9 +87,11 @@ SEQPAR_DEVICE void multiplyScores(float (&scores)[32], const char* stage) {
 template <class T>
 SEQPAR_DEVICE void putScores(char* stage, const float (&scores)[32]) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
+  const ptx::AccumulatorLayout layout{lane};
+  const ptx::MatrixRow own = ptx::MatrixRow::down(lane);
   const uint32_t at = ptx::sharedAddress(stage) + OutputsShared::kScores;
   const auto number = [&](int i) {
-    const int query = 16 * warp + lane / 4 + 8 * (i / 2 % 2), key = 8 * (i / 4) + 2 * (lane % 4) + i % 2;
+    const int query = 16 * warp + layout.row(i), key = layout.column(i);
     // Assigned, not multiplied by 0: they may have overflowed.
     return key > query ? 0 : scores[i];
   };
@@ -98,8 +100,7 @@ SEQPAR_DEVICE void putScores(char* stage, const float (&scores)[32]) {
     uint32_t words[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) words[i] = Numbers<T>::pack(number(4 * j + 2 * i), number(4 * j + 2 * i + 1));
-    const int row = 16 * warp + lane / 8 % 2 * 8 + lane % 8, byte = 2 * (8 * j + lane / 16 * 8);
-    ptx::stmatrixX4(at + swizzled(row, byte), words);
+    ptx::stmatrixX4(at + swizzled(16 * warp + own.row, 16 * (j + own.half)), words);
   }
 }
 

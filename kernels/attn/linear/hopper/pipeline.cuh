@@ -173,13 +173,23 @@ SEQPAR_DEVICE void scaleRows(char* matrix, float2 factors) {
   }
 }
 
+/// The elements of S^T that a thread of a consumer holds: D of wgmma.h for columns of v (rows) and channels of k.
+struct StateLayout {
+  ptx::AccumulatorLayout tiles;
+  int first;  ///< column of v of the warp's first row
+
+  /// `thread`: of the consumer; `half`: its 64 columns of the CTA's tile.
+  SEQPAR_DEVICE StateLayout(int thread, int half) : tiles{thread % 32}, first(64 * half + 16 * (thread / 32)) {}
+  SEQPAR_DEVICE int channel(int index) const { return tiles.column(index); }
+  SEQPAR_DEVICE int column(int index) const { return first + tiles.row(index); }
+};
+
 /// Calls act(element of a consumer's state, channel of k, column of v in the CTA's tile).
 template <class Act>
 SEQPAR_DEVICE void eachOfState(float (&state)[64], int which, const Act& act) {
-  const int thread = ptx::opaque(static_cast<int>(threadIdx.x)), lane = thread % 32, warp = thread / 32 % 4;
-  const int row = 64 * which + 16 * warp + lane / 4;
+  const StateLayout layout(ptx::opaque(static_cast<int>(threadIdx.x)) % kGroupThreads, which);
 #pragma unroll
-  for (int i = 0; i < 64; ++i) act(state[i], 8 * (i / 4) + 2 * (lane % 4) + i % 2, row + 8 * (i / 2 % 2));
+  for (int i = 0; i < 64; ++i) act(state[i], layout.channel(i), layout.column(i));
 }
 
 /// Packed (register) layout, for memory that only this layout reads: [tile][which][16][thread], 4 elements each.

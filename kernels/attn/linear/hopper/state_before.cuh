@@ -70,8 +70,9 @@ class StateBefore {
                                   : pass_.initial + headIndex(item, problem_) * size;
     if (next > 0 && pass_.packed) return getPacked(numbers, from, item.tile, half_);
     const int column = item.tile * kMostColumns, values = problem_.dv - column;
-    const int thread = ptx::opaque(thread_), row = kSwizzleColumns * half_ + 16 * (thread / 32) + thread % 32 / 4;
-    const float* at = from + column + 2 * (thread % 4) * problem_.dv + row;
+    const StateLayout layout(ptx::opaque(thread_), half_);
+    const int row = layout.column(0);
+    const float* at = from + column + layout.channel(0) * problem_.dv + row;
     const bool there[2] = {row < values, row + 8 < values};
 #pragma unroll
     for (int j = 0; j < 16; ++j) {
@@ -99,7 +100,8 @@ class StateBefore {
   SEQPAR_DEVICE void addDecayed(float (&state)[64], const float (&numbers)[64]) const {
 #pragma unroll
     for (int j = 0; j < 16; ++j) {
-      const float2 by = *reinterpret_cast<const float2*>(factors() + 8 * j + 2 * (thread_ % 4));
+      const float2 by =
+          *reinterpret_cast<const float2*>(factors() + ptx::AccumulatorLayout{thread_ % 32}.column(4 * j));
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const float factor = e % 2 == 0 ? by.x : by.y;

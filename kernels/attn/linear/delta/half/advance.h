@@ -64,7 +64,8 @@ class Advance : Chain<T, kGroups> {
     const auto stage = chainStage(n);
     const KeyRows rounded = memory_.state;
     const SquareRows values = memory_.values;
-    const int row = this->row(), lane = ptx::thread() % 32, g = row + lane / 4, p = lane % 4 * 2;
+    const int row = this->row();
+    const ptx::AccumulatorLayout layout{ptx::thread() % 32};
     uint32_t a[kKeys / kBlock][4], d[kRows / kBlock][4];
     this->roundState(a);
     float read[kRows / 8][4] = {};  // (W S)^T
@@ -80,7 +81,8 @@ class Advance : Chain<T, kGroups> {
       SEQPAR_UNROLL
       for (int i = 0; i < 4; ++i) {
         const float* const x = read[2 * k + i / 2] + i % 2 * 2;
-        const uint32_t u = ofState_ ? stage.values.pair(g + i % 2 * 8, k * kBlock + i / 2 * 8 + p) : 0;
+        const uint32_t u =
+            ofState_ ? stage.values.pair(row + layout.row(2 * i), k * kBlock + layout.column(i / 2 * 4)) : 0;
         d[k][i] = ptx::pack<T>(ptx::lowOf<T>(u) - x[0], ptx::highOf<T>(u) - x[1]);
       }
       storeLeft(values, row, k * kBlock, d[k]);

@@ -74,11 +74,12 @@ class Chain {
   /// Calls each(channel, column of the state, element) for the warp's elements.
   template <class Each>
   SEQPAR_DEVICE void eachElement(const Each& each) {
-    const int lane = ptx::thread() % 32, v = column_ + row() + lane / 4, c = lane % 4 * 2;
+    const ptx::AccumulatorLayout layout{ptx::thread() % 32};
+    const int first = column_ + row();
     SEQPAR_UNROLL
     for (int n = 0; n < kKeys / 8; ++n) {
       SEQPAR_UNROLL
-      for (int e = 0; e < 4; ++e) each(8 * n + c + e % 2, v + e / 2 * 8, state_[n][e]);
+      for (int e = 0; e < 4; ++e) each(layout.column(4 * n + e), first + layout.row(e), state_[n][e]);
     }
   }
   /// `states`: of all heads, or zeros; `index` of the head.
@@ -106,11 +107,11 @@ class Chain {
   /// state = total * state + added, where `term(channel, column)` recomputes a sum of `added`.
   template <class Term>
   SEQPAR_DEVICE void update(const float* total, float (&added)[kKeys / 8][4], const Term& term) {
-    const int lane = ptx::thread() % 32, c = lane % 4 * 2;
+    const ptx::AccumulatorLayout layout{ptx::thread() % 32};
     SEQPAR_UNROLL
     for (int n = 0; n < kKeys / 8; ++n) {
       float low, high;
-      ptx::loadPair(total + 8 * n + c, low, high);
+      ptx::loadPair(total + layout.column(4 * n), low, high);
       SEQPAR_UNROLL
       for (int e = 0; e < 4; ++e) added[n][e] += (e % 2 == 0 ? low : high) * state_[n][e];
     }
@@ -126,11 +127,11 @@ class Chain {
   }
   template <class Term>
   SEQPAR_DEVICE void recomputeState(const float* total, float (&added)[kKeys / 8][4], const Term& term) {
-    const int lane = ptx::thread() % 32, v = row() + lane / 4, c = lane % 4 * 2;
+    const ptx::AccumulatorLayout layout{ptx::thread() % 32};
     SEQPAR_ROLLED
     for (int i = 0; i < kKeys / 2; ++i) {
-      const int channel = i / 4 * 8 + c + i % 2;
-      const float value = term(channel, v + i / 2 % 2 * 8), decay = total[channel];
+      const int channel = layout.column(i);
+      const float value = term(channel, row() + layout.row(i)), decay = total[channel];
       SEQPAR_UNROLL
       for (int n = 0; n < kKeys / 8; ++n) {
         SEQPAR_UNROLL

@@ -330,11 +330,11 @@ class Differentiate {
   /// Calls each(t, c, n, e) for the warp's pairs of channels c, c + 1: elements [n][e] and [n][e + 1].
   template <class Each>
   SEQPAR_DEVICE void eachChannelPair(const Each& each) const {
-    const int lane = ptx::thread() % 32, t = row_ + lane / 4, first = channel_ + lane % 4 * 2;
+    const ptx::AccumulatorLayout layout{ptx::thread() % 32};
     SEQPAR_UNROLL
     for (int n = 0; n < 4; ++n) {
-      each(t, first + 8 * n, n, 0);
-      each(t + 8, first + 8 * n, n, 2);
+      each(row_ + layout.row(0), channel_ + layout.column(4 * n), n, 0);
+      each(row_ + layout.row(2), channel_ + layout.column(4 * n), n, 2);
     }
   }
   SEQPAR_DEVICE void decayBefore(float (&c)[4][4], const SquareRows& scores, const KeyRows& near, float sign);
@@ -354,7 +354,8 @@ class Differentiate {
   /// to[quarter][t] = sum over the warp's channels of term(tile, element, key, query).
   template <class Term>
   SEQPAR_DEVICE void sumRows(float* to, const Term& term) {
-    const int lane = ptx::thread() % 32, t = row_ + lane / 4, c = channel_ + lane % 4 * 2;
+    const ptx::AccumulatorLayout layout{ptx::thread() % 32};
+    const int t = row_ + layout.row(), c = channel_ + layout.column();
     float sums[2] = {};
     SEQPAR_UNROLL
     for (int n = 0; n < 4; ++n) {
@@ -369,7 +370,7 @@ class Differentiate {
     for (int h = 0; h < 2; ++h) {
       sums[h] += ptx::shflXor(sums[h], 1);
       sums[h] += ptx::shflXor(sums[h], 2);
-      if (lane % 4 == 0) to[quarter_ * kRows + t + 8 * h] = sums[h];
+      if (layout.lane % 4 == 0) to[quarter_ * kRows + t + 8 * h] = sums[h];
     }
   }
   SEQPAR_DEVICE float rowSum(const float* sums, int t) const {

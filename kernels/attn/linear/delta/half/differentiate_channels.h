@@ -172,7 +172,7 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::decayAfter() {
 
 template <class T, bool kChannel>
 SEQPAR_DEVICE void Differentiate<T, kChannel>::sumEnds(float (&ends)[4][2]) {
-  const int lane = ptx::thread() % 32, first = channel_ + lane % 4 * 2;
+  const int lane = ptx::thread() % 32, first = channel_ + ptx::AccumulatorLayout{lane}.column();
   SEQPAR_UNROLL
   for (int n = 0; n < 4; ++n) {
     SEQPAR_UNROLL
@@ -188,7 +188,8 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::sumEnds(float (&ends)[4][2]) {
 template <class T, bool kChannel>
 SEQPAR_DEVICE void Differentiate<T, kChannel>::throughBlock() {
   const Floats run = memory_.run;
-  const int lane = ptx::thread() % 32, g = lane / 4, p = lane % 4;
+  const ptx::Tf32Layout operand{ptx::thread() % 32};
+  const ptx::AccumulatorLayout layout{ptx::thread() % 32};
   const auto number = [](const auto& rows, int t, int c) { return ptx::lowOf<T>(*rows.at(t, c)); };
   const auto product = [&](float(&c)[4], const SquareRows& a, bool inRows, const KeyRows& b, bool divided, int n) {
     SEQPAR_UNROLL
@@ -196,12 +197,12 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::throughBlock() {
       uint32_t x[4], y[2];
       SEQPAR_UNROLL
       for (int i = 0; i < 4; ++i) {
-        const int at = row_ + g + i % 2 * 8, term = k + p + i / 2 * 4;
+        const int at = row_ + operand.row(i), term = k + operand.term(i);
         x[i] = asBits(inRows ? number(a, at, term) : number(a, term, at));
       }
       SEQPAR_UNROLL
       for (int i = 0; i < 2; ++i) {
-        const int t = k + p + 4 * i, column = channel_ + 8 * n + g;
+        const int t = k + operand.termOfB(i), column = channel_ + 8 * n + operand.column();
         const float decay = run[t * kKeys + column];
         y[i] = ptx::roundToTf32(number(b, t, column) * (divided ? ptx::rcpApprox(decay) : decay));
       }
@@ -217,7 +218,7 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::throughBlock() {
     product(dColumn, ofKeys(), false, keys(), false, n);
     SEQPAR_UNROLL
     for (int e = 0; e < 4; ++e) {
-      const float decay = run[(row_ + g + e / 2 * 8) * kKeys + channel_ + 8 * n + 2 * p + e % 2];
+      const float decay = run[(row_ + layout.row(e)) * kKeys + channel_ + layout.column(4 * n + e)];
       dq_[n][e] += decay * dq[e];
       dRow_[n][e] += decay * dRow[e];
       dColumn_[n][e] += ptx::rcpApprox(decay) * dColumn[e];

@@ -100,8 +100,9 @@ class Prepare {
       accumulate<T, true>(ofQueries, b, keys(), column, k);
     }
     const float* const kNorm = memory_.kNorm;
+    const ptx::AccumulatorLayout layout{ptx::thread() % 32};
     const auto each = [&](int n, int half) {
-      const int i = row_ + ptx::thread() % 32 / 4 + 8 * half, j = column + 8 * n + ptx::thread() % 4 * 2;
+      const int i = row_ + layout.row(2 * half), j = column + layout.column(4 * n);
       if (j / kBlock > i / kBlock) return;
       const float low = j <= i ? decayBetween(memory_.tokens, i, j) : 0,
                   high = j < i ? decayBetween(memory_.tokens, i, j + 1) : 0;
