@@ -1,4 +1,11 @@
 // Sums of terms that are in the memory of one GPU.
+//
+// Work      a thread has one access of a sum, in steps of the grid; then one row of lse
+// Roles     all threads alike
+// Tiles     16 bytes, or one element if a region's runs are not aligned to them
+// Smem      none
+// Barriers  none
+// Overlap   none
 #include <algorithm>
 
 #include "kernels/exchange/launch.h"

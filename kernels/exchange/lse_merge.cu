@@ -1,4 +1,13 @@
-// Merges of partial attention between peers: one CTA per channel, one launch per call.
+// Merges of partial attention between peers, by the program of lse_merge.h or, for short messages, of
+// lse_merge_short.h.
+//
+// Work      one CTA per channel, one launch per call
+// Roles     all threads send, then merge; the first warp resets packets and gives credit
+// Tiles     packets of 16 bytes, a packet of each peer per thread
+// Smem      MergeShared: positions of FIFOs, merged lse of two steps
+// Barriers  __syncthreads() at the end of each step
+// Overlap   may start before the previous kernel ends. griddepcontrol.wait at the start. MergeTask::brief: then lets
+//           the next kernel start
 #include "kernels/exchange/lse_merge.h"
 
 #include "kernels/arch/pdl.h"
@@ -17,36 +26,32 @@ __device__ void startInOrder(const MergeTask& task) {
   if (task.brief) ptx::griddepcontrolLaunchDependents();
 }
 
-template <seqparDataType_t kType, int kMost>
+template <class Program>
 __global__ void __launch_bounds__(MergeTask::kThreads)
-    lseMergeKernel(const __grid_constant__ MergeTask task, const __grid_constant__ PeerView view) {
+    mergeKernel(const __grid_constant__ MergeTask task, const __grid_constant__ PeerView view) {
   __shared__ MergeShared shared;
   const CtaGroup group;
   startInOrder(task);
-  LseMergeProgram<kType, kMost, CudaMemory, CtaGroup>(view, task, static_cast<int>(blockIdx.x), group, shared).run();
+  Program(view, task, static_cast<int>(blockIdx.x), group, shared).run();
 }
 
 template <seqparDataType_t kType, int kMost>
-__global__ void __launch_bounds__(MergeTask::kThreads)
-    shortMergeKernel(const __grid_constant__ MergeTask task, const __grid_constant__ PeerView view) {
-  __shared__ MergeShared shared;
-  const CtaGroup group;
-  startInOrder(task);
-  ShortMergeProgram<kType, kMost, CudaMemory, CtaGroup>(view, task, static_cast<int>(blockIdx.x), group, shared).run();
-}
+constexpr auto kMergeKernel = mergeKernel<LseMergeProgram<kType, kMost, CudaMemory, CtaGroup>>;
+template <seqparDataType_t kType, int kMost>
+constexpr auto kShortMergeKernel = mergeKernel<ShortMergeProgram<kType, kMost, CudaMemory, CtaGroup>>;
 
 template <seqparDataType_t kType>
 cudaError_t launchType(const PeerView& view, const MergeTask& task, cudaStream_t stream) {
   const LaunchShape shape{static_cast<unsigned>(task.channels), static_cast<unsigned>(task.threads()), 0, stream};
   if (view.size <= 8 && task.isShort(view.size)) {
-    if (view.size <= 2) return launchEarly(shortMergeKernel<kType, 2>, shape, task, view);
-    if (view.size <= 4) return launchEarly(shortMergeKernel<kType, 4>, shape, task, view);
-    return launchEarly(shortMergeKernel<kType, 8>, shape, task, view);
+    if (view.size <= 2) return launchEarly(kShortMergeKernel<kType, 2>, shape, task, view);
+    if (view.size <= 4) return launchEarly(kShortMergeKernel<kType, 4>, shape, task, view);
+    return launchEarly(kShortMergeKernel<kType, 8>, shape, task, view);
   }
-  if (view.size <= 2) return launchEarly(lseMergeKernel<kType, 2>, shape, task, view);
-  if (view.size <= 4) return launchEarly(lseMergeKernel<kType, 4>, shape, task, view);
-  if (view.size <= 8) return launchEarly(lseMergeKernel<kType, 8>, shape, task, view);
-  return launchEarly(lseMergeKernel<kType, kMostPeers>, shape, task, view);
+  if (view.size <= 2) return launchEarly(kMergeKernel<kType, 2>, shape, task, view);
+  if (view.size <= 4) return launchEarly(kMergeKernel<kType, 4>, shape, task, view);
+  if (view.size <= 8) return launchEarly(kMergeKernel<kType, 8>, shape, task, view);
+  return launchEarly(kMergeKernel<kType, kMostPeers>, shape, task, view);
 }
 
 }  // namespace

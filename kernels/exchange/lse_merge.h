@@ -10,11 +10,9 @@ namespace seqpar {
 
 /// kMost: the most peers, including this one.
 template <seqparDataType_t kType, int kMost, class Memory, class Group>
-class LseMergeProgram {
+class LseMergeProgram : MergeProgram<Group> {
  public:
-  SEQPAR_DEVICE LseMergeProgram(const PeerView& view, const MergeTask& task, int channel, const Group& group,
-                                MergeShared& shared)
-      : view_(view), task_(task), at_(task, view.size, channel), group_(group), shared_(shared) {}
+  using MergeProgram<Group>::MergeProgram;
 
   /// Returns false on timeout.
   SEQPAR_DEVICE bool run() {
@@ -228,11 +226,8 @@ class LseMergeProgram {
     MergePackets<kType, Memory>::store(task_, result, lane, packet);
   }
 
-  const PeerView& view_;
-  const MergeTask& task_;
-  const MergeChannel at_;
-  const Group& group_;
-  MergeShared& shared_;
+  using Base = MergeProgram<Group>;
+  using Base::view_, Base::task_, Base::at_, Base::group_, Base::shared_;
 };
 
 }  // namespace seqpar

@@ -203,6 +203,22 @@ struct MergeChannel {
   }
 };
 
+/// A channel's part of a merge: the view of the programs.
+template <class Group>
+class MergeProgram {
+ public:
+  SEQPAR_DEVICE MergeProgram(const PeerView& view, const MergeTask& task, int channel, const Group& group,
+                             MergeShared& shared)
+      : view_(view), task_(task), at_(task, view.size, channel), group_(group), shared_(shared) {}
+
+ protected:
+  const PeerView& view_;
+  const MergeTask& task_;
+  const MergeChannel at_;
+  const Group& group_;
+  MergeShared& shared_;
+};
+
 /// Resets the packets of `words` words, starting at packet `first`.
 template <class Memory, class Warp>
 SEQPAR_DEVICE void resetWords(const Receiver<Memory>& in, const Warp& warp, std::uint32_t first, std::uint32_t words) {

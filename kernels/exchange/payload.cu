@@ -1,5 +1,12 @@
 // Copies payloads between their regions and contiguous memory on one GPU: data that NCCL sends, or that is combined
 // later.
+//
+// Work      CTA l copies channel l of each payload
+// Roles     all threads alike
+// Tiles     one access of a region's width per thread (regions.h)
+// Smem      none
+// Barriers  none
+// Overlap   none
 #include <algorithm>
 
 #include "kernels/exchange/launch.h"

@@ -1,4 +1,11 @@
 // An exchange that adds all incoming payloads into one region, directly out of the receiver's byte FIFOs.
+//
+// Work      CTA l transfers channel l of every payload
+// Roles     the first kWarpFifos warps send; warp i of the others adds the chunks of warp FIFO i of all peers
+// Tiles     four accesses of 16 bytes per lane
+// Smem      ChunkCounts per warp; addresses of the chunks of each peer per receiving warp
+// Barriers  as in route_kernel.cuh
+// Overlap   none between kernels
 #include "kernels/exchange/launch.h"
 #include "kernels/exchange/route_kernel.cuh"
 #include "kernels/exchange/sums.cuh"

@@ -1,4 +1,13 @@
-// An exchange between peers in one kernel. CTA l transfers channel l of a payload.
+// An exchange between peers in one kernel.
+//
+// Work      CTA l transfers channel l of every payload. packetsKernel: further CTAs copy the rank's data to itself
+// Roles     packetsKernel: all warps send packets, then receive. routeKernel: the first kWarpFifos warps send, the
+//           others receive, so no order of sends and receives can deadlock; warp i of either half has warp FIFO i
+//           (chunks.h)
+// Tiles     packets of 16 bytes (ll_packets.h), then chunks of byte FIFOs
+// Smem      ChunkCounts per warp
+// Barriers  named, RouteBarrier: of the warps that send; of the warps that receive. None between the two
+// Overlap   none between kernels
 #pragma once
 
 #include "kernels/byte_fifo_cuda.cuh"
@@ -12,6 +21,12 @@ constexpr int kWarpFifos = static_cast<int>(ByteFifoLayout::kWarpFifos);
 constexpr int kPacketsWarps = 16;
 /// One warp to send and one to receive each warp FIFO.
 constexpr int kRouteWarps = 2 * kWarpFifos;
+
+/// Named barriers; __syncthreads() has 0.
+enum RouteBarrier {
+  kSenders = 1,    ///< of the warps that send; packetsKernel: of all warps
+  kReceivers = 2,  ///< of the warps that receive
+};
 
 /// Copies the rank's data to itself, by the CTAs starting at number `first`.
 template <class Args>
@@ -30,7 +45,7 @@ __global__ void __launch_bounds__(kPacketsWarps * 32) packetsKernel(const __grid
   const PeerPayload* const receives = args.payloads + args.sends;
   const int channel = static_cast<int>(blockIdx.x);
   if (channel >= args.packetsCtas) return copyOwn(args, regions, args.packetsCtas);
-  const WarpsGroup group(1, 0, static_cast<int>(blockDim.x / 32));
+  const WarpsGroup group(kSenders, 0, static_cast<int>(blockDim.x / 32));
   bool ok = sendPackets<ByteFifoMemory>(args.waitPolicy, regions, sends, args.sends, channel, group);
   // Overlaps with the packets in flight.
   if (args.selfSend.count > 0 && static_cast<int>(gridDim.x) == args.packetsCtas) copyOwn(args, regions, 0);
@@ -46,7 +61,7 @@ template <class Args>
 __device__ void sendRoute(const Args& args, const RegionArg* regions, int warp, ChunkCounts& counts) {
   const PeerPayload* const sends = args.payloads;
   const int channel = static_cast<int>(blockIdx.x);
-  const WarpsGroup group(1, 0, kWarpFifos);
+  const WarpsGroup group(kSenders, 0, kWarpFifos);
   const PacketSends<WarpsGroup> sent(sends, args.sends, channel, group);
   const bool ok = sendPackets<ByteFifoMemory>(args.waitPolicy, regions, sends, args.sends, channel, group);
   if (group.any(!ok)) return;
@@ -62,7 +77,7 @@ template <class Args>
 __device__ void receiveRoute(const Args& args, const RegionArg* regions, int warp, ChunkCounts& counts) {
   const PeerPayload* const receives = args.payloads + args.sends;
   const int channel = static_cast<int>(blockIdx.x);
-  const WarpsGroup group(2, kWarpFifos, kWarpFifos);
+  const WarpsGroup group(kReceivers, kWarpFifos, kWarpFifos);
   const PacketReceives<WarpsGroup> received(receives, args.receives, channel, group);
   const bool ok = receivePackets<ByteFifoMemory>(args.waitPolicy, regions, receives, args.receives, channel, group);
   if (group.any(!ok)) return;

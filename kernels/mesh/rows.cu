@@ -1,3 +1,11 @@
+// Combines partial results of one block from two sides, on a GPU.
+//
+// Work      combineRows: a thread has kWidth elements, in steps of the grid; mergeLseRows: a thread has one row
+// Roles     all threads alike
+// Tiles     1 or 4 elements
+// Smem      none
+// Barriers  none
+// Overlap   none
 #include "kernels/mesh/rows.h"
 
 #include <algorithm>

@@ -1,3 +1,7 @@
+// Increments a counter in stream order.
+//
+// Work      one thread
+// Roles, Tiles, Smem, Barriers, Overlap  none
 #include "kernels/nccl/mark.h"
 
 #include "kernels/launch.h"

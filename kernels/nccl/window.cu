@@ -1,3 +1,7 @@
+// Queries the addresses of a symmetric window.
+//
+// Work      one warp; a lane has every 32nd peer
+// Roles, Tiles, Smem, Barriers, Overlap  none
 #include <nccl.h>
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
 #include <nccl_device.h>

@@ -1,4 +1,11 @@
-// Turns a channel program into a kernel: one CTA per channel, one launch per call.
+// Turns a channel program (chain.h, doubling.h, lasp1.h, oneshot.h, transposed.h and their *_fast.h) into a kernel.
+//
+// Work      CTA l runs channel l of the program, one launch per call; the elements are divided among the channels
+// Roles     all threads alike: a thread has vecs, each sent as one packet
+// Tiles     vecs of a packet (vecs.h); rows of a vec per thread
+// Smem      ChannelPositions: positions of FIFOs (channel.h)
+// Barriers  __syncthreads() at the ends of steps. SpanCredit counts warps instead
+// Overlap   none between kernels. Waiting threads poll the memory of FIFOs: all CTAs of all ranks must run concurrently
 #pragma once
 
 #include <cuda_runtime.h>

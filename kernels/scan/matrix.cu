@@ -1,3 +1,12 @@
+// Kernels of All-Scan with a matrix per head (MATRIX).
+//
+// Work      a CTA has some groups of panels of 16 columns of heads' states (ChannelShares, matrix_plan.h)
+// Roles     matrixChain: 256 threads alike; matrixTeams: teams of 2 Rows threads take halves of panels in turn, 512
+//           threads; matrixMaps: 256 threads alike. kRegisters registers per thread, except in teams
+// Tiles     16 rows x 16 columns per warp in TF32 with remainders (matrix_tensor.h)
+// Smem      matrixChain: 2 group panels; matrixTeams: MatrixTeams::Shared; matrixMaps: MapMemory
+// Barriers  __syncthreads(); named, kFirstTeam + team: of a team
+// Overlap   none between kernels; CTAs of all ranks must run concurrently, as in kernel.cuh
 #include <algorithm>
 
 #include "kernels/fifo_cuda.cuh"
@@ -47,15 +56,19 @@ __global__ void __maxnreg__(kRegisters)
 /// Threads of all teams of a CTA; they fill an SM.
 constexpr int kTeamThreads = 512;
 
+/// Named barriers; __syncthreads() has 0.
+enum TeamBarrier { kFirstTeam = 1 };  ///< kFirstTeam + number: of a team
+
 template <int Rows>
 class CudaTeam {
  public:
   static constexpr int kThreads = 2 * Rows;
   static constexpr int kTeams = kTeamThreads / kThreads;
+  static_assert(kFirstTeam + kTeams <= 16);
 
   static SEQPAR_DEVICE int thread() { return static_cast<int>(threadIdx.x % kThreads); }
   static SEQPAR_DEVICE int number() { return static_cast<int>(threadIdx.x / kThreads); }
-  static SEQPAR_DEVICE bool any(bool mine) { return ptx::barrierRedOr<kThreads>(1 + number(), mine); }
+  static SEQPAR_DEVICE bool any(bool mine) { return ptx::barrierRedOr<kThreads>(kFirstTeam + number(), mine); }
   static SEQPAR_DEVICE bool anyOfChannel(bool mine) { return __syncthreads_or(mine ? 1 : 0) != 0; }
 };
 

@@ -1,4 +1,11 @@
-// Operators with a factor for each element: SUM, SCALAR, DIAG. For matrices see nccl_matrix.cu.
+// Operators with a factor for each element, SUM, SCALAR, DIAG, between NCCL's steps. For matrices see nccl_matrix.cu.
+//
+// Work      a thread has kWidth elements, in steps of the grid
+// Roles     all threads alike
+// Tiles     1 or 4 elements
+// Smem      none
+// Barriers  none
+// Overlap   none
 #include "kernels/scan/nccl_map.h"
 
 #include <algorithm>

@@ -1,3 +1,12 @@
+// The hop of operators with a matrix per head, between NCCL's steps, in ordinary fp32 arithmetic.
+//
+// Work      a CTA of 32 x 8 threads has a tile of the state, of every gridDim.z-th head: grid (columns / 32, rows / 32,
+//           heads)
+// Roles     all threads alike: each has kTile / kRows rows of a column
+// Tiles     32 x 32, fp32
+// Smem      a tile of the matrix and a tile of x
+// Barriers  __syncthreads(): tiles are loaded; they are free
+// Overlap   none
 #include "kernels/scan/nccl_matrix.h"
 
 #include <algorithm>

@@ -1,3 +1,11 @@
+// Measures the FIFOs between ring neighbors (probe_program.h).
+//
+// Work      CTA l measures channel l; tokens: one CTA
+// Roles     all threads alike; the first one stores times
+// Tiles     rows of packets
+// Smem      ChannelPositions
+// Barriers  __syncthreads() at the ends of steps
+// Overlap   none; no other traffic may run
 #include "kernels/fifo_cuda.cuh"
 #include "kernels/launch.h"
 #include "kernels/scan/probe.h"

@@ -15,7 +15,7 @@ struct BlockOutputs {
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) act(tile[n][e], layout.row(e));
+      for (int e = 0; e < 4; ++e) act(tile[n][e], layout.row(0, e));
     }
   }
 

@@ -1,3 +1,12 @@
+// Between the passes: states before segments from the maps of segments (fold.h).
+//
+// Work      a thread has four adjacent elements of a head's state in all its segments; grid (elements / 512, heads,
+//           batch)
+// Roles     all threads alike
+// Tiles     kAtOnce segments per step: their loads are in flight together
+// Smem      none
+// Barriers  none
+// Overlap   lets the next kernel start at once; griddepcontrol.wait at the start, because it reads the maps of pass 1
 #include "kernels/attn/linear/fold.h"
 
 #include <cmath>

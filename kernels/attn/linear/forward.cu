@@ -4,7 +4,7 @@
 
 #include "kernels/attn/linear/args.h"
 #include "kernels/attn/linear/fold.h"
-#include "kernels/attn/linear/hopper.h"
+#include "kernels/attn/linear/forward_sm90.h"
 #include "kernels/attn/linear/instances.h"
 #include "kernels/attn/linear/numbers.cuh"
 #include "kernels/attn/linear/pairs.h"
@@ -44,8 +44,8 @@ bool aligned(const LinearProblem& problem, const Output& out) {
 
 }  // namespace
 
-#ifndef SEQPAR_HOPPER
-namespace hopper {
+#ifndef SEQPAR_SM90
+namespace forward_sm90 {
 bool fits(const LinearProblem&) {
   return false;
 }
@@ -64,7 +64,7 @@ bool packs(const Outputs&) {
 bool outputs(const Outputs&, const Launch&, int&) {
   return false;
 }
-}  // namespace hopper
+}  // namespace forward_sm90
 #endif
 
 namespace {
@@ -84,7 +84,8 @@ int launchMaps(const SegmentStates& pass, const Launch& launch) {
   if (segments == 0) return cudaSuccess;
   int error = cudaSuccess;
   const bool full = pass.problem.type == seqparFloat32;
-  if (!full && hopper::fits(pass.problem) && hopper::segmentStates(pass, segments, launch, error)) return error;
+  if (!full && forward_sm90::fits(pass.problem) && forward_sm90::segmentStates(pass, segments, launch, error))
+    return error;
   if (pass.problem.inputGates.data != nullptr) return cudaErrorNotSupported;
   startsEarly(ordinaryRecord(pass.maps), launch);
   if (full) return runSegmentStatesFp32(pass, segments, launch);
@@ -101,29 +102,29 @@ int ctasAtOnce(const LinearProblem& problem) {
   if (whyNot(problem) != nullptr || cudaGetDevice(&device) != cudaSuccess) return 0;
   if (cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) return 0;
   if (problem.type == seqparFloat32) return sms * kFp32Ctas;
-  if (hopper::fits(problem)) return hopper::ctasAtOnce(problem);
+  if (forward_sm90::fits(problem)) return forward_sm90::ctasAtOnce(problem);
   return sms * dispatch(problem, [](auto t, auto dk, auto perChannel) {
            return forwardOccupancy<decltype(t), dk(), perChannel()>();
          });
 }
 
 bool betterPerSegment(const LinearProblem& problem, const Segments& segments) {
-  return segments.count <= maxPerSegment(problem) && problem.type != seqparFloat32 && hopper::fits(problem);
+  return segments.count <= maxPerSegment(problem) && problem.type != seqparFloat32 && forward_sm90::fits(problem);
 }
 
 bool supportsLead(const LinearProblem& problem) {
   // With channel decays both passes are memory bound, so concurrent outputs would slow pass 1.
-  return problem.gate != Gate::Channel && problem.type != seqparFloat32 && hopper::fits(problem);
+  return problem.gate != Gate::Channel && problem.type != seqparFloat32 && forward_sm90::fits(problem);
 }
 
 bool outputsArePaired(const LinearProblem& problem) {
-  return problem.type != seqparFloat32 && pairsHeads(problem) && hopper::fits(problem);
+  return problem.type != seqparFloat32 && pairsHeads(problem) && forward_sm90::fits(problem);
 }
 
 bool fusesInputGate(const LinearProblem& problem) {
   // The backward's sums over blocks of more than 128 channels or columns exclude the gate's gradient.
   return problem.gate != Gate::Channel && problem.dk <= kMostFusedDimension && problem.dv <= kMostFusedDimension &&
-         problem.type != seqparFloat32 && hopper::fits(problem);
+         problem.type != seqparFloat32 && forward_sm90::fits(problem);
 }
 
 int launchSegmentStates(const SegmentStates& pass, const Launch& launch) {
@@ -140,7 +141,7 @@ int launchForward(const Outputs& pass, const Launch& on) {
   Launch launch = on;
   if (launch.sequence == nullptr) launch.sequence = &alone;
   Outputs others = pass;
-  others.packed = pass.perSegment && !pass.storesMaps && hopper::packs(pass);
+  others.packed = pass.perSegment && !pass.storesMaps && forward_sm90::packs(pass);
   SegmentStates states = {pass.problem, pass.segments, pass.heads, pass.maps};
   states.perSegment = pass.perSegment;
   states.packed = others.packed;
@@ -169,7 +170,7 @@ int launchOutputs(const Outputs& pass, const Launch& launch) {
   if (!allowed(pass.problem, pass.heads) || !aligned(pass.problem, pass.out)) return cudaErrorInvalidValue;
   int error = cudaSuccess;
   const bool full = pass.problem.type == seqparFloat32;
-  if (!full && hopper::fits(pass.problem) && hopper::outputs(pass, launch, error)) return error;
+  if (!full && forward_sm90::fits(pass.problem) && forward_sm90::outputs(pass, launch, error)) return error;
   if (pass.problem.inputGates.data != nullptr) return cudaErrorNotSupported;
   if (pass.perSegment) error = launchFold({pass.problem, pass.segments, pass.heads, pass.maps}, launch);
   if (error != cudaSuccess) return error;

@@ -1,5 +1,11 @@
-// Both passes of the forward for fp32 tensors, token by token: a slow reference. A CTA is one warp, with 32 columns of
-// v; a lane keeps its column of the state in shared memory, [dk][32].
+// Both passes of the forward for fp32 tensors, token by token: a slow reference.
+//
+// Work      a CTA of one warp takes items (batch, segment, head, 32 columns of v) in steps of the grid
+// Roles     a lane has one column of v
+// Tiles     a token at a time; the state's column is fp32
+// Smem      [dk][32] floats: the state
+// Barriers  none: no lane reads another lane's column
+// Overlap   griddepcontrol.wait at the start of outputsFp32, which reads maps
 #include <cmath>
 
 #include "kernels/attn/linear/decay.h"

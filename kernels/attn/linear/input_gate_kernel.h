@@ -1,4 +1,12 @@
-// The kernels of input_gate.h: 2 to 32 adjacent lanes process a row, a token's values of one head. Also run emulated.
+// The kernels of input_gate.h. They also run emulated.
+//
+// Work      2 to 32 adjacent lanes process a row, a token's values of one head; CTAs of 256 threads in steps of the
+//           grid
+// Roles     all lanes alike; the first lane of a row stores the gate's gradient
+// Tiles     16 bytes per lane and access, if rows are aligned to them, otherwise one element
+// Smem      none
+// Barriers  none; sums over a row by shuffles
+// Overlap   none
 #pragma once
 
 #include "kernels/arch/mma.h"

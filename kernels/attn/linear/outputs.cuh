@@ -1,5 +1,15 @@
-// Pass 3 of the forward: outputs of segments, each from the state before it. The recurrence runs in stages of 32
-// tokens: o = (q 2^L) S + scores v, then S = 2^Lend (S + (k 2^-L)^T v). Decays of longer ranges are never needed.
+// Pass 3 of the forward for sm_80 and newer, bf16 and fp16: outputs of segments, each from the state before it. The
+// recurrence runs in stages of 32 tokens: o = (q 2^L) S + scores v, then S = 2^Lend (S + (k 2^-L)^T v). Decays of
+// longer ranges are never needed.
+//
+// Work      a CTA takes items (batch, segment, head, kValues columns of v) in steps of the grid; KernelShape has the
+//           sizes
+// Roles     every warp prepares a group of channels of q and k (prepare.cuh), computes scores (scores.cuh), then
+//           outputs of 16 columns of v
+// Tiles     stages of 32 tokens x dk; S^T 16 x dk fp32 in the registers of each warp (state.cuh)
+// Smem      OutputsShared: kStages stages (stage.cuh), scores, decays of channels, masks
+// Barriers  __syncthreads(): a stage is loaded, and the stage before it is free; it is prepared; its scores are stored
+// Overlap   cp.async loads kStages - 1 stages ahead. griddepcontrol.wait at the start: this kernel reads maps.
 #pragma once
 
 #include "kernels/arch/pdl.h"
@@ -18,6 +28,7 @@ struct OutputsShared {
   static constexpr int kDecays = kScores + kScoreBytes;        ///< [2][dk]
   static constexpr int kMasks = kDecays + 2 * Shape::kDk * 4;  ///< per warp: whether its group is exact
   static constexpr int kBytes = kMasks + 64;
+  static_assert(kBytes <= kMostSharedBytes && Shape::kWarps * sizeof(uint32_t) <= 64);
 };
 
 /// One warp's view of a prepared stage: the addresses of its fragments, and the fragments of v transposed.
@@ -169,12 +180,12 @@ SEQPAR_DEVICE void startState(State<Shape>& state, const Outputs& pass, const It
       float more[kAtOnce][4] = {};
 #pragma unroll
       for (int i = 0; i < 4 * kAtOnce; ++i) {
-        const int key = layout.column(4 * first + i), value = layout.row(i);
+        const int key = layout.column(8 * (first + i / 4), i), value = layout.row(0, i);
         if (key < problem.dk && value < values) more[i / 4][i % 4] = initial[key * problem.dv + value];
       }
 #pragma unroll
       for (int i = 0; i < 4 * kAtOnce; ++i) {
-        const float by = factors[layout.column(4 * first + i)];
+        const float by = factors[layout.column(8 * (first + i / 4), i)];
         state.tile[first + i / 4][i % 4] += by == 0 ? 0 : by * more[i / 4][i % 4];
       }
     }
@@ -263,7 +274,7 @@ SEQPAR_DEVICE void outputsOf(const Outputs& pass, const Item& item, char* shared
         float factors[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          factors[i] = __shfl_sync(0xffffffffU, toEnd, block * kBlockTokens + ptx::AccumulatorLayout{lane}.term(i));
+          factors[i] = __shfl_sync(0xffffffffU, toEnd, ptx::AccumulatorLayout{lane}.term(block * kBlockTokens, i));
         }
         scaleValues<T>(stage.values[block], factors);
       }
@@ -276,7 +287,7 @@ SEQPAR_DEVICE void outputsOf(const Outputs& pass, const Item& item, char* shared
       const float fromStart = ptx::ex2Approx(sum);
 #pragma unroll
       for (int half = 0; half < 4; ++half) {
-        const float factor = __shfl_sync(0xffffffffU, fromStart, 8 * half + ptx::AccumulatorLayout{lane}.row());
+        const float factor = __shfl_sync(0xffffffffU, fromStart, ptx::AccumulatorLayout{lane}.row(8 * half));
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           float& number = outputs[half / 2].tile[i / 2][2 * (half % 2) + i % 2];

@@ -1,5 +1,5 @@
-// Pass 3 of pairs of heads that share queries and keys (hopper/prepare_pair.cuh, backward/pair_sm90.h). Compiles
-// everywhere.
+// Pass 3 of pairs of heads that share queries and keys (forward_sm90/transform_pair_sm90.cuh, backward/pair_sm90.h).
+// Compiles everywhere.
 #pragma once
 
 #include "kernels/attn/linear/args.h"

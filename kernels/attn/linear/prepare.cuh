@@ -108,7 +108,7 @@ struct PrepareGroup {
       for (int tile = 0; tile < 2; ++tile) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          const int i = layout.row(e), j = layout.column(4 * tile + e);
+          const int i = layout.row(0, e), j = layout.column(8 * tile, e);
           if (chosen(i, j)) scores.tile[block][tile][e] += made[tile][e];
         }
       }
@@ -168,12 +168,11 @@ struct PrepareGroup {
       addScores(
           scores,
           [&](int block) {
-            const auto own = ptx::MatrixRow::down(lane);
-            return queriesAt + Gates::offset(block * kBlockTokens + own.row, 0) + 16 * own.half;
+            return queriesAt + Gates::offset(block * kBlockTokens + (lane & 15), 0) + 16 * (lane >> 4);
           },
           [&](int block) {
-            const auto own = ptx::MatrixRow::across(lane);
-            return keysAt + Gates::offset(block * kBlockTokens + own.row, 0) + 16 * own.half;
+            return keysAt + Gates::offset(block * kBlockTokens + (lane & 7) + ((lane >> 4) << 3), 0) +
+                   16 * ((lane >> 3) & 1);
           },
           lane, [&](int i, int j) { return madeAtLevel(i, j, level); });
     }

@@ -47,7 +47,7 @@ SEQPAR_DEVICE void makeScores(uint2* to, uint32_t queries, uint32_t keys, char* 
     }
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const int query = firstQuery + layout.row(e), key = firstKey + layout.column(e);
+      const int query = layout.row(firstQuery, e), key = layout.column(firstKey, e);
       if (!PerChannel) {
         const float ofQuery = __shfl_sync(0xffffffffU, sum, query), ofKey = __shfl_sync(0xffffffffU, sum, key);
         scores[e] *= ptx::ex2Approx(fminf(ofQuery - ofKey, 0));

@@ -1,6 +1,15 @@
-// Pass 1 of the forward: maps of segments. Each token's key is decayed to the segment's end, so the state is a sum that
-// is never rescaled. Iterates from the last token to the first: it can stop once all earlier tokens are forgotten, and
-// it leaves the first inputs of pass 3 in the L2 cache.
+// Pass 1 of the forward for sm_80 and newer, bf16 and fp16: maps of segments. Each token's key is decayed to the
+// segment's end, so the state is a sum that is never rescaled. Iterates from the last token to the first: it can stop
+// once all earlier tokens are forgotten, and it leaves the first inputs of pass 3 in the L2 cache.
+//
+// Work      a CTA takes items (batch, segment, head, kValues columns of v) in steps of the grid; KernelShape has the
+//           sizes
+// Roles     every warp decays the keys of a group of channels, then multiplies 16 columns of v
+// Tiles     stages of 32 tokens x dk; S^T 16 x dk fp32 in the registers of each warp (state.cuh)
+// Smem      SegmentStatesShared: kStages stages of keys, values and gates
+// Barriers  __syncthreads_and(): a stage is loaded, the stage before it is free, and whether all earlier tokens are
+//           forgotten. Channel decays: __syncthreads(): the keys are decayed.
+// Overlap   cp.async loads kStages - 1 stages ahead. Starts after the previous kernel.
 #pragma once
 
 #include "kernels/attn/linear/stage.cuh"
@@ -13,6 +22,7 @@ struct SegmentStatesShared {
   using Loaded = Stage<Shape, PerChannel, false>;
   static constexpr int kStages = PerChannel ? 3 : 5;
   static constexpr int kBytes = kStages * Loaded::kBytes;
+  static_assert(kBytes <= 227 << 10);  // of a CTA on sm_90; with dk of 256, channel decays need more than sm_80 has
 };
 
 /// Decays the keys of a stage and a group of channels to the segment's end, in place. `later` is the log2-decay from
@@ -101,7 +111,7 @@ SEQPAR_DEVICE void segmentState(const SegmentStates& pass, const Item& item, cha
         float factors[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          factors[i] = __shfl_sync(0xffffffffU, factor, block * kBlockTokens + ptx::AccumulatorLayout{lane}.term(i));
+          factors[i] = __shfl_sync(0xffffffffU, factor, ptx::AccumulatorLayout{lane}.term(block * kBlockTokens, i));
         }
         scaleValues<T>(values[block], factors);
       }

@@ -23,7 +23,7 @@ struct State {
 #pragma unroll
     for (int key = 0; key < Shape::kKeyTiles; ++key) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) act(tile[key][e], layout.column(4 * key + e), layout.row(e));
+      for (int e = 0; e < 4; ++e) act(tile[key][e], layout.column(8 * key, e), layout.row(0, e));
     }
   }
 
@@ -65,7 +65,7 @@ struct State {
   SEQPAR_DEVICE void scale(int step, const float* decay, int lane) {
 #pragma unroll
     for (int key = 2 * step; key < 2 * step + 2; ++key) {
-      const float2 factor = *reinterpret_cast<const float2*>(decay + ptx::AccumulatorLayout{lane}.column(4 * key));
+      const float2 factor = *reinterpret_cast<const float2*>(decay + 8 * key + ptx::AccumulatorLayout{lane}.column());
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const float by = e % 2 == 0 ? factor.x : factor.y;

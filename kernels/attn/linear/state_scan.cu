@@ -1,3 +1,14 @@
+// All-Scan of states between GPUs (state_scan.h).
+//
+// Work      a group of kScanThreads takes togetherIn(Role) parts of heads in steps of the grid; a thread has one
+//           packet, four elements, of each part
+// Roles     a kernel per Role of the rank: First sends, Between receives and sends, Last receives, Overlapping is Last
+//           in CTAs of four groups, which wait next to the next kernel's CTAs. ctasOfSm(Role) CTAs per SM at least
+// Tiles     a part is at most 4 kScanThreads elements of a head's state
+// Smem      none
+// Barriers  of a group: __syncthreads(), or the named barrier kFirstGroup + group where a CTA has several groups
+// Overlap   may start before the kernel of pass 1 ends. griddepcontrol.wait: before it reads maps; without maps, before
+//           it exits. It lets the next kernel start once it no longer depends on another rank; Overlapping: at once.
 #include "kernels/attn/linear/state_scan.h"
 
 #include "kernels/attn/linear/decay.h"
@@ -27,6 +38,11 @@ constexpr int togetherIn(Role role) {
 constexpr int groupsIn(Role role) {
   return role == Role::Overlapping ? 4 : 1;
 }
+
+/// Named barriers; __syncthreads() has 0.
+enum GroupBarrier { kFirstGroup = 1 };  ///< kFirstGroup + group: of a group of kScanThreads
+static_assert(kFirstGroup + groupsIn(Role::Overlapping) <= 16);
+static_assert(kScanThreads * groupsIn(Role::Overlapping) <= 1024);
 
 /// Four adjacent elements of a rank's map of a head.
 struct Quarter {
@@ -80,7 +96,7 @@ class StateScanGroup {
   /// A barrier of the group; returns true if `mine` is true on any of its threads.
   SEQPAR_DEVICE bool any(bool mine) const {
     if (kGroups == 1) return __syncthreads_or(mine) != 0;
-    return ptx::barrierRedOr(1 + group_, kScanThreads, mine);
+    return ptx::barrierRedOr(kFirstGroup + group_, kScanThreads, mine);
   }
   SEQPAR_DEVICE int firstPart() const { return (static_cast<int>(blockIdx.x) * kGroups + group_) * kTogether; }
   SEQPAR_DEVICE int step() const { return static_cast<int>(gridDim.x) * kGroups * kTogether; }

@@ -41,14 +41,12 @@ struct Tile {
   /// This lane's address for ptx::ldmatrixX4() of rows [row, row + 16), a multiple of 16, and columns from 0 on; add 32
   /// bytes for the next 16 columns. The matrices are (upper left, lower left, upper right, lower right): A of the tile.
   static SEQPAR_DEVICE uint32_t fragment(uint32_t tile, int row, int lane) {
-    const auto own = ptx::MatrixRow::down(lane);
-    return tile + offset(row + own.row, 8 * own.half);
+    return tile + offset(row + (lane & 15), 8 * (lane >> 4));
   }
   /// With the order (upper left, upper right, lower left, lower right): for B of the transpose, and with
   /// ptx::ldmatrixX4Trans() A of the transpose.
   static SEQPAR_DEVICE uint32_t fragmentAcross(uint32_t tile, int row, int lane) {
-    const auto own = ptx::MatrixRow::across(lane);
-    return tile + offset(row + own.row, 8 * own.half);
+    return tile + offset(row + (lane & 7) + ((lane >> 4) << 3), 8 * ((lane >> 3) & 1));
   }
   /// 8 rows, a multiple of 8, and 32 columns: B of the transpose for two steps. Add 64 bytes for the next columns.
   static SEQPAR_DEVICE uint32_t fragmentWide(uint32_t tile, int row, int lane) {

@@ -1,4 +1,12 @@
-
+// Kernels of the short convolution; run.h has a thread's program.
+//
+// Work      a thread has V adjacent channels of a stretch of tokens of one batch entry. sumKernel: one element of
+//           dWeight or dBias, whose terms it adds in their order
+// Roles     all threads alike
+// Tiles     a token at a time; a window of W inputs, in backward also of W gradients, is in registers
+// Smem      none
+// Barriers  none
+// Overlap   none
 #include "kernels/attn/short_conv/run.h"
 #include "kernels/launch.h"
 #include "seqpar/types.h"

@@ -1,5 +1,13 @@
 // FlashAttention-2 (arXiv 2307.08691), Algorithm 2, in two passes without atomic additions: one owns rows and computes
 // dq, the other owns columns and computes dk and dv, iterating over all query heads of its key head.
+//
+// Work      a CTA of 128 threads has 32 rows of a query head (bandQueries), or 32 columns of a key head (bandKeys), in
+//           one band of many: grid (rows or columns / 32, heads x batch, bands)
+// Roles     four warps alike: each has 8 of the owned rows or columns
+// Tiles     32 rows and 32 columns x kDim, fp32; a warp's gradients are in registers
+// Smem      band::sharedBytes<kDim, 4, 1 or 2>(): q, k, v and dO, weights and slopes
+// Barriers  __syncthreads(): a streamed block is loaded; it is free
+// Overlap   none
 #include "kernels/attn/softmax/band.cuh"
 #include "kernels/launch.h"
 

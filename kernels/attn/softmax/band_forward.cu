@@ -1,4 +1,12 @@
 // FlashAttention-2 (arXiv 2307.08691), Algorithm 1, for any band, type and head dimension, in fp32 arithmetic.
+//
+// Work      a CTA of 128 threads has 32 rows of a query head in one band of many: grid (rows / 32, heads x batch,
+//           bands)
+// Roles     four warps alike: each has 8 rows
+// Tiles     32 rows and 32 columns x kDim, fp32; a warp's outputs are in registers
+// Smem      band::sharedBytes<kDim, 3, 1>(): q, k and v, weights
+// Barriers  __syncthreads(): a block of columns is loaded; it is free
+// Overlap   none
 #include "kernels/attn/softmax/band.cuh"
 #include "kernels/launch.h"
 

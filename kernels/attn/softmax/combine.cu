@@ -1,5 +1,13 @@
-// Merges and adds partial results of attention, and converts them to outputs. A warp processes a row, or a group of its
-// lanes a short row, so that each lane reads 16 bytes. All arithmetic is fp32; the order of terms is fixed.
+// Merges and adds partial results of attention, and converts them to outputs. All arithmetic is fp32; the order of
+// terms is fixed.
+//
+// Work      a warp processes a row, or a group of its lanes a short row, so that each lane reads 16 bytes; CTAs of 256
+//           threads in steps of the grid. sinkGradient: a CTA has one head
+// Roles     all warps alike
+// Tiles     1, 4 or 8 elements per lane and access
+// Smem      sinkGradient: a float per thread
+// Barriers  sinkGradient: __syncthreads() between the steps of a tree of sums
+// Overlap   none
 #include <algorithm>
 
 #include "kernels/attn/softmax/launch.h"

@@ -1,5 +1,5 @@
 // Barriers of transfers and boxes of tensors of an emulated CTA (TMA).
-#include "kernels/attn/linear/hopper/tensor_map.h"
+#include "kernels/attn/linear/forward_sm90/tensor_map_sm90.h"
 #include "support/emulator/cta.h"
 
 namespace seqpar::ptx {
@@ -97,7 +97,7 @@ void tmaStore(const CUtensorMap& map, uint32_t from, int column, int head, int t
 
 }  // namespace seqpar::ptx
 
-namespace seqpar::attn::hopper {
+namespace seqpar::attn::forward_sm90 {
 
 bool encodeMap(CUtensorMap& map, const TensorBox& box, const LinearProblem& problem) {
   const int size = box.type == seqparFloat32 ? 4 : 2;
@@ -116,4 +116,4 @@ bool encodeMap(CUtensorMap& map, const TensorBox& box, const LinearProblem& prob
   return true;
 }
 
-}  // namespace seqpar::attn::hopper
+}  // namespace seqpar::attn::forward_sm90

@@ -1,6 +1,6 @@
 // The forward kernels of linear attention for compute capability 9.0, and pass 1 of their backward pass, on an
 // emulated CTA.
-#include "kernels/attn/linear/hopper/kernel_arguments.cuh"
+#include "kernels/attn/linear/forward_sm90/kernel_arguments_sm90.cuh"
 #include "linear_backward_check.h"
 #include "linear_forward_check.h"
 #include "unit/seed.h"
@@ -11,19 +11,19 @@ using namespace seqpar::attn::test;
 
 namespace {
 
-using hopper::Pass;
+using forward_sm90::Pass;
 
 template <Pass P>
 void runStates(const SegmentStates& pass, const Input& keys, const Input& values, int ctas, uint64_t seed) {
-  hopper::StatesKernel kernel;
+  forward_sm90::StatesKernel kernel;
   REQUIRE(setArguments(kernel, pass, pass.segments.count, keys, values));
-  hopper::dispatch(pass.problem, [&](auto kind) {
+  forward_sm90::dispatch(pass.problem, [&](auto kind) {
     const auto run = [&]<bool kGated>() {
-      emulator::run(ctas, hopper::kThreads, hopper::StatesShared<kind()>::kBytes, seed,
-                    [&] { hopper::StatesCta<Bfloat16, kind(), P, kGated>(kernel, ptx::sharedMemory()).run(); });
+      emulator::run(ctas, forward_sm90::kThreads, forward_sm90::StatesShared<kind()>::kBytes, seed,
+                    [&] { forward_sm90::StatesCta<Bfloat16, kind(), P, kGated>(kernel, ptx::sharedMemory()).run(); });
       return 0;
     };
-    if constexpr (P == Pass::Forward && kind() == hopper::GateKind::Uniform) {
+    if constexpr (P == Pass::Forward && kind() == forward_sm90::GateKind::Uniform) {
       if (pass.problem.inputGates.data != nullptr) return run.template operator()<true>();
     }
     return run.template operator()<false>();
@@ -35,16 +35,16 @@ struct Sm90 {
     runStates<Pass::Forward>(pass, pass.problem.k, pass.problem.v, ctas, seed);
   }
   static void outputs(const Outputs& pass, int ctas, uint64_t seed) {
-    hopper::OutputsKernel kernel;
+    forward_sm90::OutputsKernel kernel;
     REQUIRE(setArguments(kernel, pass));
-    if (hopper::pairs(pass)) {
-      return emulator::run(ctas, hopper::kThreads, hopper::PairShared::kBytes, seed, [&] {
-        hopper::OutputsCta<Bfloat16, hopper::GateKind::Uniform, true>(kernel, ptx::sharedMemory()).run();
+    if (forward_sm90::pairs(pass)) {
+      return emulator::run(ctas, forward_sm90::kThreads, forward_sm90::PairShared::kBytes, seed, [&] {
+        forward_sm90::OutputsCta<Bfloat16, forward_sm90::GateKind::Uniform, true>(kernel, ptx::sharedMemory()).run();
       });
     }
-    hopper::dispatch(pass.problem, [&](auto kind) {
-      emulator::run(ctas, hopper::kThreads, hopper::OutputsShared::kBytes, seed,
-                    [&] { hopper::OutputsCta<Bfloat16, kind()>(kernel, ptx::sharedMemory()).run(); });
+    forward_sm90::dispatch(pass.problem, [&](auto kind) {
+      emulator::run(ctas, forward_sm90::kThreads, forward_sm90::OutputsShared::kBytes, seed,
+                    [&] { forward_sm90::OutputsCta<Bfloat16, kind()>(kernel, ptx::sharedMemory()).run(); });
       return 0;
     });
   }

@@ -99,7 +99,7 @@ struct BetweenTiles {
       for (int n = 0; n < 2; ++n) {
         SEQPAR_UNROLL
         for (int r = 0; r < 2; ++r) {
-          storeA(memory, row * 16 + me.layout().row(2 * r), column * 16 + me.layout().column(4 * n),
+          storeA(memory, me.layout().row(row * 16, 2 * r), me.layout().column(column * 16 + n * 8),
                  task.scale * a[n][r * 2], task.scale * a[n][r * 2 + 1]);
         }
       }

@@ -41,7 +41,7 @@ struct ChannelDecays {
 
   /// The sums of accumulator tiles n and n + 1, in the layout of loadTiles().
   SEQPAR_DEVICE void load(uint32_t (&words)[4], int chunk, int n, const Half& me) const {
-    const int row = me.warpIndex * 16 + me.matrixRow().row, unit = unitAt(row, me.matrixRow().half);
+    const int row = me.matrixRows().row(me.warpIndex * 16), unit = unitAt(row, me.matrixRows().half());
     ptx::ldmatrixX4(words, sums[chunk % 2].fixed + me.panel() * kTilePanel + row * kPanel + (unit ^ n) * 8);
   }
   static constexpr float kMagic = 0x1p23f;  ///< the weight of its last bit is 1

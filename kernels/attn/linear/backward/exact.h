@@ -1,4 +1,11 @@
 // The backward pass of q, k and v in fp32: the recurrences, token by token. Simple, but slow.
+//
+// Work      a CTA of 256 threads takes items (sequence, head, 128 channels, 128 columns, segment) in steps of the grid
+// Roles     all threads alike: each has 4 x 16 elements of the state
+// Tiles     stages of kStage tokens; the state 128 x 128 fp32 in registers
+// Smem      ExactMemory: a stage of q, k, v, dO and decays; parts of sums
+// Barriers  __syncthreads(): a stage is loaded; a token's parts are stored, and read
+// Overlap   none
 #pragma once
 
 #include "kernels/attn/linear/backward/gates.h"

@@ -1,6 +1,7 @@
-// All gradients of a segment, in one CTA. A forward sweep stores the states before its chunks in scratch (L2). The
-// chunks are then processed in reverse, with the state's gradient in registers. With S the state before a chunk, E the
-// gradient of the state after it, b the decays' logarithms summed from the chunk's start, and B their sum at its end:
+// All gradients of a segment, in one CTA, for sm_80 and newer, bf16 and fp16. A forward sweep stores the states before
+// its chunks in scratch (L2). The chunks are then processed in reverse, with the state's gradient in registers. With S
+// the state before a chunk, E the gradient of the state after it, b the decays' logarithms summed from the chunk's
+// start, and B their sum at its end:
 //
 //     dq_t = scale e^b_t (S dO_t)  + sum_(s <= t) dA_ts e^(b_t - b_s) k_s      dA_ts = scale dO_t . v_s
 //     dk_s = e^(B - b_s) (E v_s)   + sum_(t >= s) dA_ts e^(b_t - b_s) q_t
@@ -12,6 +13,16 @@
 // chunk's states.) The s = t term cancels analytically in the last lines and is omitted. Channel decays use the last
 // form: its terms of S with the chunk's tokens then cancel exactly after rounding, whereas the state after the chunk is
 // rounded again. A channel that a chunk forgets uses the other form, because S may be non-finite there.
+//
+// Work      a CTA of warpsOf(D) warps, ctasOf(D) per SM, takes items (sequence, head, D channels, D columns of v,
+//           segment) in steps of the grid; after gradients_sm90.h, only items with a chunk that decays too much
+// Roles     all warps alike: each has 16 tokens and a part of the columns of a chunk, and 16 rows of the state's
+//           gradient
+// Tiles     chunks of 64 tokens x D; S in T, E fp32 in registers
+// Smem      GradientsMemory (memory.h): a chunk's q, k, v, dO, S and E, scaled keys, A and dA; the sweep uses the same
+//           bytes
+// Barriers  __syncthreads() between the steps of a chunk
+// Overlap   cp.async loads a chunk, and the next chunk is prefetched to the L2 cache. No overlap with other kernels
 #pragma once
 
 #include "kernels/attn/linear/backward/channel_mild.h"
@@ -27,6 +38,7 @@ struct GradientsKernel {
   using Mild = MildChannelChunk<T, KD, VD>;
   static constexpr int kThreads = Columns<KD>::kThreads;
   static_assert(sizeof(SweepMemory<T, KD, VD, kChannel>) <= sizeof(Memory));
+  static_assert(kItemBytes + sizeof(Memory) <= 227 << 10);  // of a CTA on sm_90
 
   /// The kernel: each CTA computes the gradients of its items.
   SEQPAR_DEVICE static void run(const Task& task) {

@@ -12,6 +12,13 @@
 // Overlap   may start before the previous kernel ends. griddepcontrol.wait: producers before they read the gradient
 //           after the segment; consumers before they read the state before it, unless Task::beforeComplete; all before
 //           they exit, because the next kernel waits for this one only.
+//
+// Producers load with cp.async and named barriers; the forward (../forward_sm90) loads with the TMA and mbarriers. The
+// reasons: all 256 producer threads exist anyway, because they decay the tiles and hold E, so a loading warp saves
+// none; cp.async zero-fills the rows after a segment's end, where another sequence's tokens may follow, and the columns
+// after a head's, whereas the TMA zero-fills at the tensor's ends only and the forward clears such rows itself; and any
+// tensor aligned to 16 bytes needs no tensor map. The layout of tiles is that of the TMA's 128-byte swizzle. A version
+// with the TMA was not measured.
 #pragma once
 
 #include "kernels/arch/pdl.h"

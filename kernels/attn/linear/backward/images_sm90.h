@@ -98,7 +98,7 @@ struct ChunkImages {
   /// product in T.
   SEQPAR_DEVICE static void loadKeys(uint32_t (&image)[4], const T* keys, int step, const Half& me) {
     ptx::ldmatrixX4(image,
-                    unitOf<kChunk>(keys, me.warpIndex * 16 + me.matrixRow().row, step * 2 + me.matrixRow().half));
+                    unitOf<kChunk>(keys, me.matrixRows().row(me.warpIndex * 16), step * 2 + me.matrixRows().half()));
   }
   SEQPAR_DEVICE static void convertKeys(uint32_t (&words)[4], const uint32_t (&image)[4], float factor) {
     SEQPAR_UNROLL
@@ -110,8 +110,8 @@ struct ChunkImages {
   /// image.
   SEQPAR_DEVICE static void queriesOf(uint32_t (&words)[4], uint32_t (&rests)[4], const T* queries, int step,
                                       bool image, float factor, const Half& me) {
-    const auto own = ptx::MatrixRow::across(me.lane);
-    const int row = own.row, unit = me.warpIndex * 2 + own.half;
+    const ptx::MatrixRowsAcross own{me.lane};
+    const int row = own.row(), unit = me.warpIndex * 2 + own.half();
     ptx::ldmatrixX4Trans(words, queries + me.group * kTilePanel + (step * 16 + row) * kPanel + (unit ^ row % 8) * 8);
     SEQPAR_UNROLL
     for (int i = 0; i < 4; ++i) {

@@ -8,7 +8,8 @@
 namespace seqpar::attn::backward {
 
 template <class T, bool kChannel>
-__global__ void __launch_bounds__(sm90::MapsPlace::kThreads, 2) segmentMapsSm90(const __grid_constant__ Task task) {
+__global__ void __launch_bounds__(sm90::MapsPlace::kThreads, sm90::kMapsCtas)
+    segmentMapsSm90(const __grid_constant__ Task task) {
   sm90::segmentMaps<T, kChannel>(task);
 }
 

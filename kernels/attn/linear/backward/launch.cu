@@ -5,7 +5,7 @@
 #include "kernels/attn/linear/backward/plan.h"
 #include "kernels/attn/linear/backward/sums.cuh"
 #include "kernels/attn/linear/fold.h"
-#include "kernels/attn/linear/hopper.h"
+#include "kernels/attn/linear/forward_sm90.h"
 #include "kernels/attn/linear/pairs.h"
 #include "kernels/attn/linear/sequence.h"
 
@@ -30,7 +30,7 @@ int sms() {
 /// Whether the sm_90 kernels support the problem: blocks of 16-bit elements, with channel decays wider than 64, on a
 /// device with wgmma.
 bool hasSm90(const LinearProblem& problem) {
-#ifdef SEQPAR_HOPPER
+#ifdef SEQPAR_SM90
   if (problem.type == seqparFloat32 || mostDimensionOf(problem) != kBlock) return false;
   int device = 0, major = 0, minor = 0;
   return cudaGetDevice(&device) == cudaSuccess &&
@@ -45,7 +45,7 @@ bool hasSm90(const LinearProblem& problem) {
 
 template <class Work>
 cudaError_t withSm90(const LinearProblem& problem, const Work& work) {
-#ifdef SEQPAR_HOPPER
+#ifdef SEQPAR_SM90
   const auto gate = [&]<class T>() {
     return problem.gate == Gate::Channel ? work.template operator()<InstanceSm90<T, true>>()
                                          : work.template operator()<InstanceSm90<T, false>>();
@@ -186,7 +186,7 @@ int launchSegmentStateGradients(const SegmentStateGradients& pass, const Launch&
   const bool sm90 = hasSm90(pass.problem);
   const int ctas = ctasFor(itemsOf(task), full || sm90 ? 2 : ctasOf(dimensionOf(pass.problem)), launch);
   int error = cudaSuccess;
-  if (hopper::fits(pass.problem) && hopper::segmentStateGradients(pass, segments, launch, error)) {
+  if (forward_sm90::fits(pass.problem) && forward_sm90::segmentStateGradients(pass, segments, launch, error)) {
     if (error != cudaSuccess) return error;
   } else if (startsEarly(ordinaryRecord(pass.maps), launch); sm90) {
     error = withSm90(pass.problem, [&]<class I>() { return I::segmentMaps(task, ctas, stream); });

@@ -22,9 +22,9 @@ struct ChunkOutputs {
     for (int r = 0; r < 2; ++r) {
       const int row = me.token(r);
       if (row >= rows) continue;
-      const int64_t first =
-          item.sequence * target.batch + (token + row) * target.token + item.head * target.head + offset + me.column(0);
-      const int left = columns - me.column(0);
+      const int64_t first = item.sequence * target.batch + (token + row) * target.token + item.head * target.head +
+                            offset + me.firstColumn + me.c * 2;
+      const int left = columns - me.firstColumn - me.c * 2;
       if (target.type == seqparFloat32) {
         float* to = static_cast<float*>(target.data) + first;
         SEQPAR_UNROLL

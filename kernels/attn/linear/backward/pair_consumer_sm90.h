@@ -230,8 +230,8 @@ struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
       }
       uint32_t words[4];
       packTiles<T>(words, tiles, 0);
-      ptx::stmatrixX4(unitOf<kChunk>(memory.matrices[1 + kHead], me.warpIndex * 16 + me.matrixRow().row,
-                                     me.group * 4 + n + me.matrixRow().half),
+      ptx::stmatrixX4(unitOf<kChunk>(memory.matrices[1 + kHead], me.matrixRows().row(me.warpIndex * 16),
+                                     me.group * 4 + n + me.matrixRows().half()),
                       words);
     }
     memory.columnTerms[me.warpIndex][kHead][Products::keyOf(me.g / 2, me.g % 2, me)] = addRows(columnSums);

@@ -136,8 +136,8 @@ struct PairProducer {
   SEQPAR_DEVICE static void addHead(State<T, Half>& gradient, int chunk, Memory& memory, const Half& me) {
     constexpr int kSteps = kChunk / 16, kAtOnce = 2, kTiles = State<T, Half>::kTiles8 / 2;
     auto& tiles = reinterpret_cast<float(&)[kTiles][4]>(gradient.x[kHead * kTiles]);
-    const auto own = ptx::MatrixRow::across(me.lane);
-    const int row = own.row, unit = me.warpIndex * 2 + own.half;
+    const ptx::MatrixRowsAcross own{me.lane};
+    const int row = own.row(), unit = me.warpIndex * 2 + own.half();
     const T* queries = memory.q(chunk) + me.group * kTilePanel + row * kPanel + (unit ^ row % 8) * 8;
     uint32_t words[kAtOnce][4];  ///< 16 tokens of this warp's 16 channels
     SEQPAR_UNROLL

@@ -15,8 +15,9 @@ using Half = Place<2>;  ///< a thread's position in its half
 constexpr int kGradientThreads = 2 * Half::kThreads;
 
 struct Roles {
-  /// Named barriers; __syncthreads() has 0, and warpgroup::sync() 1 to 4.
+  /// Named barriers; __syncthreads() has 0.
   enum Barrier {
+    kWarpgroups = 1,  ///< to 4: of a warpgroup, warpgroup::sync()
     kProducers = 5,   ///< of the producers
     kConsumers = 6,   ///< of the consumers
     kPrepared = 7,    ///< producers to consumers: an even chunk is staged; 8: an odd one
@@ -24,9 +25,9 @@ struct Roles {
     kDone = 10,       ///< consumers to producers: the stage of an even chunk may be replaced; 11: of an odd one
     kStateRead = 12,  ///< consumers to producers: the image of S may be replaced
     kAdded = 13,      ///< producers to consumers: a chunk is added to E
-    kBarriers = 16,   ///< of a CTA
   };
-  static_assert(kPrepared + 2 <= kRead && kDone + 2 <= kStateRead && kAdded < kBarriers);
+  static_assert(kWarpgroups + 4 <= kProducers && kPrepared + 2 <= kRead && kDone + 2 <= kStateRead &&
+                kAdded < warpgroup::kNamedBarriers);
 
   SEQPAR_DEVICE static bool produces() { return ptx::uniform(ptx::thread() / Half::kThreads) == 0; }
 

@@ -67,7 +67,7 @@ struct ChunkProducts {
       for (int n = 0; n < 2; ++n) {
         SEQPAR_UNROLL
         for (int r = 0; r < 2; ++r) {
-          const int t = row * 16 + me.layout().row(2 * r), s = column * 16 + me.layout().column(4 * n);
+          const int t = me.layout().row(row * 16, 2 * r), s = me.layout().column(column * 16 + n * 8);
           float gradient[2], value[2];
           SEQPAR_UNROLL
           for (int e = 0; e < 2; ++e) {
@@ -107,7 +107,7 @@ struct ChunkProducts {
       for (int n = 0; n < 2; ++n) {
         SEQPAR_UNROLL
         for (int r = 0; r < 2; ++r) {
-          const int t = row * 16 + me.layout().row(2 * r), s = column * 16 + me.layout().column(4 * n);
+          const int t = me.layout().row(row * 16, 2 * r), s = me.layout().column(column * 16 + n * 8);
           *reinterpret_cast<uint32_t*>(memory.a + t * kTokenStride + s) =
               ptx::pack<T>(s <= t ? a[n][r * 2] : 0.f, s + 1 <= t ? a[n][r * 2 + 1] : 0.f);
         }

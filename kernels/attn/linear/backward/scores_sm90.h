@@ -135,7 +135,7 @@ struct ChunkProducts {
   SEQPAR_DEVICE static void store(T* matrix, const Words& words, const P& me) {
     SEQPAR_UNROLL
     for (int n = 0; n < 4; n += 2) {
-      const int row = me.warpIndex * 16 + me.matrixRow().row, unit = me.group * 4 + n + me.matrixRow().half;
+      const int row = me.matrixRows().row(me.warpIndex * 16), unit = me.group * 4 + n + me.matrixRows().half();
       ptx::stmatrixX4(unitOf<kChunk>(matrix, row, unit), words[n / 2]);
     }
   }
@@ -144,7 +144,7 @@ struct ChunkProducts {
     for (int n = 0; n < 4; n += 2) {
       uint32_t words[4];
       packTiles<T>(words, scores, n);
-      const int row = me.warpIndex * 16 + me.matrixRow().row, unit = me.group * 4 + n + me.matrixRow().half;
+      const int row = me.matrixRows().row(me.warpIndex * 16), unit = me.group * 4 + n + me.matrixRows().half();
       ptx::stmatrixX4(unitOf<kChunk>(matrix, row, unit), words);
     }
   }

@@ -14,7 +14,7 @@ struct State {
   SEQPAR_DEVICE static int firstColumn(const Lane<KD>& me) {
     return me.warpIndex / Share::kRowTiles * Share::kStateColumns;
   }
-  SEQPAR_DEVICE static int column(const Lane<KD>& me, int n) { return firstColumn(me) + me.layout().column(4 * n); }
+  SEQPAR_DEVICE static int column(const Lane<KD>& me, int n) { return me.layout().column(firstColumn(me) + n * 8); }
 
   /// x = diag(factor) x, for rows g and g + 8.
   SEQPAR_DEVICE void decay(float factor, float factor8) {

@@ -106,7 +106,7 @@ struct State {
   /// This lane's row, in an operand, of the matrices of accumulator tiles n and n + 1.
   template <class Operands>
   SEQPAR_DEVICE static Operands* matrixRow(Operands* matrix, int n, const P& me) {
-    return unitOf<kBlock>(matrix, row(me) - me.g + me.matrixRow().row, panel(me) * 8 + n + me.matrixRow().half);
+    return unitOf<kBlock>(matrix, me.matrixRows().row(row(me) - me.g), panel(me) * 8 + n + me.matrixRows().half());
   }
   /// x += diag(factor) from; `from` is this thread's first element. Elements with a factor of 0 are not read.
   template <int kBegin, int kEnd>

@@ -1,4 +1,12 @@
 // Adds terms of gradients, always in the same order.
+//
+// Work      addTerms: a CTA of 256 threads takes rows, a token's heads, in steps of the grid. addTokens: a CTA has one
+//           head
+// Roles     addTerms: a thread has 1 or 4 adjacent elements; addTokens: every 256th token
+// Tiles     none
+// Smem      addTokens: a double per thread
+// Barriers  addTokens: __syncthreads() between the steps of a tree of sums
+// Overlap   none
 #pragma once
 
 #include "kernels/attn/linear/backward/instances.cuh"

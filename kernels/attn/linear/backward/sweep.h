@@ -1,4 +1,13 @@
-// One pass over a segment that computes its map, state and log-decay: forward of k and v, reverse of q and dOut.
+// One pass over a segment that computes its map, state and log-decay: forward of k and v, reverse of q and dOut. For
+// sm_80 and newer, bf16 and fp16: a part of the gradients' kernel, and the kernel segmentMaps.
+//
+// Work      a CTA of warpsOf(D) warps, ctasOf(D) per SM, takes items (sequence, head, D channels, D columns, segment)
+//           in steps of the grid
+// Roles     all warps alike: each decays 16 tokens of a part of the channels, and has 16 rows of the state
+// Tiles     chunks of 64 tokens x D; the state D x D fp32 in registers
+// Smem      SweepMemory: two stages of keys and values, gates, their sums
+// Barriers  __syncthreads(): a chunk is loaded; its gates are added; its keys are decayed; its stage is free
+// Overlap   cp.async loads one chunk ahead. No overlap with other kernels
 #pragma once
 
 #include "kernels/attn/linear/backward/state.h"

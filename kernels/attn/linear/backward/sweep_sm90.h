@@ -1,5 +1,14 @@
-// One pass over a segment that computes its map of gradients, state and log-decay, from q and dOut, for cases that the
-// kernels of ../hopper do not support.
+// Pass 1 of the backward on sm_90a: one pass over a segment that computes its map of gradients, state and log-decay,
+// from q and dOut, for cases that the kernels of ../forward_sm90 do not support.
+//
+// Work      a CTA of 256 threads, two per SM, takes items (sequence, head, 128 channels, 128 columns, segment) in steps
+//           of the grid
+// Roles     two warpgroups alike: each loads, decays its half of the channels, and has 64 rows of the state
+// Tiles     chunks of 64 tokens x 128; the state 128 x 128 fp32 in registers
+// Smem      MapsMemory: two stages of q and dO (16 KiB each), decays, the item
+// Barriers  __syncthreads(): a chunk is loaded, and the chunk before it is free. warpgroup::sync(): a warpgroup's
+//           queries are decayed.
+// Overlap   cp.async loads one chunk ahead. No overlap with other kernels
 #pragma once
 
 #include "kernels/attn/linear/backward/gates_sm90.h"
@@ -140,6 +149,8 @@ struct MapsMemory {
   uint8_t forgets[kChunk];
   alignas(16) char item[kItemBytes];
 };
+constexpr int kMapsCtas = 2;  ///< per SM
+static_assert(kMapsCtas * (sizeof(MapsMemory<Bf16, true>) + 1024) <= warpgroup::kMostSharedBytes + 1024);
 
 /// The item is in shared memory, because it would occupy registers.
 template <class T>

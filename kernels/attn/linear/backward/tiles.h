@@ -74,26 +74,26 @@ SEQPAR_DEVICE uint32_t restOf(float low, float high, uint32_t kept) {
 /// The left operand at (m, k) of a tile stored by rows m.
 template <class T>
 SEQPAR_DEVICE void leftOf(Fragment& to, const T* tile, int stride, int m, int k, int lane) {
-  const auto own = ptx::MatrixRow::down(lane);
-  ptx::ldmatrixX4(to, tile + (m + own.row) * stride + k + own.half * 8);
+  const ptx::MatrixRows own{lane};
+  ptx::ldmatrixX4(to, tile + own.row(m) * stride + k + own.half() * 8);
 }
 /// The left operand from a tile stored by rows k.
 template <class T>
 SEQPAR_DEVICE void leftOfTransposed(Fragment& to, const T* tile, int stride, int m, int k, int lane) {
-  const auto own = ptx::MatrixRow::across(lane);
-  ptx::ldmatrixX4Trans(to, tile + (k + own.row) * stride + m + own.half * 8);
+  const ptx::MatrixRowsAcross own{lane};
+  ptx::ldmatrixX4Trans(to, tile + own.row(k) * stride + m + own.half() * 8);
 }
 /// The right operands of columns n and n + 8, terms k, of a tile stored by rows n.
 template <class T>
 SEQPAR_DEVICE void rightOf(Fragment& to, const T* tile, int stride, int n, int k, int lane) {
-  const auto own = ptx::MatrixRow::across(lane);
-  ptx::ldmatrixX4(to, tile + (n + own.row) * stride + k + own.half * 8);
+  const ptx::MatrixRowsAcross own{lane};
+  ptx::ldmatrixX4(to, tile + own.row(n) * stride + k + own.half() * 8);
 }
 /// The right operands from a tile stored by rows k.
 template <class T>
 SEQPAR_DEVICE void rightOfTransposed(Fragment& to, const T* tile, int stride, int n, int k, int lane) {
-  const auto own = ptx::MatrixRow::down(lane);
-  ptx::ldmatrixX4Trans(to, tile + (k + own.row) * stride + n + own.half * 8);
+  // As MatrixRows, added in the order that gives the shortest code.
+  ptx::ldmatrixX4Trans(to, tile + (k + lane % 8 + lane / 8 % 2 * 8) * stride + n + lane / 16 * 8);
 }
 template <class T>
 SEQPAR_DEVICE void multiplyPair(float (&low)[4], float (&high)[4], const Fragment& left, const Fragment& right) {

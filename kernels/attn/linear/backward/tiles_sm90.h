@@ -54,7 +54,7 @@ struct Place {
   SEQPAR_DEVICE int column(int n) const { return firstColumn + n * 8 + c * 2; }
 
   /// The lane's row, and unit of 8 columns, for ldmatrix and stmatrix of 16 of the warp's rows.
-  SEQPAR_DEVICE ptx::MatrixRow matrixRow() const { return ptx::MatrixRow::down(lane); }
+  SEQPAR_DEVICE ptx::MatrixRows matrixRows() const { return {lane}; }
 
   /// The warpgroup's columns in a tile: their panel, and the offset in it.
   SEQPAR_DEVICE int panel() const { return firstColumn / kPanel; }
@@ -88,8 +88,8 @@ SEQPAR_DEVICE auto* pairAt(T* tile, int n, int r, const P& me) {
 /// columns of a tile. The words are tile n in this thread's two rows, then tile n + 1. n is even.
 template <class T, class P>
 SEQPAR_DEVICE T* matrixRow(T* tile, int n, const P& me) {
-  const auto own = me.matrixRow();
-  const int row = me.warpIndex * 16 + own.row, unit = (me.inPanel() / 8 + own.half) ^ row % 8;
+  const ptx::MatrixRows own = me.matrixRows();
+  const int row = own.row(me.warpIndex * 16), unit = (me.inPanel() / 8 + own.half()) ^ row % 8;
   return tile + me.panel() * kTilePanel + row * kPanel + (unit ^ n) * 8;
 }
 template <class T, class P>

@@ -27,7 +27,7 @@ struct WithinTiles {
     for (int n = 0; n < 2; ++n) {
       SEQPAR_UNROLL
       for (int e = 0; e < 4; ++e) {
-        if (me.layout().row(e) == me.layout().column(4 * n + e)) a[n][e] = own[n][e];
+        if (me.layout().row(0, e) == me.layout().column(n * 8, e)) a[n][e] = own[n][e];
       }
     }
     // Loops are not unrolled: otherwise the values exceed the registers, and the instructions exceed the cache.
@@ -39,7 +39,7 @@ struct WithinTiles {
     SEQPAR_UNROLL
     for (int n = 0; n < 2; ++n) {
       SEQPAR_UNROLL
-      for (int e = 0; e < 4; ++e) to[me.layout().row(e) * 16 + me.layout().column(4 * n + e)] = a[n][e];
+      for (int e = 0; e < 4; ++e) to[me.layout().row(0, e) * 16 + n * 8 + me.layout().column(0, e)] = a[n][e];
     }
   }
 
@@ -125,7 +125,7 @@ struct WithinTiles {
     for (int n = 0; n < 2; ++n) {
       SEQPAR_UNROLL
       for (int e = 0; e < 4; ++e) {
-        const int t = me.layout().row(e), s = me.layout().column(4 * n + e);
+        const int t = me.layout().row(0, e), s = me.layout().column(n * 8, e);
         if (t > s && differ(t, s, half)) a[n][e] += product[n][e];
       }
     }

@@ -1,9 +1,12 @@
 // The recurrences over the chunks of a window: Advance for states and outputs, Retreat for gradients of states.
 //
-// Work: one CTA per (slice of 32 columns, head, batch entry) of the state, or of the product of the chunks' matrices,
-// whose columns start as those of the identity and have no values: columns never mix. Roles: all warps, tiles of
-// products. Smem: the slice of the state, [dk][40], and two slices of tokens, [64][40]. Barriers: __syncthreads()
-// between products. Overlap: none; operands of products come from L2, where Prepare has just written them.
+// Work      a CTA has one (slice of 32 columns, head, batch entry) of the state, or of the product of the chunks'
+//           matrices, whose columns start as those of the identity and have no values: columns never mix
+// Roles     all warps alike, by tiles of products
+// Tiles     chunks of 64 tokens; products in tiles of 16 x 16 (product.h)
+// Smem      sharedNumbers(): the slice of the state, [dk][40], and two slices of tokens, [64][40]
+// Barriers  __syncthreads() between products
+// Overlap   none; operands of products come from the L2 cache, where Prepare has just written them
 #pragma once
 
 #include "kernels/attn/linear/delta/product.h"

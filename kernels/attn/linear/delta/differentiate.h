@@ -1,9 +1,13 @@
 // The last step of the backward: gradients of a chunk's tensors, from the states and gradients that Advance and Retreat
 // have kept.
 //
-// Work: one CTA per (chunk, head of q and k, batch entry), for all heads that share q and k. Roles: products by tiles;
-// running products of decays by threads of one channel each; sums over channels by warps. Smem: decays between tokens,
-// sums per token and per channel. Barriers: __syncthreads() between steps. Overlap: none.
+// Work      a CTA has one (chunk, head of q and k, batch entry), for all heads that share q and k
+// Roles     products by all warps; running products of decays by threads of one channel each; sums over channels by
+//           warps
+// Tiles     chunks of 64 tokens; products in tiles of 16 x 16 (product.h)
+// Smem      sharedNumbers(): decays between tokens, sums per token and per channel
+// Barriers  __syncthreads() between steps
+// Overlap   none
 #pragma once
 
 #include "kernels/attn/linear/delta/product.h"

@@ -1,9 +1,12 @@
-// The first step: what a chunk's recurrence needs and no state determines.
+// The first step: the parts of a chunk's recurrence that depend on no state.
 //
-// Work: one CTA per (chunk, head, batch entry). Roles: rows of q and k by warps; running products of decays by threads
-// of one channel each, so that no exponent is above 0; scores by products; the inverse by substitution in blocks of 16
-// and by columns. Smem: the scores' decays, later the lower triangle; the inverse; a block's sums. Barriers:
-// __syncthreads() between steps. Overlap: none.
+// Work      a CTA has one (chunk, head, batch entry)
+// Roles     rows of q and k by warps; running products of decays by threads of one channel each, so that no exponent is
+//           above 0; scores by products of all warps; the inverse by substitution in blocks of 16 and by columns
+// Tiles     chunks of 64 tokens; products in tiles of 16 x 16 (product.h)
+// Smem      sharedNumbers(): decays between tokens, later the lower triangle; the inverse; a block's sums
+// Barriers  __syncthreads() between steps
+// Overlap   none
 #pragma once
 
 #include "kernels/attn/linear/delta/product.h"

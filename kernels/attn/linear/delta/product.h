@@ -42,18 +42,16 @@ struct Factors {
 };
 
 SEQPAR_DEVICE void multiplyTile(float (&c)[2][4], const Factors& f, int row, int column, bool exact) {
-  const ptx::Tf32Layout layout{ptx::thread() % 32};
+  const int lane = ptx::thread() % 32, g = lane / 4, p = lane % 4;
   for (int k = 0; k < f.terms; k += 16) {
     float a[2][4], b[2][2][2];
     SEQPAR_UNROLL
     for (int s = 0; s < 2; ++s) {
-      const int first = k + 8 * s;
+      const int term = k + 8 * s + p;
       SEQPAR_UNROLL
-      for (int i = 0; i < 4; ++i) a[s][i] = f.a.at(row + layout.row(i), first + layout.term(i));
+      for (int i = 0; i < 4; ++i) a[s][i] = f.a.at(row + g + 8 * (i % 2), term + 4 * (i / 2));
       SEQPAR_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        b[s][i / 2][i % 2] = f.b.at(first + layout.termOfB(i), column + 8 * (i / 2) + layout.column());
-      }
+      for (int i = 0; i < 4; ++i) b[s][i / 2][i % 2] = f.b.at(term + 4 * (i % 2), column + 8 * (i / 2) + g);
     }
     SEQPAR_UNROLL
     for (int s = 0; s < 2; ++s) {
@@ -90,8 +88,7 @@ SEQPAR_DEVICE_NOINLINE float element(const Product& f, int row, int column) {
 template <int kProducts, class Store>
 SEQPAR_DEVICE void multiply(const Factors (&products)[kProducts], int rows, int columns, bool exact,
                             const Store& store) {
-  const int warp = ptx::uniform(ptx::thread() / 32), tiles = columns / kBlock;
-  const ptx::AccumulatorLayout layout{ptx::thread() % 32};
+  const int lane = ptx::thread() % 32, warp = ptx::uniform(ptx::thread() / 32), tiles = columns / kBlock;
   for (int tile = warp; tile < rows / kBlock * tiles; tile += kWarps) {
     const int row = tile / tiles * kBlock, column = tile % tiles * kBlock;
     float c[2][4] = {};
@@ -99,7 +96,7 @@ SEQPAR_DEVICE void multiply(const Factors (&products)[kProducts], int rows, int 
     for (int i = 0; i < kProducts; ++i) multiplyTile(c, products[i], row, column, exact);
     SEQPAR_UNROLL
     for (int i = 0; i < 8; ++i) {
-      const int r = row + layout.row(i), n = column + layout.column(i);
+      const int r = row + lane / 4 + 8 * (i / 2 % 2), n = column + 8 * (i / 4) + lane % 4 * 2 + i % 2;
       float value = c[i / 4][i % 4];
       if (!(value - value == 0)) {
         value = 0;

@@ -18,7 +18,6 @@ class Advance : Chain<T, kGroups> {
   SEQPAR_DEVICE explicit Advance(const Task& task) : Base(task) {}
 
   SEQPAR_DEVICE bool writesOut() const { return task_.writesOut && ofState_; }
-  SEQPAR_DEVICE bool keeps() const { return task_.keepsStates && ofState_; }
 
   SEQPAR_DEVICE void start(int n) const {
     if (n < task_.count) {
@@ -66,6 +65,7 @@ class Advance : Chain<T, kGroups> {
     const SquareRows values = memory_.values;
     const int row = this->row();
     const ptx::AccumulatorLayout layout{ptx::thread() % 32};
+    const int g = layout.row(row), p = layout.column();
     uint32_t a[kKeys / kBlock][4], d[kRows / kBlock][4];
     this->roundState(a);
     float read[kRows / 8][4] = {};  // (W S)^T
@@ -81,13 +81,12 @@ class Advance : Chain<T, kGroups> {
       SEQPAR_UNROLL
       for (int i = 0; i < 4; ++i) {
         const float* const x = read[2 * k + i / 2] + i % 2 * 2;
-        const uint32_t u =
-            ofState_ ? stage.values.pair(row + layout.row(2 * i), k * kBlock + layout.column(i / 2 * 4)) : 0;
+        const uint32_t u = ofState_ ? stage.values.pair(g + i % 2 * 8, k * kBlock + i / 2 * 8 + p) : 0;
         d[k][i] = ptx::pack<T>(ptx::lowOf<T>(u) - x[0], ptx::highOf<T>(u) - x[1]);
       }
       storeLeft(values, row, k * kBlock, d[k]);
     }
-    ptx::barrierArrive<2, kAll>();
+    ptx::barrierArrive<kValuesRounded, kAll>();
     float added[kKeys / 8][4] = {};
     SEQPAR_UNROLL
     for (int k = 0; k < kRows / kBlock; ++k) accumulate<T, false>(added, d[k], stage.kOut, 0, k * kBlock);
@@ -97,11 +96,11 @@ class Advance : Chain<T, kGroups> {
 
   SEQPAR_DEVICE void help(int n) {
     const Record r = this->record(n);
-    ptx::barrierSync<1, kAll>();
+    ptx::barrierSync<kStateRounded, kAll>();
     const int row = (warp_ - kGroups) * kBlock;
     float out[kWidth / 8][4] = {};
     const auto stage = chainStage(n);
-    if (keeps()) storeTile<kWidth, kHelpers>(r.state + int64_t{column_} * kKeys, memory_.state, helper_);
+    if (this->keeps()) storeTile<kWidth, kHelpers>(r.state + int64_t{column_} * kKeys, memory_.state, helper_);
     if (writesOut()) {
       SEQPAR_UNROLL
       for (int k = 0; k < kKeys; k += kBlock) {
@@ -110,8 +109,8 @@ class Advance : Chain<T, kGroups> {
         accumulate<T, true>(out, q, memory_.state, 0, k);
       }
     }
-    ptx::barrierSync<2, kAll>();
-    if (keeps()) storeTile<kWidth, kHelpers>(r.written + int64_t{column_} * kRows, memory_.values, helper_);
+    ptx::barrierSync<kValuesRounded, kAll>();
+    if (this->keeps()) storeTile<kWidth, kHelpers>(r.written + int64_t{column_} * kRows, memory_.values, helper_);
     if (!writesOut()) return;
     for (int k = 0; k <= row; k += kBlock) {
       uint32_t p[4];

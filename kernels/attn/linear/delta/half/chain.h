@@ -1,20 +1,28 @@
 // The recurrences over the chunks of a window for 16-bit tensors: Advance for states and outputs, Retreat for the
 // states' gradients.
 //
-// Work: one CTA per (slice of 16 kGroups columns, head, batch entry) of the state, or of the product of the chunks'
-// matrices, whose columns start as those of the identity and have no values: columns never mix. The state is processed
-// as its transpose: a warp's accumulators are the next product's left operand without leaving the registers.
-// Roles: warps 0 ... kGroups - 1, the chain: 16 columns and all channels of the state each (fp32). Four helper warps
-// load stages with cp.async and compute a chunk's outputs or copy what later steps read.
-// Smem: ChainMemory; three stages of 64.5 KB, the state and the values rounded to 16 bits, and the helpers' outputs.
-// Barriers: __syncthreads() at each chunk: its stage is loaded, and the one before is free. Named: 1, the rounded state
-// is complete; 2, the values are. Overlap: the chain's update of the state runs concurrently with the helpers' work on
-// the same chunk.
+// Work      a CTA has one (slice of 16 kGroups columns, head, batch entry) of the state, or of the product of the
+//           chunks' matrices, whose columns start as those of the identity and have no values: columns never mix
+// Roles     warps 0 ... kGroups - 1, the chain: 16 columns and all channels of the state each. Four helper warps load
+//           stages with cp.async, and compute a chunk's outputs or copy data that later steps read
+// Tiles     chunks of 64 tokens x 128 channels. The state is fp32 in registers, as its transpose: a warp's accumulators
+//           are the next product's left operand
+// Smem      ChainMemory: three stages of 64.5 KiB; the state and the values rounded to 16 bits; the helpers' outputs
+// Barriers  __syncthreads() at each chunk: its stage is loaded, and the stage before it is free. Named, ChainBarrier:
+//           the chain arrives when it has stored the rounded state, and the values; helpers wait
+// Overlap   the chain's update of the state runs concurrently with the helpers' work on the same chunk. No overlap with
+//           other kernels
 #pragma once
 
 #include "kernels/attn/linear/delta/half/swizzled.h"
 
 namespace seqpar::attn::delta::half {
+
+/// Named barriers; __syncthreads() has 0.
+enum ChainBarrier {
+  kStateRounded = 1,   ///< the chain to helpers: the rounded state of a chunk is in ChainMemory::state
+  kValuesRounded = 2,  ///< the chain to helpers: its values are in ChainMemory::values
+};
 
 /// Shared memory of Advance and Retreat.
 struct ChainStage {
@@ -71,6 +79,8 @@ class Chain {
   SEQPAR_DEVICE int64_t index() const { return batch_ * task_.heads + head_; }
   SEQPAR_DEVICE int64_t sequenceIndex(const Chunk& chunk) const { return chunk.sequence * task_.heads + head_; }
 
+  SEQPAR_DEVICE bool keeps() const { return task_.keepsStates && ofState_; }
+
   /// Calls each(channel, column of the state, element) for the warp's elements.
   template <class Each>
   SEQPAR_DEVICE void eachElement(const Each& each) {
@@ -79,7 +89,7 @@ class Chain {
     SEQPAR_UNROLL
     for (int n = 0; n < kKeys / 8; ++n) {
       SEQPAR_UNROLL
-      for (int e = 0; e < 4; ++e) each(layout.column(4 * n + e), first + layout.row(e), state_[n][e]);
+      for (int e = 0; e < 4; ++e) each(layout.column(8 * n, e), layout.row(first, e), state_[n][e]);
     }
   }
   /// `states`: of all heads, or zeros; `index` of the head.
@@ -102,7 +112,7 @@ class Chain {
       roundTiles<T>(a[k], state_[2 * k], state_[2 * k + 1]);
       storeLeft(memory_.state, row(), k * kBlock, a[k]);
     }
-    ptx::barrierArrive<1, kAll>();
+    ptx::barrierArrive<kStateRounded, kAll>();
   }
   /// state = total * state + added, where `term(channel, column)` recomputes a sum of `added`.
   template <class Term>
@@ -111,7 +121,7 @@ class Chain {
     SEQPAR_UNROLL
     for (int n = 0; n < kKeys / 8; ++n) {
       float low, high;
-      ptx::loadPair(total + layout.column(4 * n), low, high);
+      ptx::loadPair(total + 8 * n + layout.column(), low, high);
       SEQPAR_UNROLL
       for (int e = 0; e < 4; ++e) added[n][e] += (e % 2 == 0 ? low : high) * state_[n][e];
     }
@@ -128,10 +138,11 @@ class Chain {
   template <class Term>
   SEQPAR_DEVICE void recomputeState(const float* total, float (&added)[kKeys / 8][4], const Term& term) {
     const ptx::AccumulatorLayout layout{ptx::thread() % 32};
+    const int v = layout.row(row()), c = layout.column();
     SEQPAR_ROLLED
     for (int i = 0; i < kKeys / 2; ++i) {
-      const int channel = layout.column(i);
-      const float value = term(channel, row() + layout.row(i)), decay = total[channel];
+      const int channel = i / 4 * 8 + c + i % 2;
+      const float value = term(channel, v + i / 2 % 2 * 8), decay = total[channel];
       SEQPAR_UNROLL
       for (int n = 0; n < kKeys / 8; ++n) {
         SEQPAR_UNROLL

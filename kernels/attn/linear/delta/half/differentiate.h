@@ -1,10 +1,13 @@
 // The last step of the backward for 16-bit tensors: gradients of a chunk's tensors, from the states and gradients that
 // Advance and Retreat have kept.
 //
-// Work: one CTA per (chunk, head of q and k, batch entry), for all heads that share q and k. Roles: 16 warps; each has
-// 16 tokens of all gradients in registers: a quarter of the channels, and of the columns of both kinds of scores. Smem:
-// DifferentiateMemory; cp.async loads two blocks of 64 columns of values ahead. Barriers: __syncthreads() between
-// steps. Overlap: none.
+// Work      a CTA of 512 threads has one (chunk, head of q and k, batch entry), for all heads that share q and k
+// Roles     16 warps alike: each has 16 tokens of all gradients in registers: a quarter of the channels, and of the
+//           columns of both kinds of scores
+// Tiles     chunks of 64 tokens x 128 channels; values in blocks of 64 columns
+// Smem      DifferentiateMemory
+// Barriers  __syncthreads() between steps
+// Overlap   cp.async loads two blocks of values ahead. No overlap with other kernels
 //
 // With dX = T^T dD and E = dX D^T the gradient of beta_i is E_ii / beta_i, because T = (I + L)^-1 gives dL = -strict(E)
 // and D_i / beta_i is the difference that token i writes; tokens whose beta is almost 0 compute the difference.
@@ -331,10 +334,11 @@ class Differentiate {
   template <class Each>
   SEQPAR_DEVICE void eachChannelPair(const Each& each) const {
     const ptx::AccumulatorLayout layout{ptx::thread() % 32};
+    const int t = layout.row(row_), first = layout.column(channel_);
     SEQPAR_UNROLL
     for (int n = 0; n < 4; ++n) {
-      each(row_ + layout.row(0), channel_ + layout.column(4 * n), n, 0);
-      each(row_ + layout.row(2), channel_ + layout.column(4 * n), n, 2);
+      each(t, first + 8 * n, n, 0);
+      each(t + 8, first + 8 * n, n, 2);
     }
   }
   SEQPAR_DEVICE void decayBefore(float (&c)[4][4], const SquareRows& scores, const KeyRows& near, float sign);
@@ -355,7 +359,7 @@ class Differentiate {
   template <class Term>
   SEQPAR_DEVICE void sumRows(float* to, const Term& term) {
     const ptx::AccumulatorLayout layout{ptx::thread() % 32};
-    const int t = row_ + layout.row(), c = channel_ + layout.column();
+    const int t = layout.row(row_), c = layout.column(channel_);
     float sums[2] = {};
     SEQPAR_UNROLL
     for (int n = 0; n < 4; ++n) {

@@ -172,7 +172,7 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::decayAfter() {
 
 template <class T, bool kChannel>
 SEQPAR_DEVICE void Differentiate<T, kChannel>::sumEnds(float (&ends)[4][2]) {
-  const int lane = ptx::thread() % 32, first = channel_ + ptx::AccumulatorLayout{lane}.column();
+  const int lane = ptx::thread() % 32, first = ptx::AccumulatorLayout{lane}.column(channel_);
   SEQPAR_UNROLL
   for (int n = 0; n < 4; ++n) {
     SEQPAR_UNROLL
@@ -197,12 +197,12 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::throughBlock() {
       uint32_t x[4], y[2];
       SEQPAR_UNROLL
       for (int i = 0; i < 4; ++i) {
-        const int at = row_ + operand.row(i), term = k + operand.term(i);
+        const int at = operand.row(row_, i), term = operand.term(k, i);
         x[i] = asBits(inRows ? number(a, at, term) : number(a, term, at));
       }
       SEQPAR_UNROLL
       for (int i = 0; i < 2; ++i) {
-        const int t = k + operand.termOfB(i), column = channel_ + 8 * n + operand.column();
+        const int t = operand.termOfB(k, i), column = operand.column(channel_ + 8 * n);
         const float decay = run[t * kKeys + column];
         y[i] = ptx::roundToTf32(number(b, t, column) * (divided ? ptx::rcpApprox(decay) : decay));
       }
@@ -218,7 +218,7 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::throughBlock() {
     product(dColumn, ofKeys(), false, keys(), false, n);
     SEQPAR_UNROLL
     for (int e = 0; e < 4; ++e) {
-      const float decay = run[(row_ + layout.row(e)) * kKeys + channel_ + layout.column(4 * n + e)];
+      const float decay = run[layout.row(row_, e) * kKeys + channel_ + 8 * n + layout.column(0, e)];
       dq_[n][e] += decay * dq[e];
       dRow_[n][e] += decay * dRow[e];
       dColumn_[n][e] += ptx::rcpApprox(decay) * dColumn[e];

@@ -1,9 +1,12 @@
 // The first step for 16-bit tensors: the parts of a chunk's recurrence that depend on no state.
 //
-// Work: one CTA per (chunk, head, batch entry). Roles: products by warps; blocks of 16 x 16 of the inverse by
-// substitution and the first merges by two warps, while the others store decayed rows; merges of blocks as three TF32
-// products. Smem: PrepareMemory; tiles that have been used are replaced. Barriers: __syncthreads() between steps.
-// Overlap: none.
+// Work      a CTA of 256 threads has one (chunk, head, batch entry)
+// Roles     products by warps; blocks of 16 x 16 of the inverse by substitution and the first merges by two warps,
+//           while the others store decayed rows; merges of blocks as three TF32 products
+// Tiles     chunks of 64 tokens x 128 channels
+// Smem      PrepareMemory; tiles that have been used are replaced
+// Barriers  __syncthreads() between steps
+// Overlap   cp.async loads values during the products of keys. No overlap with other kernels
 #pragma once
 
 #include "kernels/attn/linear/delta/half/channels.h"
@@ -100,9 +103,8 @@ class Prepare {
       accumulate<T, true>(ofQueries, b, keys(), column, k);
     }
     const float* const kNorm = memory_.kNorm;
-    const ptx::AccumulatorLayout layout{ptx::thread() % 32};
     const auto each = [&](int n, int half) {
-      const int i = row_ + layout.row(2 * half), j = column + layout.column(4 * n);
+      const int i = row_ + ptx::thread() % 32 / 4 + 8 * half, j = column + 8 * n + ptx::thread() % 4 * 2;
       if (j / kBlock > i / kBlock) return;
       const float low = j <= i ? decayBetween(memory_.tokens, i, j) : 0,
                   high = j < i ? decayBetween(memory_.tokens, i, j + 1) : 0;

@@ -19,8 +19,6 @@ class Retreat : Chain<T, kGroups> {
 
   SEQPAR_DEVICE explicit Retreat(const Task& task) : Base(task) {}
 
-  SEQPAR_DEVICE bool keeps() const { return task_.keepsStates && ofState_; }
-
   SEQPAR_DEVICE void start(int n) const {
     if (n >= 0) {
       const Record r = this->record(n);
@@ -91,7 +89,7 @@ class Retreat : Chain<T, kGroups> {
       roundTiles<T>(d[k], ofValues[2 * k], ofValues[2 * k + 1]);
       storeLeft(values, row, k * kBlock, d[k]);
     }
-    ptx::barrierArrive<2, kAll>();
+    ptx::barrierArrive<kValuesRounded, kAll>();
     float added[kKeys / 8][4] = {};
     SEQPAR_UNROLL
     for (int k = 0; k < kRows / kBlock; ++k) {
@@ -112,10 +110,10 @@ class Retreat : Chain<T, kGroups> {
 
   SEQPAR_DEVICE void help(int n) {
     const Record r = this->record(n);
-    ptx::barrierSync<1, kAll>();
-    if (keeps()) storeTile<kWidth, kHelpers>(r.dState + int64_t{column_} * kKeys, memory_.state, helper_);
-    ptx::barrierSync<2, kAll>();
-    if (keeps()) storeTile<kWidth, kHelpers>(r.dWritten + int64_t{column_} * kRows, memory_.values, helper_);
+    ptx::barrierSync<kStateRounded, kAll>();
+    if (this->keeps()) storeTile<kWidth, kHelpers>(r.dState + int64_t{column_} * kKeys, memory_.state, helper_);
+    ptx::barrierSync<kValuesRounded, kAll>();
+    if (this->keeps()) storeTile<kWidth, kHelpers>(r.dWritten + int64_t{column_} * kRows, memory_.values, helper_);
   }
 };
 

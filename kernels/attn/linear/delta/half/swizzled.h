@@ -72,7 +72,7 @@ SEQPAR_DEVICE void roundTiles(uint32_t (&a)[4], const float (&c)[4], const float
 template <int kUnits>
 SEQPAR_DEVICE void storeLeft(const Swizzled<kUnits>& to, int row, int column, const uint32_t (&a)[4]) {
   const ptx::AccumulatorLayout layout{ptx::thread() % 32};
-  const int g = row + layout.row(), p = column + layout.column();
+  const int g = layout.row(row), p = layout.column(column);
   to.pair(g, p) = a[0];
   to.pair(g + 8, p) = a[1];
   to.pair(g, p + 8) = a[2];
@@ -89,10 +89,11 @@ SEQPAR_DEVICE void storeRounded(uint16_t* to, float low, float high) {
 template <int kTiles, class Each>
 SEQPAR_DEVICE void eachPair(float (&c)[kTiles][4], int row, int column, const Each& each) {
   const ptx::AccumulatorLayout layout{ptx::thread() % 32};
+  const int g = layout.row(row), p = layout.column(column);
   SEQPAR_UNROLL
   for (int n = 0; n < kTiles; ++n) {
-    each(row + layout.row(0), column + layout.column(4 * n), c[n][0], c[n][1]);
-    each(row + layout.row(2), column + layout.column(4 * n), c[n][2], c[n][3]);
+    each(g, p + 8 * n, c[n][0], c[n][1]);
+    each(g + 8, p + 8 * n, c[n][2], c[n][3]);
   }
 }
 
@@ -110,10 +111,10 @@ SEQPAR_DEVICE bool allFinite(const float (&c)[kTiles][4]) {
 /// Replaces elements that are not finite by element(row, column).
 template <int kTiles, class Element>
 SEQPAR_DEVICE void recompute(float (&c)[kTiles][4], int row, int column, const Element& element) {
-  const ptx::AccumulatorLayout layout{ptx::thread() % 32};
+  const int lane = ptx::thread() % 32, g = row + lane / 4, p = column + lane % 4 * 2;
   SEQPAR_ROLLED
   for (int i = 0; i < 4 * kTiles; ++i) {  // few instructions: kernels that run once are bound by fetching them
-    const float value = element(row + layout.row(i), column + layout.column(i));
+    const float value = element(g + i / 2 % 2 * 8, p + i / 4 * 8 + i % 2);
     SEQPAR_UNROLL
     for (int n = 0; n < kTiles; ++n) {
       SEQPAR_UNROLL

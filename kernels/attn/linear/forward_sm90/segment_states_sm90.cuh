@@ -7,18 +7,19 @@
 //           columns of v each. 128 registers per thread.
 // Tiles     chunks of 64 tokens x 128; S^T 64 x 128 fp32 in the registers of each consumer
 // Smem      StatesShared: stages of keys and values (16 KiB each) and gates, six (fp32 gates: three, bf16: four)
-// Barriers  mbarriers of a stage (Pipeline): full, prepared, empty, as in outputs.cuh. Named: kPrepareBarrier.
-// Overlap   lets the next kernel start at once, may itself start before the previous kernel ends, and executes
+// Barriers  mbarriers of a stage (Pipeline): full, prepared, empty, as in outputs_sm90.cuh. Named, Barrier: of the
+// transform warpgroup. Overlap   lets the next kernel start at once, may itself start before the previous kernel ends,
+// and executes
 //           griddepcontrol.wait before it exits only: it accesses none of the previous kernel's data.
 #pragma once
 
 #include <type_traits>
 
 #include "kernels/arch/pdl.h"
-#include "kernels/attn/linear/hopper/matrix.cuh"
-#include "kernels/attn/linear/hopper/segment_chunks.cuh"
+#include "kernels/attn/linear/forward_sm90/matrix_sm90.cuh"
+#include "kernels/attn/linear/forward_sm90/segment_chunks_sm90.cuh"
 
-namespace seqpar::attn::hopper {
+namespace seqpar::attn::forward_sm90 {
 
 struct StatesKernel {
   SegmentStates pass;
@@ -66,12 +67,12 @@ class StatesCta {
     if (threadIdx.x == 0) pipeline_.init();
     __syncthreads();
     const int role = static_cast<int>(threadIdx.x) / kGroupThreads;
-    if (role == kLoader) {
+    if (role == kProducer) {
       if (threadIdx.x == 0) each([&](const Item& item, int first) { return load(item, first); });
-    } else if (role == kPreparer) {
+    } else if (role == kTransform) {
       each([&](const Item& item, int first) { return prepare(item, first); });
     } else {
-      each([&](const Item& item, int first) { return multiply(item, first, role - kMultiplier); });
+      each([&](const Item& item, int first) { return multiply(item, first, role - kConsumer); });
     }
   }
 
@@ -147,7 +148,7 @@ class StatesCta {
     clearRows(stage + Layout::kKeys, length);
     clearRows(stage + Layout::kValues, length);
     if (Kind != GateKind::Uniform) clearGates(stage + Layout::kGates, kMostColumns * bytesOf(Kind), length);
-    ptx::barrierSync(kPrepareBarrier, kGroupThreads);
+    ptx::barrierSync(kTransformBarrier, kGroupThreads);
   }
   /// Multiplies keys by 2^(the log2-decays from after their tokens to the segment's end; backward: from the segment's
   /// start to their tokens); adds the chunk's decay to `later`. Returns false and changes nothing if all of the chunk
@@ -164,7 +165,7 @@ class StatesCta {
     float2* const totals = reinterpret_cast<float2*>(shared_ + Layout::kTotals) + slot * kMostColumns;
     totals[me.half * 64 + me.pair] = own;
     const bool forgotten = (later.x < kFlushedLog2 && later.y < kFlushedLog2) || me.channel >= problem_.dk;
-    if (!ptx::barrierRedOr(kPrepareBarrier, kGroupThreads, !forgotten)) return false;
+    if (!ptx::barrierRedOr(kTransformBarrier, kGroupThreads, !forgotten)) return false;
     const float2 other = totals[(1 - me.half) * 64 + me.pair];
     float2 sum = me.half == (P == Pass::Forward ? 0 : 1) ? other : make_float2(0, 0);
 #pragma unroll
@@ -292,7 +293,7 @@ class StatesCta {
 };
 
 template <class T, GateKind Kind, Pass P, bool Gated = false>
-__global__ void __launch_bounds__(kThreads, 1) statesKernel(const __grid_constant__ StatesKernel kernel) {
+__global__ void __launch_bounds__(kThreads, 1) segmentStatesSm90(const __grid_constant__ StatesKernel kernel) {
   extern __shared__ __align__(1024) char shared[];
   ptx::griddepcontrolLaunchDependents();
   StatesCta<T, Kind, P, Gated>(kernel, shared).run();
@@ -300,4 +301,4 @@ __global__ void __launch_bounds__(kThreads, 1) statesKernel(const __grid_constan
   ptx::griddepcontrolWait();
 }
 
-}  // namespace seqpar::attn::hopper
+}  // namespace seqpar::attn::forward_sm90

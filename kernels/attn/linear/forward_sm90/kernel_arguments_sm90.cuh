@@ -3,12 +3,12 @@
 
 #include <type_traits>
 
-#include "kernels/attn/linear/hopper/outputs.cuh"
-#include "kernels/attn/linear/hopper/segment_states.cuh"
-#include "kernels/attn/linear/hopper/tensor_map.h"
+#include "kernels/attn/linear/forward_sm90/outputs_sm90.cuh"
+#include "kernels/attn/linear/forward_sm90/segment_states_sm90.cuh"
+#include "kernels/attn/linear/forward_sm90/tensor_map_sm90.h"
 #include "kernels/attn/linear/pairs.h"
 
-namespace seqpar::attn::hopper {
+namespace seqpar::attn::forward_sm90 {
 
 inline int tilesOf(const LinearProblem& problem) {
   return (problem.dv + kMostColumns - 1) / kMostColumns;
@@ -63,4 +63,4 @@ int dispatch(const LinearProblem& problem, const Act& act) {
   return act(std::integral_constant<GateKind, GateKind::Half>());
 }
 
-}  // namespace seqpar::attn::hopper
+}  // namespace seqpar::attn::forward_sm90

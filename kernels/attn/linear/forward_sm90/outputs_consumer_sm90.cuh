@@ -1,10 +1,10 @@
-// A consumer warpgroup of pass 3 (outputs.cuh), for all kinds of decays.
+// A consumer warpgroup of pass 3 (outputs_sm90.cuh), for all kinds of decays.
 #pragma once
 
 #include "kernels/arch/pdl.h"
-#include "kernels/attn/linear/hopper/outputs_shared.cuh"
+#include "kernels/attn/linear/forward_sm90/outputs_shared_sm90.cuh"
 
-namespace seqpar::attn::hopper {
+namespace seqpar::attn::forward_sm90 {
 
 struct OutputsKernel {
   Outputs pass;
@@ -59,14 +59,14 @@ class OutputsConsumer {
   static SEQPAR_DEVICE const float* vectors(const char* stage, int number) {
     return reinterpret_cast<const float*>(stage + Layout::kVectors) + number * kMostColumns;
   }
-  SEQPAR_DEVICE void syncGroup() const { ptx::barrierSync(kMultiplyBarrier + which_, kGroupThreads); }
+  SEQPAR_DEVICE void syncGroup() const { ptx::barrierSync(kConsumerBarrier + which_, kGroupThreads); }
 
   /// Multiplies each channel by factor[channel]; with `mayForget`, a factor of 0 discards even NaN.
   template <bool mayForget>
   SEQPAR_DEVICE void scaleState(const float* factors) {
 #pragma unroll
     for (int j = 0; j < 16; ++j) {
-      const float2 by = *reinterpret_cast<const float2*>(factors + ptx::AccumulatorLayout{lane_}.column(4 * j));
+      const float2 by = *reinterpret_cast<const float2*>(factors + 8 * j + 2 * (lane_ % 4));
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const float factor = e % 2 == 0 ? by.x : by.y;
@@ -134,13 +134,13 @@ class OutputsConsumer {
   }
   /// For 16 tokens, starting at `token` of the chunk.
   SEQPAR_DEVICE void putColumns(const float (&out)[8], int running, int token) const {
-    const int warp = thread_ / 32;
-    const ptx::MatrixRow own = ptx::MatrixRow::across(lane_);
+    const int warp = thread_ / 32, matrix = lane_ / 8;
     const float scale = problem_.scale / kToState;
     uint32_t words[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) words[i] = Numbers<T>::pack(out[2 * i] * scale, out[2 * i + 1] * scale);
-    ptx::stmatrixX4Trans(ptx::sharedAddress(outTile(running)) + swizzled(token + own.row, 32 * warp + 16 * own.half),
+    ptx::stmatrixX4Trans(ptx::sharedAddress(outTile(running)) +
+                             swizzled(token + matrix / 2 * 8 + lane_ % 8, 32 * warp + matrix % 2 * 16),
                          words);
   }
   /// Stores the outputs with the TMA. Afterwards the buffer of the next chunk's outputs is free, if it is another one.
@@ -178,4 +178,4 @@ class OutputsConsumer {
   float state_[64];
 };
 
-}  // namespace seqpar::attn::hopper
+}  // namespace seqpar::attn::forward_sm90

@@ -3,12 +3,13 @@
 #pragma once
 
 #include "kernels/arch/tma.h"
+#include "kernels/arch/warpgroup.h"
 #include "kernels/attn/linear/decay.h"
 #include "kernels/attn/linear/numbers.cuh"
 #include "kernels/attn/linear/tile.cuh"
 #include "kernels/attn/linear/work.h"
 
-namespace seqpar::attn::hopper {
+namespace seqpar::attn::forward_sm90 {
 
 using ptx::kRowBytes;
 using ptx::kSwizzleColumns;
@@ -20,8 +21,13 @@ constexpr int kTileBytes = kChunk * kRowBytes;
 constexpr int kMatrixBytes = 2 * kTileBytes;  ///< 64 tokens of 128 columns
 constexpr int kGroupThreads = 128;            ///< per warpgroup
 constexpr int kThreads = 4 * kGroupThreads;
-constexpr int kLoader = 0, kPreparer = 1, kMultiplier = 2;  ///< warpgroups; kMultiplier + 1 multiplies too
-constexpr int kPrepareBarrier = 1, kMultiplyBarrier = 2;    ///< named barriers; kMultiplyBarrier + which
+constexpr int kProducer = 0, kTransform = 1, kConsumer = 2;  ///< warpgroups; kConsumer + 1 multiplies too
+/// Named barriers; __syncthreads() has 0.
+enum Barrier {
+  kTransformBarrier = 1,  ///< of the transform warpgroup
+  kConsumerBarrier = 2,   ///< of the first consumer; 3: of the second one
+};
+static_assert(kTransformBarrier < kConsumerBarrier && kConsumerBarrier + 2 <= warpgroup::kNamedBarriers);
 
 /// Form of decays: one value for all channels, or one per channel, fp32 or bf16.
 enum class GateKind { Uniform, Full, Half };
@@ -58,7 +64,7 @@ struct Pipeline {
   }
 };
 
-/// A preparing thread's part of a chunk: two channels, and half of the tokens.
+/// A transform thread's part of a chunk: two channels, and half of the tokens.
 struct PrepareLane {
   int half, pair, channel;  ///< tokens from 32 * half on; channels `channel` = 2 * pair and the next
 
@@ -81,7 +87,7 @@ SEQPAR_DEVICE float2 log2Pair(float2 gates) {
   return make_float2(ptx::maxNan(gates.x * kLog2e, kLeastLog2), ptx::maxNan(gates.y * kLog2e, kLeastLog2));
 }
 
-/// Preparing warpgroup: zero-fills the rows of a matrix after the item's tokens, before any is read: they may belong to
+/// Transform warpgroup: zero-fills the rows of a matrix after the item's tokens, before any is read: they may belong to
 /// another sequence, and be non-finite.
 SEQPAR_DEVICE void clearRows(char* matrix, int begin) {
   const PrepareLane me;
@@ -95,7 +101,7 @@ SEQPAR_DEVICE void clearGates(char* gates, int rowBytes, int begin) {
   }
 }
 
-/// Multiplies a preparing thread's elements of `Count` matrices by factors(t, by), t from 0 to 31 in order; calls
+/// Multiplies a transform thread's elements of `Count` matrices by factors(t, by), t from 0 to 31 in order; calls
 /// done(t) after each 8. Loads of 8 tokens are issued together: a load could not pass a store.
 template <class T, int Count, class Factors, class Done>
 SEQPAR_DEVICE void scaleTokens(const PrepareLane& me, char* const (&matrices)[Count], const Factors& factors,
@@ -139,7 +145,7 @@ SEQPAR_DEVICE void scaleTokens(const PrepareLane& me, char* const (&matrices)[Co
   scaleTokens<T>(me, matrices, factors, [](int) {});
 }
 
-/// Preparing warpgroup: multiplies tokens of a matrix by their factors; lane t of each warp has the factors of tokens t
+/// Transform warpgroup: multiplies tokens of a matrix by their factors; lane t of each warp has the factors of tokens t
 /// and 32 + t. Accesses 16 bytes at a time, because all channels share a factor.
 template <class T>
 SEQPAR_DEVICE void scaleRows(char* matrix, float2 factors) {
@@ -173,23 +179,13 @@ SEQPAR_DEVICE void scaleRows(char* matrix, float2 factors) {
   }
 }
 
-/// The elements of S^T that a thread of a consumer holds: D of wgmma.h for columns of v (rows) and channels of k.
-struct StateLayout {
-  ptx::AccumulatorLayout tiles;
-  int first;  ///< column of v of the warp's first row
-
-  /// `thread`: of the consumer; `half`: its 64 columns of the CTA's tile.
-  SEQPAR_DEVICE StateLayout(int thread, int half) : tiles{thread % 32}, first(64 * half + 16 * (thread / 32)) {}
-  SEQPAR_DEVICE int channel(int index) const { return tiles.column(index); }
-  SEQPAR_DEVICE int column(int index) const { return first + tiles.row(index); }
-};
-
 /// Calls act(element of a consumer's state, channel of k, column of v in the CTA's tile).
 template <class Act>
 SEQPAR_DEVICE void eachOfState(float (&state)[64], int which, const Act& act) {
-  const StateLayout layout(ptx::opaque(static_cast<int>(threadIdx.x)) % kGroupThreads, which);
+  const int thread = ptx::opaque(static_cast<int>(threadIdx.x)), lane = thread % 32, warp = thread / 32 % 4;
+  const int row = 64 * which + 16 * warp + lane / 4;
 #pragma unroll
-  for (int i = 0; i < 64; ++i) act(state[i], layout.channel(i), layout.column(i));
+  for (int i = 0; i < 64; ++i) act(state[i], 8 * (i / 4) + 2 * (lane % 4) + i % 2, row + 8 * (i / 2 % 2));
 }
 
 /// Packed (register) layout, for memory that only this layout reads: [tile][which][16][thread], 4 elements each.
@@ -225,4 +221,4 @@ SEQPAR_DEVICE void putState(float* to, float (&state)[64], const LinearProblem& 
   });
 }
 
-}  // namespace seqpar::attn::hopper
+}  // namespace seqpar::attn::forward_sm90

@@ -4,7 +4,7 @@
 #include "kernels/arch/tma.h"
 #include "kernels/attn/linear/args.h"
 
-namespace seqpar::attn::hopper {
+namespace seqpar::attn::forward_sm90 {
 
 /// A tensor [batch][token][head][columns] of 16-bit or 32-bit elements and the box of one copy: `boxColumns` of one
 /// head and `boxTokens` tokens. `swizzled`: rows of 128 bytes, as in tma.h. encodeMap() returns false if the TMA does
@@ -18,4 +18,4 @@ struct TensorBox {
 };
 bool encodeMap(CUtensorMap& map, const TensorBox& box, const LinearProblem& problem);
 
-}  // namespace seqpar::attn::hopper
+}  // namespace seqpar::attn::forward_sm90

@@ -1,8 +1,8 @@
-#include "kernels/attn/linear/hopper/tensor_map.h"
+#include "kernels/attn/linear/forward_sm90/tensor_map_sm90.h"
 
 #include <cuda_runtime.h>
 
-namespace seqpar::attn::hopper {
+namespace seqpar::attn::forward_sm90 {
 namespace {
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
@@ -47,4 +47,4 @@ bool encodeMap(CUtensorMap& map, const TensorBox& box, const LinearProblem& prob
                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-}  // namespace seqpar::attn::hopper
+}  // namespace seqpar::attn::forward_sm90

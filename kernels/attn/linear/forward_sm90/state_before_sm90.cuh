@@ -1,11 +1,11 @@
 // The initial state of a consumer warpgroup of pass 3: the state before its item's segment, from the maps of the rank's
-// earlier segments, and from `initial` decayed over them. For one decay of all channels; see Multiplier for others.
+// earlier segments, and from `initial` decayed over them. For one decay of all channels; see Consumer for others.
 #pragma once
 
 #include "kernels/arch/pdl.h"
-#include "kernels/attn/linear/hopper/outputs_shared.cuh"
+#include "kernels/attn/linear/forward_sm90/outputs_shared_sm90.cuh"
 
-namespace seqpar::attn::hopper {
+namespace seqpar::attn::forward_sm90 {
 
 class StateBefore {
  public:
@@ -70,9 +70,8 @@ class StateBefore {
                                   : pass_.initial + headIndex(item, problem_) * size;
     if (next > 0 && pass_.packed) return getPacked(numbers, from, item.tile, half_);
     const int column = item.tile * kMostColumns, values = problem_.dv - column;
-    const StateLayout layout(ptx::opaque(thread_), half_);
-    const int row = layout.column(0);
-    const float* at = from + column + layout.channel(0) * problem_.dv + row;
+    const int thread = ptx::opaque(thread_), row = kSwizzleColumns * half_ + 16 * (thread / 32) + thread % 32 / 4;
+    const float* at = from + column + 2 * (thread % 4) * problem_.dv + row;
     const bool there[2] = {row < values, row + 8 < values};
 #pragma unroll
     for (int j = 0; j < 16; ++j) {
@@ -88,10 +87,10 @@ class StateBefore {
   SEQPAR_DEVICE bool setFactors(float logDecay) const {
     // Waits until the outputs of the previous item were copied.
     if (thread_ == 0) ptx::cpAsyncBulkWaitGroupRead<0>();
-    ptx::barrierSync(kMultiplyBarrier + which_, kGroupThreads);
+    ptx::barrierSync(kConsumerBarrier + which_, kGroupThreads);
     const float mine = thread_ < problem_.dk ? ptx::ex2Approx(logDecay * kLog2e) : 0;
     factors()[thread_] = mine;
-    return ptx::barrierRedOr(kMultiplyBarrier + which_, kGroupThreads, mine != 0);
+    return ptx::barrierRedOr(kConsumerBarrier + which_, kGroupThreads, mine != 0);
   }
   SEQPAR_DEVICE float* factors() const {
     return reinterpret_cast<float*>(outTile_);
@@ -100,15 +99,14 @@ class StateBefore {
   SEQPAR_DEVICE void addDecayed(float (&state)[64], const float (&numbers)[64]) const {
 #pragma unroll
     for (int j = 0; j < 16; ++j) {
-      const float2 by =
-          *reinterpret_cast<const float2*>(factors() + ptx::AccumulatorLayout{thread_ % 32}.column(4 * j));
+      const float2 by = *reinterpret_cast<const float2*>(factors() + 8 * j + 2 * (thread_ % 4));
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const float factor = e % 2 == 0 ? by.x : by.y;
         state[4 * j + e] += factor == 0 ? 0 : factor * numbers[4 * j + e];
       }
     }
-    ptx::barrierSync(kMultiplyBarrier + which_, kGroupThreads);
+    ptx::barrierSync(kConsumerBarrier + which_, kGroupThreads);
   }
 
   const Outputs& pass_;
@@ -117,4 +115,4 @@ class StateBefore {
   int which_, half_, thread_;
 };
 
-}  // namespace seqpar::attn::hopper
+}  // namespace seqpar::attn::forward_sm90

@@ -1,10 +1,10 @@
-#include "kernels/attn/linear/hopper.h"
+#include "kernels/attn/linear/forward_sm90.h"
 
-#include "kernels/attn/linear/hopper/kernel_arguments.cuh"
+#include "kernels/attn/linear/forward_sm90/kernel_arguments_sm90.cuh"
 #include "kernels/attn/linear/launch.cuh"
 #include "kernels/attn/linear/sequence.h"
 
-namespace seqpar::attn::hopper {
+namespace seqpar::attn::forward_sm90 {
 namespace {
 
 int attribute(cudaDeviceAttr which) {
@@ -28,9 +28,9 @@ bool launchStates(const SegmentStates& pass, int segments, const Input& keys, co
                           launch.stream, overlaps, kernel);
     };
     if constexpr (P == Pass::Forward && kind() == GateKind::Uniform) {
-      if (problem.inputGates.data != nullptr) return run(statesKernel<Bfloat16, kind(), P, true>);
+      if (problem.inputGates.data != nullptr) return run(segmentStatesSm90<Bfloat16, kind(), P, true>);
     }
-    return run(statesKernel<Bfloat16, kind(), P>);
+    return run(segmentStatesSm90<Bfloat16, kind(), P>);
   });
   return true;
 }
@@ -75,15 +75,15 @@ bool outputs(const Outputs& pass, const Launch& launch, int& error) {
       earlier != nullptr && earlier->isComplete(pass.maps.states) && earlier->isComplete(pass.initial);
   const bool overlaps = startsEarly(recordOf(kernel.pass), launch);
   if (pairs(pass)) {
-    error = launchKernel(outputsKernel<Bfloat16, GateKind::Uniform, true>, gridOf(kernel.items, launch.ctas), kThreads,
+    error = launchKernel(outputsSm90<Bfloat16, GateKind::Uniform, true>, gridOf(kernel.items, launch.ctas), kThreads,
                          PairShared::kBytes, launch.stream, overlaps, kernel);
     return true;
   }
   error = dispatch(problem, [&](auto kind) {
-    return launchKernel(outputsKernel<Bfloat16, kind()>, gridOf(kernel.items, launch.ctas), kThreads,
+    return launchKernel(outputsSm90<Bfloat16, kind()>, gridOf(kernel.items, launch.ctas), kThreads,
                         OutputsShared::kBytes, launch.stream, overlaps, kernel);
   });
   return true;
 }
 
-}  // namespace seqpar::attn::hopper
+}  // namespace seqpar::attn::forward_sm90

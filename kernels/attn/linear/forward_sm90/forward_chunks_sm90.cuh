@@ -1,9 +1,9 @@
 // The chunks of an item from its first token to its last.
 #pragma once
 
-#include "kernels/attn/linear/hopper/pipeline.cuh"
+#include "kernels/attn/linear/forward_sm90/pipeline_sm90.cuh"
 
-namespace seqpar::attn::hopper {
+namespace seqpar::attn::forward_sm90 {
 
 struct Chunk {
   int token = 0;
@@ -27,4 +27,4 @@ class ForwardChunks {
   int token_, end_;
 };
 
-}  // namespace seqpar::attn::hopper
+}  // namespace seqpar::attn::forward_sm90

@@ -1,10 +1,10 @@
 // Shared memory of pass 3, and code that both kinds of preparation share.
 #pragma once
 
-#include "kernels/attn/linear/hopper/forward_chunks.cuh"
-#include "kernels/attn/linear/hopper/matrix.cuh"
+#include "kernels/attn/linear/forward_sm90/forward_chunks_sm90.cuh"
+#include "kernels/attn/linear/forward_sm90/matrix_sm90.cuh"
 
-namespace seqpar::attn::hopper {
+namespace seqpar::attn::forward_sm90 {
 
 struct OutputsShared {
   static constexpr int kQueries = 0;
@@ -13,10 +13,10 @@ struct OutputsShared {
   static constexpr int kScores = 3 * kMatrixBytes;  ///< [query][key], a tile
   static constexpr int kVectors = kScores + kTileBytes;
   static constexpr int kVectorBytes = 4 * kMostColumns;
-  static constexpr int kStageBytes = kVectors + 6 * kVectorBytes;  ///< the preparers define the vectors
+  static constexpr int kStageBytes = kVectors + 6 * kVectorBytes;  ///< the transforms define the vectors
   static constexpr int kStages = 3;
   static constexpr int kOut = kStages * kStageBytes;  ///< an output tile per consumer, being copied to device memory
-  /// Channel decays: two matrices, queries and keys for the scores (see ChannelPreparer); or, for exact chunks,
+  /// Channel decays: two matrices, queries and keys for the scores (see ChannelTransform); or, for exact chunks,
   /// [2][16][128] fp32. Other decays: a second pair of output tiles.
   static constexpr int kFine = kOut + 2 * kTileBytes;
   static constexpr int kSums = kFine;
@@ -27,7 +27,7 @@ struct OutputsShared {
   static_assert(kStageBytes % 1024 == 0 && kBytes <= warpgroup::kMostSharedBytes);
 };
 
-/// For a pair of heads with the same queries and keys (PairPreparer): the values of both, 64 columns each, scores and
+/// For a pair of heads with the same queries and keys (PairTransform): the values of both, 64 columns each, scores and
 /// vectors of each head.
 struct PairShared {
   static constexpr int kQueries = OutputsShared::kQueries, kKeys = OutputsShared::kKeys,
@@ -42,21 +42,21 @@ struct PairShared {
   static_assert(kStageBytes % 1024 == 0 && kBytes <= warpgroup::kMostSharedBytes);
 };
 
-/// Offset of a product's `step` along the channels of a matrix, for consumers and preparers.
+/// Offset of a product's `step` along the channels of a matrix, for consumers and transforms.
 SEQPAR_DEVICE int channelStep(int step) {
   return step / 4 * kTileBytes + step % 4 * kNextStepOfRows;
 }
 
-/// Preparing warpgroup: zero-fills a stage from token `length` on, the item's end.
+/// Transform warpgroup: zero-fills a stage from token `length` on, the item's end.
 SEQPAR_DEVICE void clearOthers(char* stage, int length) {
   for (const int matrix : {OutputsShared::kQueries, OutputsShared::kKeys, OutputsShared::kValues}) {
     clearRows(stage + matrix, length);
   }
   warpgroup::fenceProxyAsync();
-  ptx::barrierSync(kPrepareBarrier, kGroupThreads);
+  ptx::barrierSync(kTransformBarrier, kGroupThreads);
 }
 
-/// Preparing warpgroup: scores (+)= Q K^T, D of 64 x 64, from matrices in shared memory.
+/// Transform warpgroup: scores (+)= Q K^T, D of 64 x 64, from matrices in shared memory.
 template <class T>
 SEQPAR_DEVICE void addScores(float (&scores)[32], const char* queries, const char* keys, bool add) {
   const Matrix q = rowsOf(ptx::sharedAddress(queries)), k = rowsOf(ptx::sharedAddress(keys));
@@ -87,11 +87,9 @@ SEQPAR_DEVICE void multiplyScores(float (&scores)[32], const char* stage) {
 template <class T>
 SEQPAR_DEVICE void putScores(char* stage, const float (&scores)[32]) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
-  const ptx::AccumulatorLayout layout{lane};
-  const ptx::MatrixRow own = ptx::MatrixRow::down(lane);
   const uint32_t at = ptx::sharedAddress(stage) + OutputsShared::kScores;
   const auto number = [&](int i) {
-    const int query = 16 * warp + layout.row(i), key = layout.column(i);
+    const int query = 16 * warp + lane / 4 + 8 * (i / 2 % 2), key = 8 * (i / 4) + 2 * (lane % 4) + i % 2;
     // Assigned, not multiplied by 0: they may have overflowed.
     return key > query ? 0 : scores[i];
   };
@@ -100,8 +98,9 @@ SEQPAR_DEVICE void putScores(char* stage, const float (&scores)[32]) {
     uint32_t words[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) words[i] = Numbers<T>::pack(number(4 * j + 2 * i), number(4 * j + 2 * i + 1));
-    ptx::stmatrixX4(at + swizzled(16 * warp + own.row, 16 * (j + own.half)), words);
+    const int row = 16 * warp + lane / 8 % 2 * 8 + lane % 8, byte = 2 * (8 * j + lane / 16 * 8);
+    ptx::stmatrixX4(at + swizzled(row, byte), words);
   }
 }
 
-}  // namespace seqpar::attn::hopper
+}  // namespace seqpar::attn::forward_sm90

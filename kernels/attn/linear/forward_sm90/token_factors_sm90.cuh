@@ -1,11 +1,11 @@
 // Decays and input gates of a chunk's tokens, for pass 3 with one decay of all channels, and scores times them. In each
-// warp of the preparing warpgroup, lane t has tokens t and 32 + t.
+// warp of the transform warpgroup, lane t has tokens t and 32 + t.
 #pragma once
 
+#include "kernels/attn/linear/forward_sm90/forward_chunks_sm90.cuh"
 #include "kernels/attn/linear/head_input_gates.h"
-#include "kernels/attn/linear/hopper/forward_chunks.cuh"
 
-namespace seqpar::attn::hopper {
+namespace seqpar::attn::forward_sm90 {
 
 /// Of one head.
 class TokenFactors {
@@ -61,17 +61,16 @@ class TokenFactors {
 
 /// The value of the key of elements 4 j + e and 4 j + 2 + e of this thread's scores.
 SEQPAR_DEVICE float ofKey(float2 values, int j, int e) {
-  const int key = ptx::AccumulatorLayout{static_cast<int>(threadIdx.x) % 32}.column(4 * j + e);
+  const int key = 8 * j + 2 * (static_cast<int>(threadIdx.x) % 4) + e;
   return __shfl_sync(0xffffffffU, j < 4 ? values.x : values.y, key % 32);
 }
 
 /// Scores times 2^(sum of the query - sum of the key).
 SEQPAR_DEVICE void decayScores(float (&decayed)[32], const float (&scores)[32], float2 sums) {
-  const ptx::AccumulatorLayout layout{static_cast<int>(threadIdx.x) % 32};
-  const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
   const float half = warp < 2 ? sums.x : sums.y;
-  const float ofQuery[2] = {__shfl_sync(0xffffffffU, half, (16 * warp + layout.row(0)) % 32),
-                            __shfl_sync(0xffffffffU, half, (16 * warp + layout.row(2)) % 32)};
+  const float ofQuery[2] = {__shfl_sync(0xffffffffU, half, (16 * warp + lane / 4) % 32),
+                            __shfl_sync(0xffffffffU, half, (16 * warp + lane / 4 + 8) % 32)};
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
 #pragma unroll
@@ -98,4 +97,4 @@ SEQPAR_DEVICE void multiplyColumns(float (&scores)[32], float2 factors) {
   }
 }
 
-}  // namespace seqpar::attn::hopper
+}  // namespace seqpar::attn::forward_sm90

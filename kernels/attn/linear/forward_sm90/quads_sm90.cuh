@@ -1,11 +1,11 @@
 // Groups of four adjacent channels of a chunk's tokens, per thread: 8 bytes of a matrix, 16 of fp32 gates.
 #pragma once
 
-#include "kernels/attn/linear/hopper/pipeline.cuh"
+#include "kernels/attn/linear/forward_sm90/pipeline_sm90.cuh"
 
-namespace seqpar::attn::hopper {
+namespace seqpar::attn::forward_sm90 {
 
-/// A preparing thread's part of a chunk: four channels, and 16 tokens.
+/// A transform thread's part of a chunk: four channels, and 16 tokens.
 struct QuadLane {
   int half, quarter;        ///< of the chunk: 32 tokens, and the thread's 16 of them
   int tile, quad, channel;  ///< channels `channel` to `channel` + 3, at index `quad` in a row of the tile
@@ -45,4 +45,4 @@ SEQPAR_DEVICE float largest(float4 x) {
   return fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w)));
 }
 
-}  // namespace seqpar::attn::hopper
+}  // namespace seqpar::attn::forward_sm90

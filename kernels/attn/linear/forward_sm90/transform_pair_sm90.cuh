@@ -1,22 +1,22 @@
 // Preparation of a chunk of pass 3 by a warpgroup, for two heads with one decay of all channels each, which share
 // queries and keys: their scores are computed once, and multiplied by each head's decays and input gates as in
-// prepare_uniform.cuh. Consumers multiply values by their factors; queries and keys are unchanged.
+// transform_uniform_sm90.cuh. Consumers multiply values by their factors; queries and keys are unchanged.
 //
 // Vectors of a stage, for head h of the pair: h: 2^L of each token, then 2^Lend; 2 + h: each token's input gate times
 // 2^(Lend - L).
 #pragma once
 
-#include "kernels/attn/linear/hopper/outputs_shared.cuh"
-#include "kernels/attn/linear/hopper/token_factors.cuh"
+#include "kernels/attn/linear/forward_sm90/outputs_shared_sm90.cuh"
+#include "kernels/attn/linear/forward_sm90/token_factors_sm90.cuh"
 
-namespace seqpar::attn::hopper {
+namespace seqpar::attn::forward_sm90 {
 
 template <class T>
-class PairPreparer {
+class PairTransform {
  public:
   using Layout = PairShared;
 
-  SEQPAR_DEVICE PairPreparer(const LinearProblem& problem, char* shared)
+  SEQPAR_DEVICE PairTransform(const LinearProblem& problem, char* shared)
       : shared_(shared),
         lane_(static_cast<int>(threadIdx.x) % 32),
         heads_{TokenFactors(problem), TokenFactors(problem)} {}
@@ -81,4 +81,4 @@ class PairPreparer {
   TokenFactors heads_[2];
 };
 
-}  // namespace seqpar::attn::hopper
+}  // namespace seqpar::attn::forward_sm90

@@ -1,13 +1,13 @@
-// The consumer warpgroups of pass 3 (outputs.cuh) for one decay of all channels.
+// The consumer warpgroups of pass 3 (outputs_sm90.cuh) for one decay of all channels.
 #pragma once
 
-#include "kernels/attn/linear/hopper/outputs_consumer.cuh"
-#include "kernels/attn/linear/hopper/state_before.cuh"
+#include "kernels/attn/linear/forward_sm90/outputs_consumer_sm90.cuh"
+#include "kernels/attn/linear/forward_sm90/state_before_sm90.cuh"
 
-namespace seqpar::attn::hopper {
+namespace seqpar::attn::forward_sm90 {
 
 template <class T, bool Pair>
-class UniformMultiplier : OutputsConsumer<T, Pair, !Pair> {
+class UniformConsumer : OutputsConsumer<T, Pair, !Pair> {
  public:
   using Base = OutputsConsumer<T, Pair, !Pair>;
   using Base::Base;
@@ -77,7 +77,7 @@ class UniformMultiplier : OutputsConsumer<T, Pair, !Pair> {
     warpgroup::fenceOperand(within);
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
-      const float2 by = *reinterpret_cast<const float2*>(decays(stage) + ptx::AccumulatorLayout{lane_}.column(4 * j));
+      const float2 by = *reinterpret_cast<const float2*>(decays(stage) + 8 * j + 2 * (lane_ % 4));
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const float factor = e % 2 == 0 ? by.x : by.y;
@@ -112,7 +112,7 @@ class UniformMultiplier : OutputsConsumer<T, Pair, !Pair> {
     warpgroup::fenceOperand(out);
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
-      const float2 by = *reinterpret_cast<const float2*>(decays(stage) + ptx::AccumulatorLayout{lane_}.column(4 * j));
+      const float2 by = *reinterpret_cast<const float2*>(decays(stage) + 8 * j + 2 * (lane_ % 4));
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const float factor = e % 2 == 0 ? by.x : by.y;
@@ -139,13 +139,13 @@ class UniformMultiplier : OutputsConsumer<T, Pair, !Pair> {
 
   /// Pair: this thread's values, times their tokens' factors, as A of the state's product.
   SEQPAR_DEVICE void loadValues(uint32_t (&values)[4][4], const char* stage) const {
-    const int warp = thread_ / 32;
-    const ptx::MatrixRow own = ptx::MatrixRow::across(lane_);
+    const int warp = thread_ / 32, matrix = lane_ / 8;
     const uint32_t tile = ptx::sharedAddress(stage) + Layout::kValues + which_ * kTileBytes;
-    const float* const factors = vectors(stage, 2 + which_) + ptx::AccumulatorLayout{lane_}.column();
+    const float* const factors = vectors(stage, 2 + which_) + 2 * (lane_ % 4);
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
-      ptx::ldmatrixX4Trans(values[step], tile + swizzled(16 * step + own.row, 32 * warp + 16 * own.half));
+      const int token = 16 * step + matrix / 2 * 8 + lane_ % 8;
+      ptx::ldmatrixX4Trans(values[step], tile + swizzled(token, 32 * warp + matrix % 2 * 16));
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float2 by = *reinterpret_cast<const float2*>(factors + 16 * step + i / 2 * 8);
@@ -156,4 +156,4 @@ class UniformMultiplier : OutputsConsumer<T, Pair, !Pair> {
   }
 };
 
-}  // namespace seqpar::attn::hopper
+}  // namespace seqpar::attn::forward_sm90

@@ -10,17 +10,17 @@
 // the chunk's end; 2 ... 5: decays of an exact chunk's blocks.
 #pragma once
 
-#include "kernels/attn/linear/hopper/outputs_shared.cuh"
-#include "kernels/attn/linear/hopper/quads.cuh"
+#include "kernels/attn/linear/forward_sm90/outputs_shared_sm90.cuh"
+#include "kernels/attn/linear/forward_sm90/quads_sm90.cuh"
 
-namespace seqpar::attn::hopper {
+namespace seqpar::attn::forward_sm90 {
 
 template <class T, GateKind Kind>
-class ChannelPreparer {
+class ChannelTransform {
  public:
   using Layout = OutputsShared;
 
-  SEQPAR_DEVICE ChannelPreparer(const LinearProblem& problem, char* shared) : problem_(problem), shared_(shared) {}
+  SEQPAR_DEVICE ChannelTransform(const LinearProblem& problem, char* shared) : problem_(problem), shared_(shared) {}
 
   SEQPAR_DEVICE int run(const Item& item, int first, const Pipeline<Layout::kStages>& pipeline) {
     ForwardChunks chunks(item);
@@ -156,7 +156,7 @@ class ChannelPreparer {
   }
 
   SEQPAR_DEVICE bool any(bool mine) const {
-    return ptx::barrierRedOr(kPrepareBarrier, kGroupThreads, mine);
+    return ptx::barrierRedOr(kTransformBarrier, kGroupThreads, mine);
   }
 
   /// Multiplies a thread's elements of queries and keys by factors(t, by). Calls keep(matrix, t, offset, products,
@@ -282,10 +282,10 @@ class ChannelPreparer {
       *reinterpret_cast<float4*>(sums + sumAt(t, 2 * me_.quad + 32 * me_.tile)) = sum;
     }
     *vector(stage, 2 + me_.quarter) = exp2Quad(sum);
-    ptx::barrierSync(kPrepareBarrier, kGroupThreads);
+    ptx::barrierSync(kTransformBarrier, kGroupThreads);
 #pragma unroll 1
     for (int block = 2 * me_.half; block < 2 * me_.half + 2; ++block) scoreBlock(stage, block);
-    ptx::barrierSync(kPrepareBarrier, kGroupThreads);
+    ptx::barrierSync(kTransformBarrier, kGroupThreads);
     scale(
         stage, [](int, int, int, float4, uint2) {},
         [&](int t, float4(&by)[2]) {
@@ -337,4 +337,4 @@ class ChannelPreparer {
   float4 sums_[kTokens];  ///< gates, later their sums
 };
 
-}  // namespace seqpar::attn::hopper
+}  // namespace seqpar::attn::forward_sm90

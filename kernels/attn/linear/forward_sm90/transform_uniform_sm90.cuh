@@ -5,17 +5,17 @@
 // Vector 0 of a stage: 2^L of each token, then 2^Lend.
 #pragma once
 
-#include "kernels/attn/linear/hopper/outputs_shared.cuh"
-#include "kernels/attn/linear/hopper/token_factors.cuh"
+#include "kernels/attn/linear/forward_sm90/outputs_shared_sm90.cuh"
+#include "kernels/attn/linear/forward_sm90/token_factors_sm90.cuh"
 
-namespace seqpar::attn::hopper {
+namespace seqpar::attn::forward_sm90 {
 
 template <class T>
-class UniformPreparer {
+class UniformTransform {
  public:
   using Layout = OutputsShared;
 
-  SEQPAR_DEVICE UniformPreparer(const LinearProblem& problem, char* shared)
+  SEQPAR_DEVICE UniformTransform(const LinearProblem& problem, char* shared)
       : shared_(shared),
         lane_(static_cast<int>(threadIdx.x) % 32),
         decays_(problem.gate != Gate::None),
@@ -43,7 +43,7 @@ class UniformPreparer {
       multiplyScores<T>(scores, stage);
       putDecayed(stage, scores, sums, inputs);
       if (decays_ || head_.gated()) {
-        ptx::barrierSync(kPrepareBarrier, kGroupThreads);  // all scores are computed
+        ptx::barrierSync(kTransformBarrier, kGroupThreads);  // all scores are computed
         decayKeys(stage, sums, inputs);
       }
       warpgroup::fenceProxyAsync();
@@ -79,4 +79,4 @@ class UniformPreparer {
   TokenFactors head_;
 };
 
-}  // namespace seqpar::attn::hopper
+}  // namespace seqpar::attn::forward_sm90

@@ -1,12 +1,12 @@
-// The consumer warpgroups of pass 3 (outputs.cuh) for channel decays.
+// The consumer warpgroups of pass 3 (outputs_sm90.cuh) for channel decays.
 #pragma once
 
-#include "kernels/attn/linear/hopper/outputs_consumer.cuh"
+#include "kernels/attn/linear/forward_sm90/outputs_consumer_sm90.cuh"
 
-namespace seqpar::attn::hopper {
+namespace seqpar::attn::forward_sm90 {
 
 template <class T>
-class ChannelMultiplier : OutputsConsumer<T, false, false> {
+class ChannelConsumer : OutputsConsumer<T, false, false> {
  public:
   using Base = OutputsConsumer<T, false, false>;
   using Base::Base;
@@ -72,10 +72,9 @@ class ChannelMultiplier : OutputsConsumer<T, false, false> {
     }
     const float mine = thread_ < problem_.dk ? ptx::ex2Approx(sum * kLog2e) : 0;
     factors[thread_] = mine;
-    if (!ptx::barrierRedOr(kMultiplyBarrier + which_, kGroupThreads, mine != 0)) return false;
-    const StateLayout layout(ptx::opaque(thread_), which_);
-    const int row = layout.column(0);
-    const float* at = from + column + layout.channel(0) * problem_.dv + row;
+    if (!ptx::barrierRedOr(kConsumerBarrier + which_, kGroupThreads, mine != 0)) return false;
+    const int thread = ptx::opaque(thread_), row = kSwizzleColumns * which_ + 16 * (thread / 32) + thread % 32 / 4;
+    const float* at = from + column + 2 * (thread % 4) * problem_.dv + row;
     const bool there[2] = {row < values, row + 8 < values};
     float numbers[64];  // loaded together; indexed as in eachOfState()
 #pragma unroll
@@ -89,7 +88,7 @@ class ChannelMultiplier : OutputsConsumer<T, false, false> {
     }
 #pragma unroll
     for (int j = 0; j < 16; ++j) {
-      const float2 by = *reinterpret_cast<const float2*>(factors + layout.channel(4 * j));
+      const float2 by = *reinterpret_cast<const float2*>(factors + 8 * j + 2 * (thread % 4));
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const float factor = e % 2 == 0 ? by.x : by.y;
@@ -136,7 +135,7 @@ class ChannelMultiplier : OutputsConsumer<T, false, false> {
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < 64; ++i) sum += state_[i] * 0.0F;  // 0, or NaN
-    const bool finite = !ptx::barrierRedOr(kMultiplyBarrier + which_, kGroupThreads, sum != sum);
+    const bool finite = !ptx::barrierRedOr(kConsumerBarrier + which_, kGroupThreads, sum != sum);
     awaitOutTile();
 #pragma unroll 1
     for (int block = 0; block < kChunk / kBlockTokens; ++block) {
@@ -185,4 +184,4 @@ class ChannelMultiplier : OutputsConsumer<T, false, false> {
   }
 };
 
-}  // namespace seqpar::attn::hopper
+}  // namespace seqpar::attn::forward_sm90

@@ -1,10 +1,10 @@
-// The chunks of a segment in the order of pass 1 (segment_states.cuh), and decays of their tokens.
+// The chunks of a segment in the order of pass 1 (segment_states_sm90.cuh), and decays of their tokens.
 #pragma once
 
+#include "kernels/attn/linear/forward_sm90/pipeline_sm90.cuh"
 #include "kernels/attn/linear/head_input_gates.h"
-#include "kernels/attn/linear/hopper/pipeline.cuh"
 
-namespace seqpar::attn::hopper {
+namespace seqpar::attn::forward_sm90 {
 
 enum class Pass { Forward, Backward };
 
@@ -26,7 +26,7 @@ struct ItemChunks {
   SEQPAR_DEVICE int length(int number) const { return static_cast<int>(min(end - token(number), int64_t{kChunk})); }
 };
 
-/// Marks chunks that are skipped, because all state is forgotten from some chunk of an item on. The preparing warpgroup
+/// Marks chunks that are skipped, because all state is forgotten from some chunk of an item on. The transform warpgroup
 /// detects this when later chunks are already in flight, and marks the stage of each. It may be items ahead of the
 /// consumers: a mark per stage stays valid until the stage is free again, unlike a single word for all stages.
 template <int Stages>
@@ -118,4 +118,4 @@ struct NoInputs {
   static SEQPAR_DEVICE float2 take(int) { return make_float2(1, 1); }
 };
 
-}  // namespace seqpar::attn::hopper
+}  // namespace seqpar::attn::forward_sm90

@@ -11,7 +11,7 @@ inline constexpr bool kIsBf16<attn::Bfloat16> = true;
 
 }  // namespace seqpar::ptx
 
-namespace seqpar::attn::hopper {
+namespace seqpar::attn::forward_sm90 {
 
 using warpgroup::Matrix;
 using warpgroup::Terms;
@@ -27,4 +27,4 @@ SEQPAR_DEVICE Matrix columnsOf(uint32_t tile, int tileBytes) {
 constexpr int kNextStepOfRows = 32;       ///< bytes to the next 16 columns of rowsOf(), within a tile of 64
 constexpr int kNextStepOfColumns = 2048;  ///< bytes to the next 16 rows of columnsOf()
 
-}  // namespace seqpar::attn::hopper
+}  // namespace seqpar::attn::forward_sm90

@@ -3,7 +3,7 @@
 // the first product.
 //
 // Work      a CTA of 512 threads, one per SM, takes items (batch, segment, head, 128 columns of v) in steps of the
-// grid;
+// grid.
 //           Pair: two heads of 64 columns that share queries and keys instead of one, one per consumer
 // Roles     warpgroup 0: producer, one thread issues TMA loads; 1: transform, decays and scores; 2, 3: consumers,
 //           wgmma, 64 columns of v each. Registers: kProducerRegisters, kTransformRegisters, kConsumerRegisters.
@@ -11,29 +11,28 @@
 // Smem      OutputsShared: three stages of q, k, v (16 KiB each), scores (8 KiB) and vectors; two output tiles;
 //           operands of the scores, or a second pair of output tiles
 // Barriers  mbarriers of a stage (Pipeline): full (TMA to transform), prepared (transform to consumers), empty
-//           (consumers to producer). Named: kPrepareBarrier of the transform warpgroup, kMultiplyBarrier + i of
-//           consumer i.
+//           (consumers to producer). Named, Barrier: of the transform warpgroup; of each consumer.
 // Overlap   may start before pass 1 ends, and then loads and prepares chunks: the inputs were complete before pass 1
 //           started. Consumers execute griddepcontrol.wait before they read maps, unless Outputs::mapsComplete, and
 //           before they exit.
 #pragma once
 
 #include "kernels/arch/pdl.h"
-#include "kernels/attn/linear/hopper/multiply_channels.cuh"
-#include "kernels/attn/linear/hopper/multiply_uniform.cuh"
-#include "kernels/attn/linear/hopper/prepare_channels.cuh"
-#include "kernels/attn/linear/hopper/prepare_pair.cuh"
-#include "kernels/attn/linear/hopper/prepare_uniform.cuh"
+#include "kernels/attn/linear/forward_sm90/consumer_channels_sm90.cuh"
+#include "kernels/attn/linear/forward_sm90/consumer_uniform_sm90.cuh"
+#include "kernels/attn/linear/forward_sm90/transform_channels_sm90.cuh"
+#include "kernels/attn/linear/forward_sm90/transform_pair_sm90.cuh"
+#include "kernels/attn/linear/forward_sm90/transform_uniform_sm90.cuh"
 
-namespace seqpar::attn::hopper {
+namespace seqpar::attn::forward_sm90 {
 
 template <class T, GateKind Kind, bool Pair = false>
 class OutputsCta {
  public:
   static constexpr bool kUniform = Kind == GateKind::Uniform;
   using Layout = std::conditional_t<Pair, PairShared, OutputsShared>;
-  using Multiplier = std::conditional_t<kUniform, UniformMultiplier<T, Pair>, ChannelMultiplier<T>>;
-  using Preparer = std::conditional_t<Pair, PairPreparer<T>, UniformPreparer<T>>;
+  using Consumer = std::conditional_t<kUniform, UniformConsumer<T, Pair>, ChannelConsumer<T>>;
+  using Transform = std::conditional_t<Pair, PairTransform<T>, UniformTransform<T>>;
   static constexpr int kProducerRegisters = kUniform ? 24 : 32, kTransformRegisters = kUniform ? 104 : 160,
                        kConsumerRegisters = kUniform ? 192 : 160;
   static_assert((kProducerRegisters + kTransformRegisters + 2 * kConsumerRegisters) * kGroupThreads <=
@@ -50,23 +49,23 @@ class OutputsCta {
     if (threadIdx.x == 0) pipeline_.init();
     __syncthreads();
     const int role = static_cast<int>(threadIdx.x) / kGroupThreads;
-    if (role == kLoader) {
+    if (role == kProducer) {
       warpgroup::setmaxnregDec<kProducerRegisters>();
       if (threadIdx.x == 0) each([&](const Item& item, int first) { return load(item, first); });
-    } else if (role == kPreparer) {
+    } else if (role == kTransform) {
       if constexpr (kUniform) {
         warpgroup::setmaxnregDec<kTransformRegisters>();
-        Preparer preparer(problem_, shared_);
-        each([&](const Item& item, int first) { return preparer.run(item, first, pipeline_); });
+        Transform transform(problem_, shared_);
+        each([&](const Item& item, int first) { return transform.run(item, first, pipeline_); });
       } else {
         warpgroup::setmaxnregInc<kTransformRegisters>();
-        ChannelPreparer<T, Kind> preparer(problem_, shared_);
-        each([&](const Item& item, int first) { return preparer.run(item, first, pipeline_); });
+        ChannelTransform<T, Kind> transform(problem_, shared_);
+        each([&](const Item& item, int first) { return transform.run(item, first, pipeline_); });
       }
     } else {
       warpgroup::setmaxnregInc<kConsumerRegisters>();
-      Multiplier multiplier(kernel_, shared_, role - kMultiplier);
-      each([&](const Item& item, int first) { return multiplier.run(item, first, pipeline_); });
+      Consumer consumer(kernel_, shared_, role - kConsumer);
+      each([&](const Item& item, int first) { return consumer.run(item, first, pipeline_); });
     }
   }
 
@@ -118,10 +117,10 @@ class OutputsCta {
 };
 
 template <class T, GateKind Kind, bool Pair = false>
-__global__ void __launch_bounds__(kThreads, 1) outputsKernel(const __grid_constant__ OutputsKernel kernel) {
+__global__ void __launch_bounds__(kThreads, 1) outputsSm90(const __grid_constant__ OutputsKernel kernel) {
   extern __shared__ __align__(1024) char shared[];
   if (Kind == GateKind::Uniform && kernel.pass.isLead) ptx::griddepcontrolLaunchDependents();
   OutputsCta<T, Kind, Pair>(kernel, shared).run();
 }
 
-}  // namespace seqpar::attn::hopper
+}  // namespace seqpar::attn::forward_sm90

@@ -3,7 +3,7 @@
 
 #include "kernels/attn/linear/args.h"
 
-namespace seqpar::attn::hopper {
+namespace seqpar::attn::forward_sm90 {
 
 /// Whether these kernels support the current device and `problem`; does not check its pointers and strides.
 bool fits(const LinearProblem& problem);
@@ -20,4 +20,4 @@ bool segmentStates(const SegmentStates& pass, int segments, const Launch& launch
 bool segmentStateGradients(const SegmentStateGradients& pass, int segments, const Launch& launch, int& error);
 bool outputs(const Outputs& pass, const Launch& launch, int& error);
 
-}  // namespace seqpar::attn::hopper
+}  // namespace seqpar::attn::forward_sm90
