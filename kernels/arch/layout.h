@@ -1,6 +1,6 @@
-// Layouts of the matrices that a warp holds in registers, and of their loads: the only file with arithmetic on lanes
-// for the fragments of mma.h and wgmma.h. `first` is the row or column of the tile's first element; it is added first,
-// so that compilers keep what is common to several elements.
+// Layouts of the matrices that a warp holds in registers, and of their loads: the arithmetic on lanes for the fragments
+// of mma.h and wgmma.h. `first` is the row or column of the tile's first element; it is added first, so that compilers
+// keep the sums that several elements share. Some kernels still contain copies with another order of additions.
 #pragma once
 
 #include "kernels/arch/device.h"

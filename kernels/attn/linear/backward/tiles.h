@@ -92,7 +92,7 @@ SEQPAR_DEVICE void rightOf(Fragment& to, const T* tile, int stride, int n, int k
 /// The right operands from a tile stored by rows k.
 template <class T>
 SEQPAR_DEVICE void rightOfTransposed(Fragment& to, const T* tile, int stride, int n, int k, int lane) {
-  // As MatrixRows, added in the order that gives the shortest code.
+  // The rows of MatrixRows, in another order of additions.
   ptx::ldmatrixX4Trans(to, tile + (k + lane % 8 + lane / 8 % 2 * 8) * stride + n + lane / 16 * 8);
 }
 template <class T>
