@@ -23,15 +23,23 @@ uint32_t Player::newParcel() {
   return id;
 }
 
+/// Halves of messages that wait for their other half.
+Player::Pair& Player::pairOf(int from, int to, uint32_t lane) {
+  if (lane == 0) {
+    auto& row = pairs_[static_cast<size_t>(from)];
+    if (row.empty()) row.resize(programs_.size());
+    return row[static_cast<size_t>(to)];
+  }
+  return pairsOfLanes_[(static_cast<uint64_t>(lane) << 48) | (static_cast<uint64_t>(from) << 24) |
+                       static_cast<uint64_t>(to)];
+}
+
 /// Removes and returns the oldest half of the other kind; kNone: there is none.
 uint32_t Player::match(int from, int to, uint32_t lane, bool send) {
-  const uint64_t key =
-      (static_cast<uint64_t>(lane) << 48) | (static_cast<uint64_t>(from) << 24) | static_cast<uint64_t>(to);
-  const auto found = pairs_.find(key);
-  if (found == pairs_.end() || found->second.head == kNone || parcels_[found->second.head].isSend == send) return kNone;
-  const uint32_t head = found->second.head;
-  found->second.head = parcels_[head].next;
-  if (found->second.head == kNone) pairs_.erase(found);
+  Pair& pair = pairOf(from, to, lane);
+  if (pair.head == kNone || parcels_[pair.head].isSend == send) return kNone;
+  const uint32_t head = pair.head;
+  pair.head = parcels_[head].next;
   return head;
 }
 
@@ -40,9 +48,7 @@ void Player::post(uint32_t active, int from, int to, uint32_t lane, double bytes
   const bool met = id != kNone;
   if (!met) {
     id = newParcel();
-    const uint64_t key =
-        (static_cast<uint64_t>(lane) << 48) | (static_cast<uint64_t>(from) << 24) | static_cast<uint64_t>(to);
-    Pair& pair = pairs_[key];
+    Pair& pair = pairOf(from, to, lane);
     if (pair.head == kNone) {
       pair.head = id;
     } else {
@@ -167,9 +173,8 @@ void Player::bulkSent(uint32_t id) {
         continue;
       }
       post(kNone, rank, peer, own.lane, 0, true, false);
-      const uint64_t key =
-          (static_cast<uint64_t>(own.lane) << 48) | (static_cast<uint64_t>(rank) << 24) | static_cast<uint64_t>(peer);
-      parcels_[pairs_[key].tail].started = parcels_[pairs_[key].tail].arrived = true;
+      Parcel& latest = parcels_[pairOf(rank, peer, own.lane).tail];
+      latest.started = latest.arrived = true;
     }
   }
   part(active);

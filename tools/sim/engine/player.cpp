@@ -21,6 +21,7 @@ Player::Player(const Machine& machine, std::vector<Program> programs, int traced
     : machine_(machine), programs_(std::move(programs)), traced_(traced), network_(queue_, kFlow) {
   const auto ranks = static_cast<uint32_t>(programs_.size());
   gpus_.resize(ranks);
+  pairs_.resize(ranks);
   result_.ranks.resize(ranks);
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     const auto id = static_cast<int>(rank);

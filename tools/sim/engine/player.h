@@ -113,6 +113,7 @@ class Player {
   void endActive(uint32_t active);
 
   uint32_t newParcel();
+  Pair& pairOf(int from, int to, uint32_t lane);
   uint32_t match(int from, int to, uint32_t lane, bool send);
   void post(uint32_t active, int from, int to, uint32_t lane, double bytes, bool send, bool eager, bool shared = false);
   void launch(uint32_t parcel);
@@ -138,7 +139,8 @@ class Player {
   std::vector<uint32_t> freeActives_;
   std::vector<Parcel> parcels_;
   std::vector<uint32_t> freeParcels_;
-  std::unordered_map<uint64_t, Pair> pairs_;
+  std::vector<std::vector<Pair>> pairs_;  ///< of lane 0, [from][to]; a rank that sends nothing has none
+  std::unordered_map<uint64_t, Pair> pairsOfLanes_;
   std::vector<int> localOut_, localIn_, netOut_, netIn_, leafUp_, leafDown_;
   std::vector<uint32_t> ready_;  ///< streams to advance
   std::vector<Span> spans_;
