@@ -1,9 +1,7 @@
 #include "comm/split.h"
 
 #include <algorithm>
-#include <exception>
 #include <map>
-#include <memory>
 #include <vector>
 
 #include "bootstrap/bootstrap.h"
@@ -15,18 +13,6 @@ struct Request {
   int color = SEQPAR_SPLIT_NOCOLOR;
   int key = 0;
 };
-
-/// The members of a group wait for each other before they can notice that one of them is lost: only the parent does.
-std::unique_ptr<Allgather> join(Communicator& parent, const SplitGroup& group, const CommConfig& config) {
-  try {
-    return joinRendezvous(group.id, group.place, static_cast<int>(group.members.size()),
-                          ControlOptions{config.timeout, config.interfaceName}, parent.healthOfChild());
-  } catch (const std::exception& error) {
-    const auto* const known = dynamic_cast<const Error*>(&error);
-    if (known == nullptr || known->result() != seqparRemoteError) parent.lose(error.what());
-    throw;
-  }
-}
 
 }  // namespace
 
@@ -66,9 +52,9 @@ SplitGroup agreeOnGroup(Communicator& parent, int color, int key, const CommConf
   return mine;
 }
 
-std::shared_ptr<Communicator> makeSplitCommunicator(Communicator& parent, const SplitGroup& group,
-                                                    const CommConfig& config) {
-  const auto oob = join(parent, group, config);
+std::shared_ptr<Communicator> makeSplitCommunicator(const SplitGroup& group, const CommConfig& config) {
+  const auto oob = joinRendezvous(group.id, group.place, static_cast<int>(group.members.size()),
+                                  ControlOptions{config.timeout, config.interfaceName});
   CommConfig own = config;
   own.borrowedNccl = nullptr;  // it spans the parent's ranks
   return std::make_shared<Communicator>(*oob, own);

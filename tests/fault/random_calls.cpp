@@ -45,15 +45,7 @@ seqparResult_t RandomCalls::next() {
                                     Row{"reduce-scatter", &RandomCalls::reduceScatter},
                                     Row{"ring", &RandomCalls::ring},
                                     Row{"mesh", &RandomCalls::mesh},
-                                    Row{"attention", &RandomCalls::attention},
-                                    Row{"linear attention", &RandomCalls::linear},
-                                    Row{"short convolution", &RandomCalls::shortConv},
-                                    Row{"redistribution", &RandomCalls::redistribute},
-                                    Row{"heads", &RandomCalls::heads},
-                                    Row{"merge", &RandomCalls::lse},
-                                    Row{"halo", &RandomCalls::halo},
-                                    Row{"stream", &RandomCalls::onStream},
-                                    Row{"split", &RandomCalls::split}};
+                                    Row{"attention", &RandomCalls::attention}};
   const Row& row = kRows[static_cast<size_t>(below(static_cast<int>(kRows.size())))];
   latest_ = row.name;
   const auto result = (this->*row.run)();
