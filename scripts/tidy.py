@@ -3,8 +3,8 @@
 
 usage: tidy.py CLANG_TIDY BUILD CHECKS FILE...
 
-A file without findings is not checked again until its preprocessed text (with comments, which may be NOLINT), its
-compile command, the checks or clang-tidy change: ~/.cache/seqpar-tidy has an empty file per result."""
+A file without findings is not checked again until its preprocessed text (with comments, which may be NOLINT, macros and
+includes), its compile command, the checks or clang-tidy change: ~/.cache/seqpar-tidy has an empty file per result."""
 
 import concurrent.futures
 import hashlib
@@ -25,14 +25,15 @@ def key(tidy, checks, file, command):
     output = arguments.index("-o")
     flags = [x for x in arguments[1:output] + arguments[output + 2:] if x != "-c"]
     clang = str(pathlib.Path(tidy).resolve().with_name("clang"))
-    text = subprocess.run([clang, "--driver-mode=g++", *flags, "-E", "-C", "-P"], cwd=command["directory"],
+    text = subprocess.run([clang, "--driver-mode=g++", *flags, "-E", "-C", "-P", "-dD", "-dI"], cwd=command["directory"],
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     if text.returncode:
         return None
     flags = " ".join(flags).replace(str(ROOT), "")  # clones share results
     version = subprocess.run([tidy, "--version"], stdout=subprocess.PIPE).stdout
     digest = hashlib.sha256()
-    for part in (version, (ROOT / ".clang-tidy").read_bytes(), " ".join(checks).encode(), flags.encode(), text.stdout):
+    configurations = [x.read_bytes() for x in (folder / ".clang-tidy" for folder in pathlib.Path(file).resolve().parents) if x.is_file()]
+    for part in (version, *configurations, " ".join(checks).encode(), flags.encode(), text.stdout):
         digest.update(hashlib.sha256(part).digest())
     return digest.hexdigest()
 

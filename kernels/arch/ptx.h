@@ -8,6 +8,14 @@
 
 #include "kernels/arch/numbers.h"
 
+namespace seqpar::ptx {
+
+/// Limits of a CTA.
+constexpr int kNamedBarriers = 16;
+constexpr int kSharedBytesSm80 = 163 << 10, kSharedBytesSm90 = 227 << 10;
+
+}  // namespace seqpar::ptx
+
 #ifdef __CUDACC__
 
 namespace seqpar::ptx {

@@ -12,10 +12,8 @@
 namespace seqpar::warpgroup {
 
 constexpr int kThreads = 128;
-constexpr int kSmRegisters = 64 << 10;       ///< registers of an SM: the limit of a CTA's sum over its warpgroups
-constexpr int kMostSharedBytes = 227 << 10;  ///< shared memory of one CTA
-constexpr int kNamedBarriers = 16;           ///< of a CTA
-constexpr int kPanel = 64;                   ///< columns of a panel
+constexpr int kSmRegisters = 64 << 10;  ///< registers of an SM: the limit of a CTA's sum over its warpgroups
+constexpr int kPanel = 64;              ///< columns of a panel
 constexpr int kRowBytes = 2 * kPanel;
 constexpr int kGroupBytes = 8 * kRowBytes;  ///< of eight rows: the period of the swizzle
 

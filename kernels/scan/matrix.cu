@@ -64,7 +64,7 @@ class CudaTeam {
  public:
   static constexpr int kThreads = 2 * Rows;
   static constexpr int kTeams = kTeamThreads / kThreads;
-  static_assert(kFirstTeam + kTeams <= 16);
+  static_assert(kFirstTeam + kTeams <= ptx::kNamedBarriers);
 
   static SEQPAR_DEVICE int thread() { return static_cast<int>(threadIdx.x % kThreads); }
   static SEQPAR_DEVICE int number() { return static_cast<int>(threadIdx.x / kThreads); }

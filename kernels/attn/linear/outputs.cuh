@@ -28,7 +28,7 @@ struct OutputsShared {
   static constexpr int kDecays = kScores + kScoreBytes;        ///< [2][dk]
   static constexpr int kMasks = kDecays + 2 * Shape::kDk * 4;  ///< per warp: whether its group is exact
   static constexpr int kBytes = kMasks + 64;
-  static_assert(kBytes <= kMostSharedBytes && Shape::kWarps * sizeof(uint32_t) <= 64);
+  static_assert(kBytes <= ptx::kSharedBytesSm80 && Shape::kWarps * sizeof(uint32_t) <= 64);
 };
 
 /// One warp's view of a prepared stage: the addresses of its fragments, and the fragments of v transposed.

@@ -22,7 +22,7 @@ struct SegmentStatesShared {
   using Loaded = Stage<Shape, PerChannel, false>;
   static constexpr int kStages = PerChannel ? 3 : 5;
   static constexpr int kBytes = kStages * Loaded::kBytes;
-  static_assert(kBytes <= 227 << 10);  // of a CTA on sm_90; with dk of 256, channel decays need more than sm_80 has
+  static_assert(kBytes <= ptx::kSharedBytesSm90);  // with dk of 256, channel decays need more than kSharedBytesSm80
 };
 
 /// Decays the keys of a stage and a group of channels to the segment's end, in place. `later` is the log2-decay from

@@ -6,8 +6,6 @@ namespace seqpar::attn {
 constexpr int kStageTokens =
     32;  ///< tokens that are in shared memory together, and what one step of the recurrence takes
 
-constexpr int kMostSharedBytes = 163 << 10;  ///< shared memory of one CTA on sm_80
-
 /// dk rounded up to 64, 128 or 256. Each warp has 16 columns of v and, when it prepares q and k, a group of channels.
 template <int Dk>
 struct KernelShape {

@@ -41,7 +41,7 @@ constexpr int groupsIn(Role role) {
 
 /// Named barriers; __syncthreads() has 0.
 enum GroupBarrier { kFirstGroup = 1 };  ///< kFirstGroup + group: of a group of kScanThreads
-static_assert(kFirstGroup + groupsIn(Role::Overlapping) <= 16);
+static_assert(kFirstGroup + groupsIn(Role::Overlapping) <= ptx::kNamedBarriers);
 static_assert(kScanThreads * groupsIn(Role::Overlapping) <= 1024);
 
 /// Four adjacent elements of a rank's map of a head.

@@ -38,7 +38,7 @@ struct GradientsKernel {
   using Mild = MildChannelChunk<T, KD, VD>;
   static constexpr int kThreads = Columns<KD>::kThreads;
   static_assert(sizeof(SweepMemory<T, KD, VD, kChannel>) <= sizeof(Memory));
-  static_assert(kItemBytes + sizeof(Memory) <= 227 << 10);  // of a CTA on sm_90
+  static_assert(kItemBytes + sizeof(Memory) <= ptx::kSharedBytesSm90);
 
   /// The kernel: each CTA computes the gradients of its items.
   SEQPAR_DEVICE static void run(const Task& task) {

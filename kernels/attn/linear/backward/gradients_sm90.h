@@ -39,7 +39,7 @@ struct GradientsKernel {
   using StateOf = State<T, Half>;
   static constexpr int kProducerRegisters = kChannel ? 120 : 104, kConsumerRegisters = kChannel ? 136 : 152;
   static_assert((kProducerRegisters + kConsumerRegisters) * Half::kThreads <= warpgroup::kSmRegisters);
-  static_assert(sizeof(ChunkTiles<T>) == 192 << 10 && sizeof(Memory) <= warpgroup::kMostSharedBytes);
+  static_assert(sizeof(ChunkTiles<T>) == 192 << 10 && sizeof(Memory) <= ptx::kSharedBytesSm90);
 
   SEQPAR_DEVICE static T* statesOf(const Task& task) {
     const int64_t chunks = (task.segmentTokens + kChunk - 1) / kChunk;

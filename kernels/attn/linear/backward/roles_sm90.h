@@ -27,7 +27,7 @@ struct Roles {
     kAdded = 13,      ///< producers to consumers: a chunk is added to E
   };
   static_assert(kWarpgroups + 4 <= kProducers && kPrepared + 2 <= kRead && kDone + 2 <= kStateRead &&
-                kAdded < warpgroup::kNamedBarriers);
+                kAdded < ptx::kNamedBarriers);
 
   SEQPAR_DEVICE static bool produces() { return ptx::uniform(ptx::thread() / Half::kThreads) == 0; }
 

@@ -150,7 +150,8 @@ struct MapsMemory {
   alignas(16) char item[kItemBytes];
 };
 constexpr int kMapsCtas = 2;  ///< per SM
-static_assert(kMapsCtas * (sizeof(MapsMemory<Bf16, true>) + 1024) <= warpgroup::kMostSharedBytes + 1024);
+// An SM has 1 KiB more than a CTA can use, and reserves 1 KiB per CTA.
+static_assert(kMapsCtas * (sizeof(MapsMemory<Bf16, true>) + 1024) <= ptx::kSharedBytesSm90 + 1024);
 
 /// The item is in shared memory, because it would occupy registers.
 template <class T>

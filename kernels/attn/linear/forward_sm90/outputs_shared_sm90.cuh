@@ -24,7 +24,7 @@ struct OutputsShared {
   static constexpr int kExact = kCarries + 2 * kVectorBytes;  ///< [kStages]: whether a stage's chunk is exact
   static constexpr int kBarriers = kExact + 16;
   static constexpr int kBytes = kBarriers + Pipeline<kStages>::kBarrierBytes;
-  static_assert(kStageBytes % 1024 == 0 && kBytes <= warpgroup::kMostSharedBytes);
+  static_assert(kStageBytes % 1024 == 0 && kBytes <= ptx::kSharedBytesSm90);
 };
 
 /// For a pair of heads with the same queries and keys (PairTransform): the values of both, 64 columns each, scores and
@@ -39,7 +39,7 @@ struct PairShared {
   static constexpr int kOut = kStages * kStageBytes;  ///< an output tile per consumer
   static constexpr int kBarriers = kOut + 2 * kTileBytes;
   static constexpr int kBytes = kBarriers + Pipeline<kStages>::kBarrierBytes;
-  static_assert(kStageBytes % 1024 == 0 && kBytes <= warpgroup::kMostSharedBytes);
+  static_assert(kStageBytes % 1024 == 0 && kBytes <= ptx::kSharedBytesSm90);
 };
 
 /// Offset of a product's `step` along the channels of a matrix, for consumers and transforms.

@@ -27,7 +27,7 @@ enum Barrier {
   kTransformBarrier = 1,  ///< of the transform warpgroup
   kConsumerBarrier = 2,   ///< of the first consumer; 3: of the second one
 };
-static_assert(kTransformBarrier < kConsumerBarrier && kConsumerBarrier + 2 <= warpgroup::kNamedBarriers);
+static_assert(kTransformBarrier < kConsumerBarrier && kConsumerBarrier + 2 <= ptx::kNamedBarriers);
 
 /// Form of decays: one value for all channels, or one per channel, fp32 or bf16.
 enum class GateKind { Uniform, Full, Half };

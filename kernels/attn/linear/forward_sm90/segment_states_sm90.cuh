@@ -8,8 +8,8 @@
 // Tiles     chunks of 64 tokens x 128; S^T 64 x 128 fp32 in the registers of each consumer
 // Smem      StatesShared: stages of keys and values (16 KiB each) and gates, six (fp32 gates: three, bf16: four)
 // Barriers  mbarriers of a stage (Pipeline): full, prepared, empty, as in outputs_sm90.cuh. Named, Barrier: of the
-// transform warpgroup. Overlap   lets the next kernel start at once, may itself start before the previous kernel ends,
-// and executes
+//           transform warpgroup
+// Overlap   lets the next kernel start at once, may itself start before the previous kernel ends, and executes
 //           griddepcontrol.wait before it exits only: it accesses none of the previous kernel's data.
 #pragma once
 
@@ -41,7 +41,7 @@ struct StatesShared {
   static constexpr int kBarriers = kMarks + 32;
   static constexpr int kBytes = kBarriers + Pipeline<kStages>::kBarrierBytes;
   static_assert(kStages == (Kind == GateKind::Uniform ? 6 : (Kind == GateKind::Full ? 3 : 4)));
-  static_assert(kBytes <= warpgroup::kMostSharedBytes);
+  static_assert(kBytes <= ptx::kSharedBytesSm90);
 };
 
 /// Gated: with input gates, forward with one decay for all channels; the backward's pass 1 is independent of them.

@@ -273,8 +273,7 @@ SEQPAR_BOTH_INLINE int sharedBytes(Step step, int type, bool ofChannels) {
   return kChainStages * kChainStage + kKeyBytes + 2 * kSquareBytes;
 }
 
-constexpr int kMostSharedBytes = 227 << 10;  ///< of a CTA on sm_90
-static_assert(kChainStages * kChainStage + kKeyBytes + 2 * kSquareBytes <= kMostSharedBytes);
+static_assert(kChainStages * kChainStage + kKeyBytes + 2 * kSquareBytes <= ptx::kSharedBytesSm90);
 
 /// The largest of all steps.
 inline int mostSharedBytes() {
