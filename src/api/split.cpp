@@ -22,9 +22,9 @@ class Attempt {
   Attempt& operator=(const Attempt&) = delete;
   ~Attempt() { discard(); }
 
-  void make(const SplitGroup& group, const CommConfig& config) {
+  void make(Communicator& parent, const SplitGroup& group, const CommConfig& config) {
     try {
-      entry_ = std::make_shared<CommEntry>(makeSplitCommunicator(group, config));
+      entry_ = std::make_shared<CommEntry>(makeSplitCommunicator(parent, group, config));
     } catch (...) {
       error_ = std::current_exception();
     }
@@ -58,12 +58,12 @@ std::shared_ptr<CommEntry> splitEntry(Communicator& parent, int color, int key, 
   Attempt attempt;
   const auto member = [&](int firstMember) { return group.place >= 0 && group.members.front() == firstMember; };
   if (!sharesGpus(parent)) {
-    if (group.place >= 0) attempt.make(group, config);
+    if (group.place >= 0) attempt.make(parent, group, config);
     return attempt.agree(parent);
   }
   std::vector<int> meeting(static_cast<size_t>(parent.size()));
   for (const int first : group.firstMembers) {
-    if (member(first)) attempt.make(group, config);
+    if (member(first)) attempt.make(parent, group, config);
     parent.control().gatherValues(parent.rank(), std::span(meeting));
   }
   return attempt.agree(parent);

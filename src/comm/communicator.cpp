@@ -79,6 +79,7 @@ Communicator::Communicator(Allgather& oob, CommConfig config, Descent descent)
   }
   health_.onFailure([this](seqparResult_t, const std::string& text) {
     control_->announce(text);
+    failChild();
     if (descent_.lineage) descent_.lineage->serve();
     calls_.write(text);
   });
@@ -93,6 +94,21 @@ Communicator::Communicator(Allgather& oob, CommConfig config, Descent descent)
     throw;
   }
   if (descent_.lineage && descent_.epoch == 0) enterLineage();
+}
+
+std::shared_ptr<Health> Communicator::healthOfChild() {
+  auto child = std::make_shared<Health>();
+  {
+    const std::lock_guard lock(childMutex_);
+    child_ = child;
+  }
+  if (!health_.ok()) failChild();
+  return child;
+}
+
+void Communicator::failChild() {
+  const std::lock_guard lock(childMutex_);
+  if (const auto child = child_.lock()) child->fail(health_.result(), health_.text());
 }
 
 void Communicator::enterLineage() {

@@ -152,6 +152,8 @@ class Communicator {
   void revoke();
   /// For a communicator that replaces a failed one, once it exists on all ranks: takes part in the next vote.
   void enterLineage();
+  /// For the creation of a communicator of these ranks: fails when this one does. One at a time.
+  std::shared_ptr<Health> healthOfChild();
   /// After a failure: waits until this rank's operations have given up.
   void giveUp();
   void abort();
@@ -178,6 +180,7 @@ class Communicator {
   void compareNext(const char* call, Comparison comparison);
   void enqueueOnDevice(const char* name, DeviceStream stream, const std::function<void()>& launch);
   void adoptLineage();
+  void failChild();
   void connect();
   void drain();
 
@@ -185,6 +188,8 @@ class Communicator {
   SEQPAR_THREAD_VARIABLE static inline thread_local constinit const Communicator* pendingOf_ = nullptr;
 
   Health health_;
+  std::mutex childMutex_;
+  std::weak_ptr<Health> child_;  ///< of healthOfChild()
   CallLog calls_;
   CommConfig config_;
   Descent descent_;

@@ -1,7 +1,11 @@
 #include "comm/split.h"
 
 #include <algorithm>
+#include <exception>
+#include <iterator>
 #include <map>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "bootstrap/bootstrap.h"
@@ -13,6 +17,25 @@ struct Request {
   int color = SEQPAR_SPLIT_NOCOLOR;
   int key = 0;
 };
+
+/// The members of a group wait for each other before they can notice that one of them is lost: only the parent does.
+std::unique_ptr<Allgather> join(Communicator& parent, const SplitGroup& group, const CommConfig& config) {
+  try {
+    return joinRendezvous(group.id, group.place, static_cast<int>(group.members.size()),
+                          ControlOptions{config.timeout, config.interfaceName}, parent.healthOfChild());
+  } catch (const std::exception& error) {
+    if (group.place == 0) endRendezvous(group.id);
+    parent.lose(error.what());
+    throw;
+  }
+}
+
+/// Zeros: its rank could not listen.
+void requireId(const seqparUniqueId& id, int rank) {
+  const auto& chars = id.internal;
+  if (std::any_of(std::begin(chars), std::end(chars), [](char one) { return one != 0; })) return;
+  fail(seqparRemoteError, "rank ", rank, " could not listen for the members of its group; its error has the reason");
+}
 
 }  // namespace
 
@@ -43,7 +66,21 @@ SplitGroup agreeOnGroup(Communicator& parent, int color, int key, const CommConf
   const auto makeId = [&] {
     return secret ? makeLockedId(config.interfaceName, *secret) : makeUniqueId(config.interfaceName);
   };
-  control.gatherValues(first ? makeId() : seqparUniqueId{}, std::span(ids));
+  seqparUniqueId own{};
+  std::string refused;
+  try {
+    if (first) own = makeId();
+  } catch (const Error& error) {
+    refused = error.what();
+  }
+  try {
+    control.gatherValues(own, std::span(ids));
+    if (!refused.empty()) throw Error(seqparSystemError, refused);
+    for (const int one : mine.firstMembers) requireId(ids[static_cast<size_t>(one)], one);
+  } catch (const Error&) {
+    if (first && refused.empty()) endRendezvous(secret ? unlockId(own, *secret) : own);
+    throw;
+  }
   if (mine.members.empty()) return mine;
   const auto place = std::find(mine.members.begin(), mine.members.end(), parent.rank());
   mine.place = static_cast<int>(place - mine.members.begin());
@@ -52,9 +89,9 @@ SplitGroup agreeOnGroup(Communicator& parent, int color, int key, const CommConf
   return mine;
 }
 
-std::shared_ptr<Communicator> makeSplitCommunicator(const SplitGroup& group, const CommConfig& config) {
-  const auto oob = joinRendezvous(group.id, group.place, static_cast<int>(group.members.size()),
-                                  ControlOptions{config.timeout, config.interfaceName});
+std::shared_ptr<Communicator> makeSplitCommunicator(Communicator& parent, const SplitGroup& group,
+                                                    const CommConfig& config) {
+  const auto oob = join(parent, group, config);
   CommConfig own = config;
   own.borrowedNccl = nullptr;  // it spans the parent's ranks
   return std::make_shared<Communicator>(*oob, own);

@@ -19,7 +19,8 @@ struct SplitGroup {
 /// Collective over `parent`: as seqparCommSplit().
 SplitGroup agreeOnGroup(Communicator& parent, int color, int key, const CommConfig& config);
 
-/// Collective over the group.
-std::shared_ptr<Communicator> makeSplitCommunicator(const SplitGroup& group, const CommConfig& config);
+/// Collective over the group. Fails as soon as `parent` does, and ends `parent` if this rank cannot join the others.
+std::shared_ptr<Communicator> makeSplitCommunicator(Communicator& parent, const SplitGroup& group,
+                                                    const CommConfig& config);
 
 }  // namespace seqpar

@@ -10,14 +10,17 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/timeouts.h"
 #include "layers.h"
+#include "limits.h"
 #include "seqpar/attn.h"
 #include "seqpar/attn_plan.h"
 #include "seqpar/exchange.h"
+#include "splits.h"
 #include "survivors.h"
 
 using namespace seqpar::test;
@@ -172,6 +175,50 @@ bool signalled(const std::vector<int>& ranks, int number, int timeoutMs, void (*
   return survived(job, others(ranks), number == SIGKILL ? kExited : kSilent, since);
 }
 
+/// A rank dies in a split: before, while or after it joins the server of its group, at another member. It is stopped
+/// first, so that the others have time to wait for it.
+bool diesInSplit() {
+  constexpr int kJobs = 6, kLast = kRanks - 1;
+  bool right = true;
+  for (int i = 0; i < kJobs && right; ++i) {
+    Job job(kRanks, kNoTimeoutMs, splitUntilFailure);
+    if (!job.running()) return false;
+    usleep(20000 + static_cast<useconds_t>(1500 * i));
+    job.signal(kLast, SIGSTOP);
+    usleep(60000);
+    const double since = now();
+    job.signal(kLast, SIGKILL);
+    right = survived(job, others({kLast}), kExited, since);
+  }
+  return right;
+}
+
+/// A rank without descriptors cannot join its group in a split, and the other member waits for it. `rank` 1 is the
+/// first of its group, so it cannot listen; rank 3 cannot connect.
+bool cannotSplit(int rank) {
+  Job job(kRanks, kNoTimeoutMs, [&](seqparComm_t comm, Report& report) {
+    seqparComm_t part = nullptr;
+    {
+      std::optional<ShortOf> limit;
+      if (report.rank == rank) limit.emplace(ShortOf::What::Descriptors, 0);
+      // Not the error of comm, which another rank may have revoked by now.
+      note(report, seqparCommSplit(comm, report.rank % 2, 0, &part, nullptr), nullptr);
+    }
+    shrinkAndScan(comm, report);
+  });
+  if (!job.running()) return false;
+  const std::string name = "rank " + std::to_string(rank);
+  const auto reports = job.reports(others({}));
+  bool right = reports.size() == kRanks;
+  for (const auto& report : reports) {
+    std::printf("rank %d: result %d, %d wrong: %s\n", report.rank, report.result, report.wrong, report.text);
+    const std::string text(report.text);
+    const bool named = text.starts_with("seqparCommSplit") && (report.rank == rank || text.find(name) != text.npos);
+    right = right && report.result != seqparSuccess && report.wrong == 0 && named;
+  }
+  return right;
+}
+
 /// One rank stops calling while it lives on.
 bool stuck(int timeoutMs) {
   Job job(kRanks, timeoutMs, [](seqparComm_t comm, Report& report) {
@@ -321,6 +368,8 @@ int main(int argc, char** argv) {
       {"kill-exchange", [] { return signalled({1}, SIGKILL, kNoTimeoutMs, exchange); }},
       {"kill-attention", [] { return signalled({2}, SIGKILL, kNoTimeoutMs, attend); }},
       {"kill-layer", [] { return signalled({2}, SIGKILL, kNoTimeoutMs, layersUntilFailure); }},
+      {"kill-split", diesInSplit},
+      {"short-split", [] { return cannotSplit(1) && cannotSplit(kRanks - 1); }},
       {"stop-exchange",
        [] { return withShortTimeouts([](int timeoutMs) { return signalled({2}, SIGSTOP, timeoutMs, exchange); }); }},
       {"stop-chain",

@@ -20,6 +20,12 @@ bool all(const std::vector<float>& values, float expected) {
   return std::all_of(values.begin(), values.end(), [&](float one) { return one == expected; });
 }
 
+/// The rank with element `i` in its shard.
+float shardOf(size_t i, size_t elements) {
+  const size_t rank = i / elements;
+  return static_cast<float>(rank);
+}
+
 seqparShards_t shardsOf(size_t elements) {
   seqparShards_t shards = SEQPAR_SHARDS_INITIALIZER;
   shards.outer = shards.tokens = 1;
@@ -45,7 +51,15 @@ seqparResult_t RandomCalls::next() {
                                     Row{"reduce-scatter", &RandomCalls::reduceScatter},
                                     Row{"ring", &RandomCalls::ring},
                                     Row{"mesh", &RandomCalls::mesh},
-                                    Row{"attention", &RandomCalls::attention}};
+                                    Row{"attention", &RandomCalls::attention},
+                                    Row{"linear attention", &RandomCalls::linear},
+                                    Row{"short convolution", &RandomCalls::shortConv},
+                                    Row{"redistribution", &RandomCalls::redistribute},
+                                    Row{"heads", &RandomCalls::heads},
+                                    Row{"merge", &RandomCalls::lse},
+                                    Row{"halo", &RandomCalls::halo},
+                                    Row{"stream", &RandomCalls::onStream},
+                                    Row{"split", &RandomCalls::split}};
   const Row& row = kRows[static_cast<size_t>(below(static_cast<int>(kRows.size())))];
   latest_ = row.name;
   const auto result = (this->*row.run)();
@@ -91,7 +105,7 @@ seqparResult_t RandomCalls::allGather() {
   const auto result = seqparAllGather(mine.data(), whole.data(), &shards, comm_, nullptr);
   if (result != seqparSuccess) return result;
   bool right = true;
-  for (size_t i = 0; i < whole.size(); ++i) right = right && whole[i] == static_cast<float>(i / elements);
+  for (size_t i = 0; i < whole.size(); ++i) right = right && whole[i] == shardOf(i, elements);
   expect(right);
   return result;
 }
@@ -100,7 +114,7 @@ seqparResult_t RandomCalls::reduceScatter() {
   const size_t elements = kLengths[below(std::size(kLengths))];
   const auto shards = shardsOf(elements);
   std::vector<float> whole(elements * static_cast<size_t>(ranks_)), mine(elements, -1.0f);
-  for (size_t i = 0; i < whole.size(); ++i) whole[i] = static_cast<float>(i / elements + 1);
+  for (size_t i = 0; i < whole.size(); ++i) whole[i] = shardOf(i, elements) + 1;
   const auto result = seqparReduceScatter(whole.data(), mine.data(), &shards, comm_, nullptr);
   if (result != seqparSuccess) return result;
   expect(all(mine, static_cast<float>((rank_ + 1) * ranks_)));

@@ -1,4 +1,4 @@
-// Random calls with known results: collectives, rings, meshes and plans of attention.
+// Random calls with known results: collectives, rings, meshes, streams, splits and plans.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +32,14 @@ class RandomCalls {
   seqparResult_t ring();
   seqparResult_t mesh();
   seqparResult_t attention();
+  seqparResult_t linear();
+  seqparResult_t shortConv();
+  seqparResult_t redistribute();
+  seqparResult_t heads();
+  seqparResult_t lse();
+  seqparResult_t halo();
+  seqparResult_t onStream();
+  seqparResult_t split();
 
   int below(int end) { return static_cast<int>(random_() % static_cast<uint64_t>(end)); }
   void expect(bool right) { wrong_ += right ? 0 : 1; }

@@ -145,11 +145,19 @@ void work(const Trial& trial, const Gates& gates, seqparComm_t comm, Report& rep
   const double begin = now();
   // After a wake, whether the woken rank is a member depends on the time.
   const auto isLast = [&] {
-    return trial.fault == Fault::Wake || trial.fault == Fault::Revoke ? chain.shrinks() == 1
+    return trial.fault == Fault::Wake || trial.fault == Fault::Revoke ? chain.shrinks() > 0
                                                                       : chain.members() == survivors;
   };
+  // Half silent: woken ranks may go on alone, as the others have resigned.
+  const auto isDecided = [&] { return trial.fault == Fault::Deadlock && chain.shrinks() > 0; };
   bool good = true;
-  while (good) {
+  while (good && !isDecided()) {
+    const auto& members = chain.members();
+    if (trial.fault != Fault::Wake && trial.fault != Fault::Deadlock &&
+        !std::includes(members.begin(), members.end(), survivors.begin(), survivors.end())) {
+      good = chain.fail(seqparInternalError, "a living rank was left out");
+      break;
+    }
     RandomCalls calls(chain.latest(),
                       trial.seed + chain.members().size() + 100 * static_cast<uint64_t>(chain.members().front()));
     const bool last = isLast();

@@ -1,11 +1,13 @@
 #include "survivors.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -90,7 +92,8 @@ void scanUntilFailure(seqparComm_t comm, Report& report) {
   }
 }
 
-Job::Job(int ranks, int timeoutMs, const std::function<void(seqparComm_t, Report&)>& body) {
+Job::Job(int ranks, int timeoutMs, const std::function<void(seqparComm_t, Report&)>& body,
+         const std::function<pid_t(int)>& start) {
   // Handed from rank 0 to the others: the parent must stay free of the library's threads, which would not survive the
   // forks.
   int ids[2];
@@ -98,7 +101,7 @@ Job::Job(int ranks, int timeoutMs, const std::function<void(seqparComm_t, Report
   for (int rank = 0; rank < ranks; ++rank) {
     int started[2], report[2];
     if (pipe2(started, O_CLOEXEC) != 0 || pipe2(report, O_CLOEXEC) != 0) std::abort();
-    const pid_t pid = fork();
+    const pid_t pid = start(rank);
     if (pid == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       seqparUniqueId id;
@@ -154,11 +157,14 @@ void Job::signal(int rank, int number) const {
   kill(processes_[static_cast<size_t>(rank)].pid, number);
 }
 
-std::vector<Report> Job::reports(const std::vector<int>& ranks) {
+std::vector<Report> Job::reports(const std::vector<int>& ranks, double seconds) {
   std::vector<Report> out;
+  const double end = now() + seconds;
   for (const int rank : ranks) {
     Report report;
-    if (readAll(processes_[static_cast<size_t>(rank)].report, &report, sizeof(report))) out.push_back(report);
+    pollfd file{processes_[static_cast<size_t>(rank)].report, POLLIN, 0};
+    if (poll(&file, 1, static_cast<int>(1e3 * std::max(end - now(), 0.0))) < 1) continue;
+    if (readAll(file.fd, &report, sizeof(report))) out.push_back(report);
   }
   return out;
 }

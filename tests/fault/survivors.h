@@ -2,6 +2,7 @@
 #pragma once
 
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <functional>
@@ -43,8 +44,10 @@ class Gate {
 /// The ranks of one job.
 class Job {
  public:
-  /// Forks `ranks` processes; each creates a communicator and runs `body`.
-  Job(int ranks, int timeoutMs, const std::function<void(seqparComm_t, Report&)>& body);
+  /// Forks `ranks` processes by `start`, which returns as fork() does; each creates a communicator and runs `body`.
+  Job(
+      int ranks, int timeoutMs, const std::function<void(seqparComm_t, Report&)>& body,
+      const std::function<pid_t(int rank)>& start = [](int) { return fork(); });
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
   /// Kills the remaining processes.
@@ -53,8 +56,9 @@ class Job {
   /// Waits until every rank has its communicator and has scanned with it. False if one ended before.
   bool running();
   void signal(int rank, int number) const;
-  /// Waits for the reports of `ranks`; those of ranks that ended without one are left out.
-  std::vector<Report> reports(const std::vector<int>& ranks);
+  /// Waits for the reports of `ranks`, together at most `seconds`; those of ranks that ended without one, or did not
+  /// report in time, are left out.
+  std::vector<Report> reports(const std::vector<int>& ranks, double seconds = 3600);
 
  private:
   struct Process {
