@@ -21,7 +21,7 @@ Store storeOf(std::span<const Transfer> receives) {
 }
 
 bool isSmall(const Mailbox& mail, const Cutting& cutting, const Route& route) {
-  return cutting.batches() == 1 && isSmall(mail, route, std::min(cutting.message(0), rendezvousBytes(mail)));
+  return cutting.batches() == 1 && isSmall(mail, route, std::min(cutting.message(0), kRendezvousBytes));
 }
 
 /// The transfers with other ranks that have bytes, in their simplest form.

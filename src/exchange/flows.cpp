@@ -12,7 +12,6 @@ namespace {
 /// Minimum and maximum region: smaller messages do not pay off; larger ones delay the copy out, which follows the copy
 /// in.
 constexpr size_t kLeastRegion = size_t{8} << 10;
-static_assert(Mailbox::kReadBytes >= kLeastRegion);
 constexpr size_t kMostRegion = size_t{64} << 10;
 /// Number of regions for a buffer between these bounds.
 constexpr size_t kRegions = 4;
@@ -21,9 +20,6 @@ constexpr size_t kLead = 2;
 /// From this size on, a tensor between ranks that can read each other starts with an RTS: its address, or 0 if it is
 /// sent in regions.
 constexpr size_t kRendezvousBytes = size_t{128} << 10;
-size_t rendezvousBytes(const Mailbox& mail) {
-  return mail.readsFast() ? Mailbox::kReadBytes : kRendezvousBytes;
-}
 /// A rank that also receives copies regions both in and out, and reading in place saves one of the copies. A rank that
 /// only sends shares the two copies with the receiver, which is faster than one copy up to this size.
 constexpr size_t kInPlace = size_t{2} << 20;
@@ -65,7 +61,7 @@ class Regions {  // NOLINT(cppcoreguidelines-pro-type-member-init)
   int peer() const { return peer_; }
   bool hasLarge() const {
     return std::any_of(tensors_.begin(), tensors_.end(),
-                       [this](const auto& tensor) { return tensor.size() >= rendezvousBytes(*mail_); });
+                       [this](const auto& tensor) { return tensor.size() >= kRendezvousBytes; });
   }
 
   /// Calls visit(tensor, rts) for all tensors that start with an RTS; visit sets it.
@@ -100,7 +96,7 @@ class Regions {  // NOLINT(cppcoreguidelines-pro-type-member-init)
   }
 
  private:
-  bool hasRts(size_t i) const { return byRendezvous(*mail_, peer_, tensors_[i].size(), rendezvousBytes(*mail_)); }
+  bool hasRts(size_t i) const { return byRendezvous(*mail_, peer_, tensors_[i].size(), kRendezvousBytes); }
   bool inPlace(size_t i) const { return hasRts(i) && rts_[i] != 0; }
   void skip() {
     while (left() && inPlace(tensor_)) ++tensor_;
@@ -141,9 +137,11 @@ void exchangeRegions(Mailbox& mail, std::span<Progress> flows) {
 /// Every rank sends its RTS before it waits for those of other ranks.
 void exchangeRts(Mailbox& mail, std::span<Progress> flows) {
   for (auto& flow : flows) {
-    const bool inPlace = mail.readsFast() || flow.in.hasLarge();
+    const size_t least = flow.in.hasLarge() ? kRendezvousBytes : kInPlace;
     flow.out.eachRts([&](std::span<const std::byte> tensor, uint64_t& rts) {
-      rts = inPlace || tensor.size() >= kInPlace ? reinterpret_cast<uint64_t>(tensor.data()) : 0;
+      const bool inPlace =
+          tensor.size() >= Mailbox::kMostMessages || (tensor.size() >= least && !mail.prefersMessages(flow.out.peer()));
+      rts = inPlace ? reinterpret_cast<uint64_t>(tensor.data()) : 0;
       sendRts(mail, flow.out.peer(), rts);
     });
   }

@@ -34,10 +34,10 @@ struct OfferedPayload {
   uint64_t bytes;
 };
 
-/// True if receivers should read a payload in place instead of receiving messages.
-bool worthRendezvous(const OutgoingPayload& payload, bool readsFast) {
+/// True if receivers may read a payload in place instead of receiving messages.
+bool worthRendezvous(const OutgoingPayload& payload) {
   const auto placed = payload.walk.placed();
-  const size_t least = readsFast ? Mailbox::kReadBytes : payload.to.size() == 1 ? kRendezvousBytes : kSharedOffered;
+  const size_t least = payload.to.size() == 1 ? kRendezvousBytes : kSharedOffered;
   if (placed.size() > kMostRegions || payload.bytes < least) return false;
   return std::all_of(placed.begin(), placed.end(), [](const auto& each) { return each.region.run >= kLeastRun; });
 }
@@ -68,9 +68,10 @@ void sendAddresses(Mailbox& mail, int to, const OutgoingPayload& payload, bool i
 }  // namespace
 
 void sendRts(Mailbox& mail, OutgoingPayload& payload) {
-  const bool inPlace = worthRendezvous(payload, mail.readsFast());
+  const bool worth = worthRendezvous(payload);
   std::erase_if(payload.to, [&](int to) {
     if (!byRendezvous(mail, to, payload.bytes)) return false;
+    const bool inPlace = worth && (payload.bytes >= Mailbox::kMostMessages || !mail.prefersMessages(to));
     sendAddresses(mail, to, payload, inPlace);
     if (inPlace) payload.readers.push_back(to);
     return inPlace;

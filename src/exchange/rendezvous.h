@@ -15,11 +15,8 @@ namespace seqpar {
 /// announces messages.
 inline constexpr size_t kRendezvousBytes = size_t{64} << 10;
 
-inline size_t rendezvousBytes(const Mailbox& mail) {
-  return mail.readsFast() ? Mailbox::kReadBytes : kRendezvousBytes;
-}
 inline bool byRendezvous(const Mailbox& mail, int peer, size_t bytes) {
-  return byRendezvous(mail, peer, bytes, rendezvousBytes(mail));
+  return byRendezvous(mail, peer, bytes, kRendezvousBytes);
 }
 
 /// Announces a large payload to its receivers, and moves the receivers that are to read it in place from `to` to

@@ -66,8 +66,7 @@ class HostScans : public ScanBackend {
     const auto nodes = scanNodes(comm_.topology().nodes, problem.direction);
     const Mailbox& mail = comm_.mailbox();
     const bool readable = comm_.size() == 2 && mail.readable(1 - comm_.rank());
-    const ScanSetting setting{comm_.size(),  nodes,    comm_.links(),   mail.maxMessage(),
-                              mail.window(), readable, mail.readsFast()};
+    const ScanSetting setting{comm_.size(), nodes, comm_.links(), mail.maxMessage(), mail.window(), readable};
     return estimateScan(problem, setting, blocks);
   }
 

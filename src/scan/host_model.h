@@ -57,8 +57,7 @@ struct ScanSetting {
   LinkModel links;
   size_t maxMessage = 0;
   size_t window = 0;
-  bool readable = false;   ///< there are two positions, which can read each other's memory
-  bool readsFast = false;  ///< as Mailbox::readsFast()
+  bool readable = false;  ///< there are two positions, which can read each other's memory
 };
 
 /// All algorithms with their best block count (or `blocks`, if not 0) and predicted time, fastest first; unsupported

@@ -11,8 +11,6 @@ namespace {
 
 /// From this size on, one copy by the kernel, of huge pages, is faster than two copies divided between the ranks.
 constexpr size_t kLeast = size_t{2} << 20;
-/// The same if the kernel reads as fast as a copy. Smaller states are one message of ONESHOT.
-constexpr size_t kLeastFast = size_t{32} << 10;
 /// Read size when the data is processed further, so that it is still cached.
 constexpr size_t kAtOnce = size_t{256} << 10;
 
@@ -24,9 +22,11 @@ std::vector<Block> parts(const Affine& affine, const ScanProblem& problem) {
   return affine.split(std::max<size_t>(1, bytesOf(problem) / kAtOnce));
 }
 
-/// Position 0 without an initial state sends its input state; as messages if an output overwrites the state.
+/// Position 0 without an initial state sends its input state; as messages if they are faster, or if an output
+/// overwrites the state.
 bool offer(Affine& affine, const ScanProblem& problem, int to, Mailbox& mail) {
-  const bool canRead = problem.initial == nullptr && problem.stateType == problem.wireType &&
+  const bool worth = bytesOf(problem) >= Mailbox::kMostMessages || !mail.prefersMessages(to);
+  const bool canRead = worth && problem.initial == nullptr && problem.stateType == problem.wireType &&
                        problem.prefix != problem.state && problem.total != problem.state;
   sendRts(mail, to, canRead ? reinterpret_cast<uint64_t>(problem.state) : 0);
   if (!canRead) return false;
@@ -59,15 +59,13 @@ bool read(Affine& affine, const ScanProblem& problem, int from, Mailbox& mail) {
 
 }  // namespace
 
-bool offersInPlace(const ScanProblem& problem, int positions, bool readable, bool fast) {
+bool offersInPlace(const ScanProblem& problem, int positions, bool readable) {
   // MATRIX's blocks are columns, which are not contiguous.
-  return positions == 2 && readable && problem.op != seqparScanMatrix &&
-         bytesOf(problem) >= (fast ? kLeastFast : kLeast);
+  return positions == 2 && readable && problem.op != seqparScanMatrix && bytesOf(problem) >= kLeast;
 }
 
 bool offersInPlace(const ScanProblem& problem, const ScanOrder& order, const Mailbox& mail) {
-  return order.size() == 2 &&
-         offersInPlace(problem, order.size(), mail.readable(order.ranks[1 - order.position]), mail.readsFast());
+  return order.size() == 2 && offersInPlace(problem, order.size(), mail.readable(order.ranks[1 - order.position]));
 }
 
 bool scanInPlace(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail) {

@@ -10,9 +10,8 @@ namespace seqpar {
 
 /// Whether position 0 first sends the address of its state. Both ends agree.
 bool offersInPlace(const ScanProblem& problem, const ScanOrder& order, const Mailbox& mail);
-/// For a problem between `positions` positions; `readable`: a pair can read each other's memory, `fast` if
-/// Mailbox::readsFast().
-bool offersInPlace(const ScanProblem& problem, int positions, bool readable, bool fast = false);
+/// For a problem between `positions` positions; `readable`: a pair can read each other's memory.
+bool offersInPlace(const ScanProblem& problem, int positions, bool readable);
 
 /// The scan of such a pair, if position 0 can send its state in place: writes prefix and total. Returns false if
 /// nothing was written; then messages must follow.

@@ -78,10 +78,10 @@ class Mailbox {
   /// True if this rank and `peer` can read each other's memory in place, which for large buffers is cheaper than
   /// messages.
   virtual bool readable(int peer) const = 0;
-  /// True if reading in place takes little more time than a copy on this host, so that it is worth its system call from
-  /// kReadBytes on. Equal on all ranks.
-  virtual bool readsFast() const = 0;
-  static constexpr size_t kReadBytes = size_t{8} << 10;
+  /// True if a payload of less than kMostMessages to `peer`, which could read it in place, should be sent in messages:
+  /// the two ranks seem to share a cache, or this is to be found out again. A decision of the sender.
+  virtual bool prefersMessages(int peer) = 0;
+  static constexpr size_t kMostMessages = size_t{2} << 20;
   /// Copies `from` in the process of `peer` to `into`, of the same total size, part by part. The peer must have sent
   /// the addresses in a message, and must be told by another message when it may change the data again. Parts of less
   /// than 4 KiB at the peer take longer than they would as messages. RemoteError if the peer had abandoned the

@@ -8,14 +8,11 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <limits>
 #include <random>
 #include <thread>
 
 #include "base/deadline.h"
 #include "base/error.h"
-#include "base/target.h"
-#include "base/ticks.h"
 
 namespace seqpar {
 namespace {
@@ -64,27 +61,6 @@ void drop(std::span<iovec>& parts, size_t bytes) {
   parts.front() = partOf(reinterpret_cast<uint64_t>(parts.front().iov_base) + bytes, parts.front().iov_len - bytes);
 }
 
-/// True if this process reads its own memory at a third or more of the speed of a copy from a message.
-bool readsFastHere() {
-  constexpr size_t kBytes = size_t{64} << 10;
-  constexpr int kRepetitions = 16;
-  constexpr int64_t kMostRatio = 3;
-  std::vector<std::byte> from(kBytes, std::byte{1}), into(kBytes);
-  const iovec remote = partOf(reinterpret_cast<uint64_t>(from.data()), kBytes);
-  const iovec mine{into.data(), kBytes};
-  int64_t reading = std::numeric_limits<int64_t>::max(), copying = reading;
-  // The least times: others may use the processor meanwhile.
-  for (int repetition = 0; repetition < kRepetitions; ++repetition) {
-    const int64_t start = ticksNow();
-    if (readProcess(static_cast<uint64_t>(getpid()), {&remote, 1}, {&mine, 1}) != kBytes) return false;
-    const int64_t read = ticksNow();
-    copyFrom(into.data(), from.data(), kBytes);
-    reading = std::min(reading, read - start);
-    copying = std::min(copying, ticksNow() - read);
-  }
-  return reading < kMostRatio * copying;
-}
-
 /// Throws the communicator's failure if it arrives soon. A peer whose memory is gone has ended or has lost the
 /// communicator, mostly because of a third rank, which the control plane is about to name.
 void awaitCause(const Health& health) {
@@ -100,10 +76,8 @@ PeerMemory::PeerMemory(Allgather& control, const std::vector<bool>& candidates)
     : token_(std::make_unique<uint64_t>()), cards_(candidates.size()), readable_(candidates.size()) {
   std::random_device random;
   *token_ = (uint64_t{random()} << 32) | random();
-  const Card mine{static_cast<uint64_t>(getpid()), reinterpret_cast<uint64_t>(token_.get()), *token_,
-                  readsFastHere() ? 1U : 0U};
+  const Card mine{static_cast<uint64_t>(getpid()), reinterpret_cast<uint64_t>(token_.get()), *token_};
   control.gatherValues(mine, std::span(cards_));
-  for (const Card& card : cards_) fast_ = fast_ && card.fast != 0;
 
   const size_t ranks = candidates.size();
   const auto self = static_cast<size_t>(control.rank());

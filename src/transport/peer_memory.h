@@ -22,9 +22,6 @@ class PeerMemory {
   /// True if this rank and `peer` can read each other.
   bool readable(int peer) const { return readable_[static_cast<size_t>(peer)]; }
 
-  /// True if no rank measured that reading takes much longer than a copy.
-  bool fast() const { return fast_; }
-
   /// As Mailbox::read(). Throws RemoteError if that process is gone, with the text of `health` if it
   /// fails soon: the peer may have left because of a third rank. Ends soon after `health` has failed.
   void read(int peer, std::span<const RemoteBytes> from, std::span<const std::span<std::byte>> into,
@@ -37,14 +34,12 @@ class PeerMemory {
     uint64_t process;
     uint64_t address;
     uint64_t token;
-    uint64_t fast;
   };
   bool recognizes(const Card& card) const;
 
   std::unique_ptr<uint64_t> token_;
   std::vector<Card> cards_;
   std::vector<bool> readable_;
-  bool fast_ = true;
 };
 
 }  // namespace seqpar

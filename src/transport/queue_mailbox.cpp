@@ -3,13 +3,14 @@
 #include <algorithm>
 
 #include "base/memory.h"
+#include "base/ticks.h"
 #include "transport/caches.h"
 
 namespace seqpar {
 namespace {
 
 /// For smaller messages between processors without a common cache, waiting for memory would cost more than it saves.
-constexpr size_t kStreamedBytes = 4096;
+constexpr size_t kLeastStreamed = 4096;
 
 }  // namespace
 
@@ -17,9 +18,8 @@ QueueMailbox::QueueMailbox(MailboxParts parts, Health& health, const Waiter::Opt
     : rank_(options.rank),
       health_(health),
       parts_(std::move(parts)),
-      readsFast_(options.spins && parts_.reach != nullptr && parts_.reach->fast()),
-      streamedBytes_(processorsShareCache() ? SIZE_MAX : kStreamedBytes),
-      peers_(parts_.segments.size()),
+      peers_(parts_.segments.size(),
+             Peer{{}, {}, nullptr, StoreChoice(processorsShareCache() ? Store::Cached : Store::Streamed)}),
       waiter_(health,
               parts_.segments[static_cast<size_t>(rank_)]
                   ? parts_.segments[static_cast<size_t>(rank_)]->header().doorbell
@@ -95,7 +95,25 @@ Target QueueMailbox::acquire(std::span<const int> to, size_t bytes) {
   draft_.open = true;
   if (!draft_.offset) return inline_[0].bytes;
   // This processor reads messages for the network first.
-  return {ring_ + *draft_.offset, allDirect && bytes >= streamedBytes_ ? Store::Streamed : Store::Cached};
+  draft_.trial = Trial::None;
+  return {ring_ + *draft_.offset, allDirect && bytes >= kLeastStreamed ? chooseStore() : Store::Cached};
+}
+
+Store QueueMailbox::chooseStore() {
+  // Readers take turns as judges of a message to several.
+  draft_.judge = draft_.to[judges_++ % draft_.to.size()];
+  Peer& judge = peer(draft_.judge);
+  const StoreChoice::Use use = judge.stores.next(draft_.bytes, [&] { return judge.send->verdicts(); });
+  draft_.trial = use.trial;
+  if (use.trial != Trial::None) return use.store;
+  const bool streams = std::any_of(draft_.to.begin(), draft_.to.end(),
+                                   [this](int rank) { return peer(rank).stores.store() == Store::Streamed; });
+  return streams ? Store::Streamed : Store::Cached;
+}
+
+bool QueueMailbox::prefersMessages(int peer) {
+  Peer& reader = this->peer(peer);
+  return reader.send && (reader.stores.store() == Store::Cached || reader.stores.trialDue());
 }
 
 void QueueMailbox::commit() {
@@ -116,7 +134,9 @@ void QueueMailbox::commit() {
       reader.send->publishInline(data, draft_.bytes);
       ring(*reader.doorbell);
     } else {
-      outbox_.keep(*draft_.offset, draft_.bytes, rank, reader.send->publishAt(*draft_.offset, draft_.bytes));
+      outbox_.keep(
+          *draft_.offset, draft_.bytes, rank,
+          reader.send->publishAt(*draft_.offset, draft_.bytes, rank == draft_.judge ? draft_.trial : Trial::None));
       ring(*reader.doorbell);
     }
   }
@@ -132,7 +152,9 @@ const std::byte* QueueMailbox::receive(int from, size_t bytes) {
     fail(seqparInternalError, "rank ", rank_, " expected a message of ", bytes, " bytes from rank ", from,
          ", which sent one of ", size, ": the ranks disagree about the operation");
   }
-  return sender.receive ? sender.receive->data() : parts_.network->data(from);
+  if (!sender.receive) return parts_.network->data(from);
+  if (const Trial trial = sender.receive->trial(); trial != Trial::None) sender.clock.begin(trial, bytes, ticksNow());
+  return sender.receive->data();
 }
 
 void QueueMailbox::release(int from) {
@@ -140,6 +162,9 @@ void QueueMailbox::release(int from) {
   if (!sender.receive) {
     parts_.network->release(from);
     return;
+  }
+  if (sender.clock.running()) {
+    if (const auto verdicts = sender.clock.end(ticksNow())) sender.receive->judge(*verdicts);
   }
   sender.receive->release();
   ring(*sender.doorbell);

@@ -13,6 +13,7 @@
 #include "transport/segment.h"
 #include "transport/shared_memory.h"
 #include "transport/shared_queue.h"
+#include "transport/store_choice.h"
 #include "transport/waiter.h"
 
 namespace seqpar {
@@ -46,7 +47,7 @@ class QueueMailbox final : public Mailbox {
   void release(int from) override;
   bool ready(int from) override;
   bool readable(int peer) const override { return parts_.reach != nullptr && parts_.reach->readable(peer); }
-  bool readsFast() const override { return readsFast_; }
+  bool prefersMessages(int peer) override;
   using Mailbox::read;
   void read(int peer, std::span<const RemoteBytes> from, std::span<const std::span<std::byte>> into) override;
 
@@ -55,10 +56,14 @@ class QueueMailbox final : public Mailbox {
     std::optional<SendQueue> send;
     std::optional<ReceiveQueue> receive;
     Doorbell* doorbell = nullptr;
+    StoreChoice stores;  ///< for messages to this rank
+    TrialClock clock{};  ///< of messages from this rank
   };
   /// The message under construction.
   struct Draft {
     std::vector<int> to;
+    Trial trial = Trial::None;
+    int judge = 0;            ///< the trial's reader
     Peer* inlined = nullptr;  ///< the message is in this peer's next descriptor, `to` is unused
     size_t bytes = 0;
     std::optional<size_t> offset;  ///< in the ring; empty if the message is in inline_ or inlined
@@ -67,6 +72,7 @@ class QueueMailbox final : public Mailbox {
   Peer& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }
   void awaitDescriptor(int to);
   size_t awaitPlace(size_t bytes);
+  Store chooseStore();
   bool arrived(int from);
   uint64_t consumed(int by);
 
@@ -74,13 +80,12 @@ class QueueMailbox final : public Mailbox {
   Health& health_;
   std::unique_ptr<CacheLine[]> ownRing_;  ///< for a rank without a segment; the network sends from it
   MailboxParts parts_;
-  const bool readsFast_;
-  const size_t streamedBytes_;  ///< messages of at least this size bypass the caches
-  Doorbell ownDoorbell_{};      ///< for a rank without a segment
+  Doorbell ownDoorbell_{};  ///< for a rank without a segment
   std::vector<Peer> peers_;
   std::byte* ring_ = nullptr;
   Outbox outbox_{kRingBytes};
   Draft draft_;
+  size_t judges_ = 0;                  ///< choices of a judge so far
   std::array<CacheLine, 2> inline_{};  ///< an inline message to several ranks, under construction
   Waiter waiter_;
 };

@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "transport/store_choice.h"
+
 namespace seqpar {
 
 inline constexpr size_t kCacheLine = 64;
@@ -32,7 +34,8 @@ struct alignas(kCacheLine) CacheLine {
 struct alignas(2 * kCacheLine) Descriptor {
   std::byte payload[kInlineBytes];
   uint32_t bytes;
-  uint32_t line;                   ///< offset of the message in the ring, in cache lines; unused if it is inline
+  uint16_t line;                   ///< offset of the message in the ring, in cache lines; unused if it is inline
+  Trial trial;                     ///< likewise
   std::atomic<uint64_t> sequence;  ///< n once this descriptor contains the queue's n-th message (from 1)
 
   /// The memory of a message of `size` bytes in the descriptor.
@@ -40,10 +43,12 @@ struct alignas(2 * kCacheLine) Descriptor {
   const std::byte* place(size_t size) const { return payload + (size <= kShortBytes ? kCacheLine : 0); }
 };
 static_assert(sizeof(Descriptor) == 2 * kCacheLine && std::atomic<uint64_t>::is_always_lock_free);
+static_assert(kRingBytes / kCacheLine <= size_t{1} << 16);
 
-/// Number of messages of its queue that a reader has released. Written by the reader, in the sender's segment.
+/// Written by the reader, in the sender's segment.
 struct alignas(kWordDistance) Ack {
-  std::atomic<uint64_t> consumed;
+  std::atomic<uint64_t> consumed;  ///< number of messages of its queue that the reader has released
+  std::atomic<Verdicts> verdicts;  ///< on the sender's trials
 };
 
 /// Futex on which a waiting rank sleeps. A rank that gives it work rings the bell.

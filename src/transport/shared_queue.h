@@ -33,10 +33,14 @@ class SendQueue {
   /// Publishes the message at place(bytes). Returns its sequence number.
   uint64_t publishPlaced(size_t bytes) { return publish(next(), bytes); }
 
+  /// The reader's verdicts on trials.
+  Verdicts verdicts() const { return ack_->verdicts.load(std::memory_order_relaxed); }
+
   /// Publishes a message that is stored at `offset` of the ring. Not while full(). Returns its sequence number.
-  uint64_t publishAt(size_t offset, size_t bytes) {
+  uint64_t publishAt(size_t offset, size_t bytes, Trial trial) {
     Descriptor& descriptor = next();
-    descriptor.line = static_cast<uint32_t>(offset / kCacheLine);
+    descriptor.line = static_cast<uint16_t>(offset / kCacheLine);
+    descriptor.trial = trial;
     return publish(descriptor, bytes);
   }
 
@@ -83,6 +87,14 @@ class ReceiveQueue {
     if (descriptor.bytes > kInlineBytes) return ring_ + descriptor.line * kCacheLine;
     return descriptor.place(descriptor.bytes);
   }
+
+  /// Its role in a trial. Requires arrived().
+  Trial trial() const {
+    const Descriptor& descriptor = next();
+    return descriptor.bytes > kInlineBytes ? descriptor.trial : Trial::None;
+  }
+  /// Tells the sender the verdicts.
+  void judge(Verdicts verdicts) { ack_->verdicts.store(verdicts, std::memory_order_relaxed); }
 
   /// Releases it to the sender.
   void release() { ack_->consumed.exchange(++received_, std::memory_order_seq_cst); }

@@ -24,7 +24,7 @@ struct MemoryMailboxOptions {
   /// True: a sender waits when its unread messages, including the new one, would exceed the window, so that an
   /// algorithm that breaks the deadlock rule blocks. False: it never waits.
   bool strict = true;
-  bool readsFast = false;
+  bool messages = false;  ///< prefersMessages() of two of three payloads
   /// Every wait gives up after this and fails all ranks.
   std::chrono::seconds timeout{600};
 };

@@ -43,7 +43,7 @@ MemoryMailboxOptions optionsOf(std::mt19937_64& random) {
   MemoryMailboxOptions options;
   options.maxMessage = size_t{512} << random() % 8;
   options.window = 4 * options.maxMessage;
-  options.readsFast = random() % 2 == 0;
+  options.messages = random() % 2 == 0;
   return options;
 }
 

@@ -83,10 +83,8 @@ TEST_CASE("only large states of elementwise operators between two ranks are read
   CHECK_FALSE(offersInPlace(problem, 3, true));
   problem.wireType = seqparBfloat16;
   CHECK_FALSE(offersInPlace(problem, 2, true));
-  CHECK(offersInPlace(problem, 2, true, true));
-  CHECK_FALSE(offersInPlace(problem, 2, false, true));
   problem.heads = 0;
-  CHECK_FALSE(offersInPlace(problem, 2, true, true));
+  CHECK_FALSE(offersInPlace(problem, 2, true));
   problem.heads = 32;
   problem.wireType = seqparFloat32;
   problem.op = seqparScanMatrix;

@@ -63,7 +63,7 @@ class Listening final : public Mailbox {
   void release(int from) override { mail_.release(from); }
   bool ready(int from) override { return mail_.ready(from); }
   bool readable(int) const override { return false; }
-  bool readsFast() const override { return false; }
+  bool prefersMessages(int) override { return false; }
   void read(int peer, std::span<const RemoteBytes> from, std::span<const std::span<std::byte>> into) override {
     mail_.read(peer, from, into);
   }

@@ -162,7 +162,7 @@ TEST_CASE("a queue delivers in order across wrap-arounds of its descriptors") {
       std::byte* data = offset ? segment.ring() + *offset : small;
       for (size_t at = 0; at < bytes; ++at) data[at] = static_cast<std::byte>(i + at);
       if (offset)
-        outbox.keep(*offset, bytes, 1, queue.publishAt(*offset, bytes));
+        outbox.keep(*offset, bytes, 1, queue.publishAt(*offset, bytes, Trial::None));
       else
         queue.publishInline(small, bytes);
       ring(readerDoorbell);

@@ -29,7 +29,7 @@ class RecordingMailbox final : public Mailbox {
   void release(int) override {}
   bool ready(int) override { return false; }
   bool readable(int) const override { return false; }
-  bool readsFast() const override { return false; }
+  bool prefersMessages(int) override { return false; }
   void read(int, std::span<const RemoteBytes>, std::span<const std::span<std::byte>>) override;
 
  private:

@@ -155,8 +155,7 @@ class SimulatedScans final : public ScanBackend {
     if (onHosts()) {
       const auto nodes = scanNodes(comm_.topology().nodes, problem.direction);
       const Mailbox& mail = comm_.mailbox();
-      const ScanSetting setting{comm_.size(),  nodes, comm_.links(),   mail.maxMessage(),
-                                mail.window(), false, mail.readsFast()};
+      const ScanSetting setting{comm_.size(), nodes, comm_.links(), mail.maxMessage(), mail.window(), false};
       return estimateScan(problem, setting, blocks);
     }
     if (!Recorder::current().direct()) {
@@ -259,7 +258,7 @@ class SimulatedScans final : public ScanBackend {
   ScanRates ratesOf(const ScanProblem& problem, const ScanAlgorithm& row) const {
     const auto& machine = Recorder::current().machine();
     if (onHosts()) {
-      const bool reads = row.id == seqparScanChain && offersInPlace(problem, comm_.size(), true, true);
+      const bool reads = row.id == seqparScanChain && offersInPlace(problem, comm_.size(), true);
       return {machine.host.callUs, 1, 1, reads ? HostTerms::kInPlace : 1};
     }
     if (!Recorder::current().direct()) return {machine.nccl.startUs, machine.scan.foldTbs, machine.scan.streamTbs, 1};

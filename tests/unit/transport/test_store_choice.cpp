@@ -1,0 +1,119 @@
+// The choice of stores against a reader with given reading times.
+#include "transport/store_choice.h"
+
+#include <catch2/catch.hpp>
+
+#include "base/target.h"
+
+using namespace seqpar;
+
+namespace {
+
+/// A sender and a reader whose times a test sets.
+class Pair {
+ public:
+  explicit Pair(Store first) : choice_(first) {}
+
+  /// Sends messages of `bytes`; returns how many of them were written with ordinary stores.
+  int send(int messages, size_t bytes = 65536) {
+    int cached = 0;
+    for (int i = 0; i < messages; ++i) {
+      const auto use = choice_.next(bytes, [this] { return verdicts_; });
+      cached += use.store == Store::Cached ? 1 : 0;
+      if (use.trial != Trial::None) clock_.begin(use.trial, bytes, now_);
+      now_ += use.store == Store::Cached ? cachedTicks : streamedTicks;
+      if (interruptEvery != 0 && ++read_ % interruptEvery == 0) now_ += 1000000;
+      if (!clock_.running()) continue;
+      if (const auto verdicts = clock_.end(now_)) verdicts_ = *verdicts;
+    }
+    return cached;
+  }
+  StoreChoice& choice() { return choice_; }
+
+  int64_t cachedTicks = 100, streamedTicks = 100;
+  int interruptEvery = 0;
+
+ private:
+  StoreChoice choice_;
+  TrialClock clock_;
+  Verdicts verdicts_ = 0;
+  int64_t now_ = 1;
+  int read_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("stores follow a reader that shares a cache, and one that no longer does") {
+  for (const Store first : {Store::Cached, Store::Streamed}) {
+    Pair pair(first);
+    pair.cachedTicks = 40;
+    pair.send(100);
+    CHECK(pair.choice().store() == Store::Cached);
+    pair.send(10000);
+    pair.cachedTicks = 1000;
+    pair.send(400);
+    CHECK(pair.choice().store() == Store::Streamed);
+    pair.send(10000);
+    pair.cachedTicks = 40;
+    pair.send(400);
+    CHECK(pair.choice().store() == Store::Cached);
+  }
+}
+
+TEST_CASE("few messages are written the slower way once the stores are chosen") {
+  Pair pair(Store::Streamed);
+  pair.cachedTicks = 1000;
+  pair.send(2000);
+  CHECK(pair.send(10000) <= 10000 / 256 + 1);
+  pair.cachedTicks = 40;
+  pair.send(2000);
+  CHECK(pair.send(10000) >= 10000 - 10000 / 256 - 1);
+}
+
+TEST_CASE("equal times keep the stores") {
+  for (const Store first : {Store::Cached, Store::Streamed}) {
+    Pair pair(first);
+    pair.send(10000);
+    CHECK(pair.choice().store() == first);
+  }
+}
+
+TEST_CASE("interrupts of the reader do not change the stores") {
+  Pair pair(Store::Streamed);
+  pair.cachedTicks = 1000;
+  pair.interruptEvery = 41;
+  pair.send(1000);
+  for (int i = 0; i < 200; ++i) {
+    pair.send(50);
+    CHECK(pair.choice().store() == Store::Streamed);
+  }
+}
+
+TEST_CASE("trials compare messages of equal size") {
+  Pair pair(Store::Streamed);
+  pair.cachedTicks = 40;
+  for (int i = 0; i < 500; ++i) {
+    pair.send(1, 4096);
+    pair.send(1, 65536);
+  }
+  CHECK(pair.choice().store() == Store::Streamed);
+  for (int i = 0; i < 50; ++i) {
+    pair.send(3, 4096);
+    pair.send(3, 65536);
+  }
+  CHECK(pair.choice().store() == Store::Cached);
+}
+
+TEST_CASE("payloads that are read in place become messages when a trial is due") {
+  Pair pair(Store::Streamed);
+  pair.cachedTicks = 40;
+  int payloads = 0, inMessages = 0;
+  while (pair.choice().store() == Store::Streamed && payloads < 1000) {
+    ++payloads;
+    if (!pair.choice().trialDue()) continue;
+    ++inMessages;
+    pair.send(4);
+  }
+  CHECK(pair.choice().store() == Store::Cached);
+  CHECK(inMessages < payloads / 2);
+}
