@@ -30,8 +30,9 @@ QueueMailbox::QueueMailbox(MailboxParts parts, Health& health, const Waiter::Opt
   if (mine) {
     ring_ = mine->ring();
   } else if (parts_.network != nullptr) {
-    ownRing_ = allocateFor("messages to other ranks", kRingBytes,
-                           [] { return std::make_unique_for_overwrite<CacheLine[]>(kRingBytes / kCacheLine); });
+    constexpr size_t kBytes = kRingBytes + kSmallRingBytes;
+    ownRing_ = allocateFor("messages to other ranks", kBytes,
+                           [] { return std::make_unique_for_overwrite<CacheLine[]>(kBytes / kCacheLine); });
     ring_ = ownRing_[0].bytes;
   }
   for (size_t rank = 0; rank < peers_.size(); ++rank) {
@@ -129,17 +130,22 @@ void QueueMailbox::commit() {
   for (const int rank : draft_.to) {
     Peer& reader = peer(rank);
     if (!reader.send) {
-      outbox_.keep(*draft_.offset, draft_.bytes, rank, parts_.network->send(rank, data, draft_.bytes));
+      keep(rank, parts_.network->send(rank, data, draft_.bytes));
     } else if (draft_.bytes <= kInlineBytes) {
       reader.send->publishInline(data, draft_.bytes);
       ring(*reader.doorbell);
     } else {
-      outbox_.keep(
-          *draft_.offset, draft_.bytes, rank,
-          reader.send->publishAt(*draft_.offset, draft_.bytes, rank == draft_.judge ? draft_.trial : Trial::None));
+      const Trial trial = rank == draft_.judge ? draft_.trial : Trial::None;
+      keep(rank, reader.send->publishAt(*draft_.offset, draft_.bytes, trial));
       ring(*reader.doorbell);
     }
   }
+}
+
+void QueueMailbox::keep(int rank, uint64_t sequence) {
+  const size_t offset = *draft_.offset;
+  if (offset < kRingBytes) return outbox_.keep(offset, draft_.bytes, rank, sequence);
+  small_.keep(offset - kRingBytes, draft_.bytes, rank, sequence);
 }
 
 const std::byte* QueueMailbox::receive(int from, size_t bytes) {
@@ -186,6 +192,14 @@ void QueueMailbox::awaitDescriptor(int to) {
 }
 
 size_t QueueMailbox::awaitPlace(size_t bytes) {
+  if (bytes <= kSmallMessage) {
+    std::optional<size_t> offset = small_.place(bytes);
+    if (!offset) {
+      small_.reclaim([this](int rank) { return consumed(rank); });
+      offset = small_.place(bytes);
+    }
+    if (offset) return kRingBytes + *offset;
+  }
   std::optional<size_t> offset = outbox_.place(bytes);
   while (!offset) {
     const Outbox::Reader oldest = *outbox_.oldest();

@@ -72,6 +72,7 @@ class QueueMailbox final : public Mailbox {
   Peer& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }
   void awaitDescriptor(int to);
   size_t awaitPlace(size_t bytes);
+  void keep(int rank, uint64_t sequence);
   Store chooseStore();
   bool arrived(int from);
   uint64_t consumed(int by);
@@ -83,7 +84,7 @@ class QueueMailbox final : public Mailbox {
   Doorbell ownDoorbell_{};  ///< for a rank without a segment
   std::vector<Peer> peers_;
   std::byte* ring_ = nullptr;
-  Outbox outbox_{kRingBytes};
+  Outbox outbox_{kRingBytes}, small_{kSmallRingBytes};
   Draft draft_;
   size_t judges_ = 0;                  ///< choices of a judge so far
   std::array<CacheLine, 2> inline_{};  ///< an inline message to several ranks, under construction

@@ -1,7 +1,7 @@
 // Layout of a rank's segment in shared memory: the queues from this rank to the other ranks of its host.
 //
 // A message of at most kInlineBytes is stored in its descriptor: up to kShortBytes in the cache line that the receiver
-// polls, a longer one from the preceding line on. A larger message is built in the byte ring, is written once for any
+// polls, a longer one from the preceding line on. A larger message is built in a byte ring, is written once for any
 // number of readers, and its descriptor contains its offset.
 #pragma once
 
@@ -25,6 +25,9 @@ inline constexpr size_t kWindow = size_t{1} << 20;
 /// With kWindow bytes unread and up to kMaxMessage lost at the wrap, one contiguous kMaxMessage is still free. Larger
 /// than the caches of one processor, see Outbox; small enough that the rings of eight ranks fit a shared cache.
 inline constexpr size_t kRingBytes = size_t{2} << 20;
+/// A second ring, behind the first, for messages of at most kSmallMessage while it has room: it stays in the caches.
+inline constexpr size_t kSmallRingBytes = size_t{16} << 10;
+inline constexpr size_t kSmallMessage = size_t{4} << 10;
 
 /// One cache line of memory for messages.
 struct alignas(kCacheLine) CacheLine {
@@ -43,7 +46,7 @@ struct alignas(2 * kCacheLine) Descriptor {
   const std::byte* place(size_t size) const { return payload + (size <= kShortBytes ? kCacheLine : 0); }
 };
 static_assert(sizeof(Descriptor) == 2 * kCacheLine && std::atomic<uint64_t>::is_always_lock_free);
-static_assert(kRingBytes / kCacheLine <= size_t{1} << 16);
+static_assert((kRingBytes + kSmallRingBytes) / kCacheLine <= size_t{1} << 16);
 
 /// Written by the reader, in the sender's segment.
 struct alignas(kWordDistance) Ack {
@@ -68,7 +71,7 @@ class Segment {
   Segment() = default;
   Segment(std::byte* base, size_t readers) : base_(base), readers_(readers) {}
 
-  static constexpr size_t bytes(size_t readers) { return ringAt(readers) + kRingBytes; }
+  static constexpr size_t bytes(size_t readers) { return ringAt(readers) + kRingBytes + kSmallRingBytes; }
 
   SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(base_); }
   Ack& ack(size_t reader) const { return reinterpret_cast<Ack*>(base_ + kAcksAt)[reader]; }
