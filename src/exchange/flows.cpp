@@ -61,7 +61,7 @@ class Regions {  // NOLINT(cppcoreguidelines-pro-type-member-init)
   int peer() const { return peer_; }
   bool hasLarge() const {
     return std::any_of(tensors_.begin(), tensors_.end(),
-                       [this](const auto& tensor) { return tensor.size() >= kRendezvousBytes; });
+                       [](const auto& tensor) { return tensor.size() >= kRendezvousBytes; });
   }
 
   /// Calls visit(tensor, rts) for all tensors that start with an RTS; visit sets it.

@@ -9,7 +9,7 @@ using namespace seqpar;
 
 namespace {
 
-/// A sender and a reader whose times a test sets.
+/// A sender, and a reader with settable reading times.
 class Pair {
  public:
   explicit Pair(Store first) : choice_(first) {}
