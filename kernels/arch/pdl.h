@@ -1,8 +1,11 @@
 // Programmatic dependent launch: kernels that overlap with the previous and the next kernel of their stream. Before
-// sm_90 no kernel starts early, and the functions do nothing.
+// sm_90 no kernel starts early, and the functions do nothing. For other compilers than nvcc they are in the emulator,
+// which runs such kernels before their predecessors (emulator::runStream()).
 #pragma once
 
 #include "kernels/arch/ptx.h"
+
+#ifdef __CUDACC__
 
 namespace seqpar::ptx {
 
@@ -22,3 +25,5 @@ SEQPAR_DEVICE void griddepcontrolLaunchDependents() {
 }
 
 }  // namespace seqpar::ptx
+
+#endif

@@ -7,11 +7,28 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 namespace seqpar::emulator {
 
 /// Runs `kernel` on every thread of `blocks` CTAs, one CTA after another.
 void run(int blocks, int threads, size_t sharedBytes, uint64_t seed, const std::function<void()>& kernel);
+
+/// A kernel launch of a stream.
+struct Grid {
+  int blocks = 1, threads = 32;
+  size_t sharedBytes = 0;
+  std::function<void()> kernel;
+  bool early = false;          ///< programmatic dependent launch: may start before the previous launch ends
+  bool nextAfterWait = false;  ///< executes griddepcontrol.launch_dependents after griddepcontrol.wait and a fence
+};
+
+/// Runs the launches of a stream in the order that differs most from theirs: a launch with `early` runs up to
+/// griddepcontrol.wait before its predecessors, the latest launch first. It starts after its predecessor's wait if the
+/// predecessor has `nextAfterWait`. Otherwise no earlier result is visible to it before its own wait, even if its
+/// predecessor has no launch_dependents. Throws std::logic_error if a launch with `early` ends without a wait, since
+/// the next one waits for that launch only, or if `nextAfterWait` is wrong.
+void runStream(const std::vector<Grid>& launches, uint64_t seed);
 
 }  // namespace seqpar::emulator
 
@@ -30,6 +47,9 @@ inline uint32_t sharedAddress(const void* pointer) {
 inline char* sharedAt(uint32_t address) {
   return sharedMemory() + address;
 }
+
+void griddepcontrolWait();
+void griddepcontrolLaunchDependents();
 
 void syncthreads();
 bool syncthreadsAnd(bool value);

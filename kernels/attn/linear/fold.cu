@@ -1,83 +1,13 @@
-// Between the passes: states before segments from the maps of segments (fold.h).
-//
-// Work      a thread has four adjacent elements of a head's state in all its segments; grid (elements / 512, heads,
-//           batch)
-// Roles     all threads alike
-// Tiles     kAtOnce segments per step: their loads are in flight together
-// Smem      none
-// Barriers  none
-// Overlap   lets the next kernel start at once; griddepcontrol.wait at the start, because it reads the maps of pass 1
-#include "kernels/attn/linear/fold.h"
-
-#include <cmath>
-
-#include "kernels/attn/linear/decay.h"
+#include "kernels/attn/linear/fold_kernel.h"
 #include "kernels/attn/linear/launch.cuh"
 #include "kernels/attn/linear/sequence.h"
 
 namespace seqpar::attn {
 namespace {
 
-constexpr int kFoldThreads = 128;
-constexpr int kAtOnce = 16;  // segments with loads in flight together, per thread
-
-/// Each thread has four adjacent elements of a head's state; blockIdx.y is the head, blockIdx.z the sequence.
+/// blockIdx.y is the head, blockIdx.z the sequence.
 __global__ void __launch_bounds__(kFoldThreads) foldKernel(const __grid_constant__ Fold fold) {
-  ptx::griddepcontrolLaunchDependents();
-  ptx::griddepcontrolWait();
-  const LinearProblem& problem = fold.problem;
-  const int count = fold.segments.count;
-  const int width = transitionWidth(problem);
-  const int size = problem.dk * problem.dv;
-  const int first = 4 * (static_cast<int>(blockIdx.x) * kFoldThreads + static_cast<int>(threadIdx.x));
-  const int64_t head = int64_t{blockIdx.z} * problem.heads + fold.heads.first + blockIdx.y;
-  const auto mapOf = [&](int step) { return head * count + (fold.reverse ? count - 1 - step : step); };
-  if (first >= size) return;
-  const int channel = width > 1 ? first / problem.dv : 0;
-  const int wanted = fold.state != nullptr || fold.logDecay != nullptr ? count : count - 1;
-  float4 x = make_float4(0, 0, 0, 0);
-  float all = 0;  // log-decay of all segments so far
-  for (int begin = 0; begin < wanted; begin += kAtOnce) {
-    float4 states[kAtOnce];
-    float decays[kAtOnce];
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      if (begin + i >= wanted) continue;
-      states[i] = *reinterpret_cast<const float4*>(fold.maps.states + mapOf(begin + i) * size + first);
-      decays[i] = fold.maps.transitions[mapOf(begin + i) * width + channel];
-    }
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int step = begin + i;
-      if (step >= wanted) continue;
-      if (step > 0 && !fold.perSegment) *reinterpret_cast<float4*>(fold.maps.states + mapOf(step) * size + first) = x;
-      const float decay = exp2f(decays[i] * kLog2e);
-      const auto advance = [&](float& number, float state) { number = (decay == 0 ? 0 : decay * number) + state; };
-      // -inf is final: later log-decays, NaN too, cannot restore a forgotten state.
-      all = all == -INFINITY || decays[i] == -INFINITY ? -INFINITY : all + decays[i];
-      advance(x.x, states[i].x);
-      advance(x.y, states[i].y);
-      advance(x.z, states[i].z);
-      advance(x.w, states[i].w);
-    }
-  }
-  if (fold.logDecay != nullptr && (width > 1 ? first % problem.dv : first) == 0) {
-    fold.logDecay[head * width + channel] = all;
-  }
-  if (fold.state != nullptr) {
-    if (fold.base != nullptr) {
-      const float decay = exp2f(all * kLog2e);
-      const float4 base = *reinterpret_cast<const float4*>(fold.base + head * size + first);
-      const auto add = [&](float& number, float before) { number += decay == 0 ? 0 : decay * before; };
-      add(x.x, base.x);
-      add(x.y, base.y);
-      add(x.z, base.z);
-      add(x.w, base.w);
-    }
-    *reinterpret_cast<float4*>(fold.state + head * size + first) = x;
-  } else if (wanted < count && count > 1 && !fold.perSegment) {
-    *reinterpret_cast<float4*>(fold.maps.states + mapOf(count - 1) * size + first) = x;
-  }
+  foldPart(fold, blockIdx.x, blockIdx.y, blockIdx.z);
 }
 
 }  // namespace

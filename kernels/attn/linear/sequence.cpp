@@ -94,6 +94,14 @@ LaunchRecord ordinaryRecord(const StateMaps& maps) {
   return record;
 }
 
+bool mapsComplete(const Outputs& pass, const LaunchSequence* sequence) {
+  return sequence != nullptr && sequence->isComplete(pass.maps.states) && sequence->isComplete(pass.initial);
+}
+
+bool beforeComplete(const Gradients& pass, const LaunchSequence* sequence) {
+  return sequence != nullptr && sequence->isComplete(pass.before.states);
+}
+
 bool startsEarly(const LaunchRecord& record, const Launch& launch) {
   LaunchSequence alone;
   return (launch.sequence != nullptr ? *launch.sequence : alone).add(record);

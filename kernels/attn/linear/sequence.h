@@ -83,6 +83,11 @@ LaunchRecord waitingRecord(const Outputs& pass);  ///< of the kernels that wait 
 /// A kernel without programmatic launch that writes `maps`.
 LaunchRecord ordinaryRecord(const StateMaps& maps);
 
+/// Outputs::mapsComplete of a launch after `sequence`; NULL: no sequence.
+bool mapsComplete(const Outputs& pass, const LaunchSequence* sequence);
+/// Task::beforeComplete likewise.
+bool beforeComplete(const Gradients& pass, const LaunchSequence* sequence);
+
 /// Adds to launch.sequence. Without one, `record` is the first launch of its own.
 bool startsEarly(const LaunchRecord& record, const Launch& launch);
 

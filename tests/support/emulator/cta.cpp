@@ -37,16 +37,16 @@ void resume(int thread) {
 }
 
 /// A CTA before its first step. Each has separate shared memory and strands: on a GPU, CTAs run concurrently.
-std::unique_ptr<Cta> makeCta(int index, int count, int threads, size_t sharedBytes,
-                             const std::function<void()>& kernel) {
+std::unique_ptr<Cta> makeCta(int index, const Grid& grid, Launched& launch) {
   auto made = std::make_unique<Cta>();
+  made->launch = &launch;
   made->index = index;
-  made->count = count;
-  made->threads = threads;
-  made->kernel = &kernel;
-  made->shared.assign(sharedBytes + 1024, static_cast<char>(0xff));  // NaN
-  made->warps = std::vector<Meeting>(static_cast<size_t>(threads / 32));
-  made->fibers = std::vector<Fiber>(static_cast<size_t>(threads));
+  made->count = grid.blocks;
+  made->threads = grid.threads;
+  made->kernel = &grid.kernel;
+  made->shared.assign(grid.sharedBytes + 1024, static_cast<char>(0xff));  // NaN
+  made->warps = std::vector<Meeting>(static_cast<size_t>(grid.threads / 32));
+  made->fibers = std::vector<Fiber>(static_cast<size_t>(grid.threads));
   for (Fiber& fiber : made->fibers) {
     fiber.stack = std::make_unique_for_overwrite<char[]>(kStack);
     getcontext(&fiber.start);
@@ -59,6 +59,7 @@ std::unique_ptr<Cta> makeCta(int index, int count, int threads, size_t sharedByt
   return made;
 }
 
+/// Runs a CTA to its end, or until all of its threads wait for earlier launches or for threads that do.
 void runCta(Cta& own, std::mt19937_64& random) {
   cta = &own;
   std::vector<int> order(own.warps.size());
@@ -67,6 +68,7 @@ void runCta(Cta& own, std::mt19937_64& random) {
   while (left()) {
     std::shuffle(order.begin(), order.end(), random);
     bool any = false;
+    own.held = false;
     for (const int w : order) {
       do {  // a warp runs until none of its lanes progresses
         own.moved = false;
@@ -76,7 +78,9 @@ void runCta(Cta& own, std::mt19937_64& random) {
         any |= own.moved;
       } while (own.moved);
     }
-    if (!any && left()) throw std::logic_error("threads of a CTA wait for each other");
+    if (any || !left()) continue;
+    if (own.held) return;
+    throw std::logic_error("threads of a CTA wait for each other");
   }
   const auto copies = [](const CopyGroups& groups) {
     return std::any_of(groups.begin(), groups.end(), [](const auto& group) { return !group.empty(); });
@@ -104,6 +108,58 @@ bool syncAt(Barrier& barrier, int threads, bool wait, bool mine = false) {
   return barrier.any[round % 2];
 }
 
+/// The launches of a stream.
+class Stream {
+ public:
+  Stream(const std::vector<Grid>& grids, uint64_t seed) : grids_(grids), random_(seed) {}
+
+  void run() {
+    for (size_t i = 0; i < grids_.size(); ++i) {
+      if (started_ == i) start(i);
+      Launched& launch = *launches_[i];
+      launch.ready = true;
+      if (started_ == i + 1 && mayStart(i + 1)) start(i);  // this launch has reached its wait
+      advance(launch);
+      if (grids_[i].early && !launch.waited) throw std::logic_error("a launch ends without griddepcontrol.wait");
+      if (grids_[i].nextAfterWait && (launch.triggersBefore || !launch.triggersAfter)) {
+        throw std::logic_error("a launch does not let the next one start after its wait");
+      }
+    }
+    followTo(grids_.size());
+    cta = nullptr;
+  }
+
+ private:
+  bool mayStart(size_t i) const { return i < grids_.size() && grids_[i].early; }
+  /// Orders all that follows after the launches before `end`.
+  void followTo(size_t end) {
+    for (; followed_ < end; ++followed_) {
+      for (const auto& own : launches_[followed_]->ctas) test::follow(own->end);
+    }
+  }
+  /// Starts launches that run concurrently, after the launches before `after` have ended.
+  void start(size_t after) {
+    followTo(after);
+    const size_t from = started_;
+    do {
+      auto launch = std::make_unique<Launched>();
+      if (started_ > 0) launch->previous = launches_.back().get();
+      const Grid& grid = grids_[started_++];
+      for (int block = 0; block < grid.blocks; ++block) launch->ctas.push_back(makeCta(block, grid, *launch));
+      launches_.push_back(std::move(launch));
+    } while (mayStart(started_) && !grids_[started_ - 1].nextAfterWait);
+    for (size_t i = started_; i-- > from;) advance(*launches_[i]);
+  }
+  void advance(const Launched& launch) {
+    for (const auto& own : launch.ctas) runCta(*own, random_);
+  }
+
+  const std::vector<Grid>& grids_;
+  std::mt19937_64 random_;
+  std::vector<std::unique_ptr<Launched>> launches_;  // all are kept, since accesses to freed memory would be races
+  size_t started_ = 0, followed_ = 0;
+};
+
 }  // namespace
 
 /// Jumps need no system call, as swapcontext() does.
@@ -114,14 +170,11 @@ void yield() {
 }
 
 void run(int blocks, int threads, size_t sharedBytes, uint64_t seed, const std::function<void()>& kernel) {
-  std::mt19937_64 random(seed);
-  std::vector<std::unique_ptr<Cta>> ctas;  // all are kept, since accesses to freed memory would be races
-  for (int block = 0; block < blocks; ++block) {
-    ctas.push_back(makeCta(block, blocks, threads, sharedBytes, kernel));
-  }
-  for (const auto& own : ctas) runCta(*own, random);
-  for (const auto& own : ctas) test::follow(own->end);
-  cta = nullptr;
+  runStream({Grid{blocks, threads, sharedBytes, kernel}}, seed);
+}
+
+void runStream(const std::vector<Grid>& launches, uint64_t seed) {
+  Stream(launches, seed).run();
 }
 
 Meeting& meet(int what) {
@@ -149,6 +202,21 @@ int blocks() {
 
 char* sharedMemory() {
   return reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(cta->shared.data()) + 1023) / 1024 * 1024);
+}
+
+void griddepcontrolWait() {
+  Launched& launch = *cta->launch;
+  while (!launch.ready) {
+    cta->held = true;
+    yield();
+  }
+  cta->moved = true;
+  launch.waited = true;
+  if (launch.previous == nullptr) return;
+  for (const auto& own : launch.previous->ctas) test::follow(own->end);
+}
+void griddepcontrolLaunchDependents() {
+  (cta->launch->waited ? cta->launch->triggersAfter : cta->launch->triggersBefore) = true;
 }
 
 void syncthreads() {

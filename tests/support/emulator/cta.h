@@ -86,7 +86,10 @@ struct TransferBarrier {
   Marks marks;
 };
 
+struct Launched;
+
 struct Cta {
+  Launched* launch = nullptr;
   int index = 0, count = 0, threads = 0;
   std::vector<Fiber> fibers;
   std::vector<Meeting> warps;
@@ -100,8 +103,18 @@ struct Cta {
   char begin, end;
   const std::function<void()>* kernel = nullptr;
   bool moved = false;
+  bool held = false;  ///< a thread waits for earlier launches
 };
 extern Cta* cta;
+
+/// A launch of a stream, from its start.
+struct Launched {
+  const Launched* previous = nullptr;
+  bool ready = false;                                  ///< all earlier launches have ended
+  bool waited = false;                                 ///< a thread has executed griddepcontrol.wait
+  bool triggersBefore = false, triggersAfter = false;  ///< launch_dependents, before and after griddepcontrol.wait
+  std::vector<std::unique_ptr<Cta>> ctas;
+};
 
 /// Switches to the scheduler, which resumes this thread later.
 void yield();

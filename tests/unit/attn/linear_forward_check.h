@@ -19,7 +19,8 @@ using seqpar::test::ForwardCase;
 using seqpar::test::ForwardSpec;
 using Place = ForwardCase::Place;
 
-/// Converts maps of single segments to the incoming states that Outputs requires without `perSegment`. GPU: fold.cu.
+/// Converts maps of single segments to the incoming states that Outputs requires without `perSegment`. GPU:
+/// fold_kernel.h.
 inline void foldMaps(const LinearProblem& problem, const Segments& segments, const StateMaps& maps) {
   const int64_t size = int64_t{problem.dk} * problem.dv, width = transitionWidth(problem);
   for (int64_t head = 0; head < problem.batch * problem.heads; ++head) {

@@ -247,7 +247,7 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
     if (sm90) {
       task.strong = reinterpret_cast<uint32_t*>(base + workspace.strong);
       task.decays = base + workspace.decays;
-      task.beforeComplete = launch.sequence != nullptr && launch.sequence->isComplete(pass.before.states);
+      task.beforeComplete = attn::beforeComplete(pass, launch.sequence);
       const bool overlaps = startsEarly(recordOf(pass, task.beforeComplete), launch);
       error = withSm90(problem, [&]<class I>() { return I::gradients(task, ctas, overlaps, stream); });
     }

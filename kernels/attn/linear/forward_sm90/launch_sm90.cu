@@ -70,9 +70,7 @@ bool outputs(const Outputs& pass, const Launch& launch, int& error) {
   error = cudaSuccess;
   if (!setArguments(kernel, pass)) return false;
   if (kernel.items == 0) return true;
-  const LaunchSequence* const earlier = launch.sequence;
-  kernel.pass.mapsComplete =
-      earlier != nullptr && earlier->isComplete(pass.maps.states) && earlier->isComplete(pass.initial);
+  kernel.pass.mapsComplete = mapsComplete(pass, launch.sequence);
   const bool overlaps = startsEarly(recordOf(kernel.pass), launch);
   if (pairs(pass)) {
     error = launchKernel(outputsSm90<Bfloat16, GateKind::Uniform, true>, gridOf(kernel.items, launch.ctas), kThreads,
