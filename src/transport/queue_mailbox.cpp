@@ -104,9 +104,12 @@ Store QueueMailbox::chooseStore() {
   // Readers take turns as judges of a message to several.
   draft_.judge = draft_.to[judges_++ % draft_.to.size()];
   Peer& judge = peer(draft_.judge);
-  const StoreChoice::Use use = judge.stores.next(draft_.bytes, [&] { return judge.send->verdicts(); });
+  const StoreChoice::Use use = judge.stores.next(draft_.bytes, [&] { return judge.send->readingTimes(); });
   draft_.trial = use.trial;
-  if (use.trial != Trial::None) return use.store;
+  if (use.trial != Trial::None) {
+    draft_.start = ticksNow();
+    return use.store;
+  }
   const bool streams = std::any_of(draft_.to.begin(), draft_.to.end(),
                                    [this](int rank) { return peer(rank).stores.store() == Store::Streamed; });
   return streams ? Store::Streamed : Store::Cached;
@@ -125,6 +128,9 @@ void QueueMailbox::commit() {
     draft_.inlined->send->publishPlaced(draft_.bytes);
     ring(*draft_.inlined->doorbell);
     return;
+  }
+  if (draft_.offset && draft_.trial != Trial::None) {
+    peer(draft_.judge).stores.wrote(draft_.trial, ticksNow() - draft_.start);
   }
   const std::byte* data = draft_.offset ? ring_ + *draft_.offset : inline_[0].bytes;
   for (const int rank : draft_.to) {
@@ -170,7 +176,7 @@ void QueueMailbox::release(int from) {
     return;
   }
   if (sender.clock.running()) {
-    if (const auto verdicts = sender.clock.end(ticksNow())) sender.receive->judge(*verdicts);
+    if (const auto times = sender.clock.end(ticksNow())) sender.receive->report(*times);
   }
   sender.receive->release();
   ring(*sender.doorbell);

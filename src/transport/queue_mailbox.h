@@ -64,6 +64,7 @@ class QueueMailbox final : public Mailbox {
     std::vector<int> to;
     Trial trial = Trial::None;
     int judge = 0;            ///< the trial's reader
+    int64_t start = 0;        ///< of writing, in ticks, in a trial
     Peer* inlined = nullptr;  ///< the message is in this peer's next descriptor, `to` is unused
     size_t bytes = 0;
     std::optional<size_t> offset;  ///< in the ring; empty if the message is in inline_ or inlined

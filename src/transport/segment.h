@@ -51,7 +51,7 @@ static_assert((kRingBytes + kSmallRingBytes) / kCacheLine <= size_t{1} << 16);
 /// Written by the reader, in the sender's segment.
 struct alignas(kWordDistance) Ack {
   std::atomic<uint64_t> consumed;  ///< number of messages of its queue that the reader has released
-  std::atomic<Verdicts> verdicts;  ///< on the sender's trials
+  std::atomic<uint64_t> reading;   ///< ReadingTimes::word of the latest trial
 };
 
 /// Futex on which a waiting rank sleeps. A rank that gives it work rings the bell.

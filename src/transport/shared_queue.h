@@ -33,8 +33,8 @@ class SendQueue {
   /// Publishes the message at place(bytes). Returns its sequence number.
   uint64_t publishPlaced(size_t bytes) { return publish(next(), bytes); }
 
-  /// The reader's verdicts on trials.
-  Verdicts verdicts() const { return ack_->verdicts.load(std::memory_order_relaxed); }
+  /// The reader's times of the latest trial.
+  ReadingTimes readingTimes() const { return {ack_->reading.load(std::memory_order_relaxed)}; }
 
   /// Publishes a message that is stored at `offset` of the ring. Not while full(). Returns its sequence number.
   uint64_t publishAt(size_t offset, size_t bytes, Trial trial) {
@@ -93,8 +93,8 @@ class ReceiveQueue {
     const Descriptor& descriptor = next();
     return descriptor.bytes > kInlineBytes ? descriptor.trial : Trial::None;
   }
-  /// Tells the sender the verdicts.
-  void judge(Verdicts verdicts) { ack_->verdicts.store(verdicts, std::memory_order_relaxed); }
+  /// Tells the sender the times of a trial.
+  void report(ReadingTimes times) { ack_->reading.store(times.word, std::memory_order_relaxed); }
 
   /// Releases it to the sender.
   void release() { ack_->consumed.exchange(++received_, std::memory_order_seq_cst); }

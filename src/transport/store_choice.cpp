@@ -5,10 +5,18 @@
 
 namespace seqpar {
 
-void StoreChoice::learn(Verdicts verdicts) {
-  if (verdicts == known_) return;
-  known_ = verdicts;
-  votes_ = (votes_ << 1 | (verdicts & 1)) & ((1U << kVotes) - 1);
+ReadingTimes ReadingTimes::of(uint16_t number, int64_t first, int64_t second) {
+  const auto limited = [](int64_t ticks) { return std::clamp<uint64_t>(static_cast<uint64_t>(ticks), 1, kMost); };
+  return {uint64_t{number} << 2 * kBits | limited(second) << kBits | limited(first)};
+}
+
+void StoreChoice::learn(ReadingTimes times) {
+  // The other way must be faster by a tenth.
+  constexpr int64_t kTenths = 10, kLess = 9;
+  if (times.word == known_) return;
+  known_ = times.word;
+  const bool faster = (secondTicks_ + times.second()) * kTenths < (firstTicks_ + times.first()) * kLess;
+  votes_ = (votes_ << 1 | (faster ? 1U : 0U)) & ((1U << kVotes) - 1);
   if (static_cast<unsigned>(std::popcount(votes_)) >= kMajority) {
     store_ = other();
     votes_ = 0;
@@ -18,9 +26,7 @@ void StoreChoice::learn(Verdicts verdicts) {
   period_ = votes_ == 0 ? std::min(2 * period_, kMostPeriod) : kLeastPeriod;
 }
 
-std::optional<Verdicts> TrialClock::end(int64_t ticks) {
-  // The other way must be faster by a tenth.
-  constexpr int64_t kTenths = 10, kLess = 9;
+std::optional<ReadingTimes> TrialClock::end(int64_t ticks) {
   const int64_t took = ticks - start_;
   const Trial trial = trial_;
   trial_ = Trial::None;
@@ -31,9 +37,7 @@ std::optional<Verdicts> TrialClock::end(int64_t ticks) {
   }
   if (firstBytes_ != bytes_) return std::nullopt;
   firstBytes_ = 0;
-  const bool faster = took * kTenths < first_ * kLess;
-  verdicts_ = (verdicts_ / 2 + 1) * 2 + (faster ? 1 : 0);
-  return verdicts_;
+  return ReadingTimes::of(++trials_, first_, took);
 }
 
 }  // namespace seqpar

@@ -18,25 +18,30 @@ class Pair {
   int send(int messages, size_t bytes = 65536) {
     int cached = 0;
     for (int i = 0; i < messages; ++i) {
-      const auto use = choice_.next(bytes, [this] { return verdicts_; });
+      const auto use = choice_.next(bytes, [this] { return times_; });
       cached += use.store == Store::Cached ? 1 : 0;
-      if (use.trial != Trial::None) clock_.begin(use.trial, bytes, now_);
-      now_ += use.store == Store::Cached ? cachedTicks : streamedTicks;
+      const bool ordinary = use.store == Store::Cached;
+      if (use.trial != Trial::None) {
+        choice_.wrote(use.trial, ordinary ? cachedWriting : streamedWriting);
+        clock_.begin(use.trial, bytes, now_);
+      }
+      now_ += ordinary ? cachedTicks : streamedTicks;
       if (interruptEvery != 0 && ++read_ % interruptEvery == 0) now_ += 1000000;
       if (!clock_.running()) continue;
-      if (const auto verdicts = clock_.end(now_)) verdicts_ = *verdicts;
+      if (const auto times = clock_.end(now_)) times_ = *times;
     }
     return cached;
   }
   StoreChoice& choice() { return choice_; }
 
-  int64_t cachedTicks = 100, streamedTicks = 100;
+  int64_t cachedTicks = 100, streamedTicks = 100;  ///< of the reader
+  int64_t cachedWriting = 40, streamedWriting = 40;
   int interruptEvery = 0;
 
  private:
   StoreChoice choice_;
   TrialClock clock_;
-  Verdicts verdicts_ = 0;
+  ReadingTimes times_;
   int64_t now_ = 1;
   int read_ = 0;
 };
@@ -68,6 +73,21 @@ TEST_CASE("few messages are written the slower way once the stores are chosen") 
   pair.cachedTicks = 40;
   pair.send(2000);
   CHECK(pair.send(10000) >= 10000 - 10000 / 256 - 1);
+}
+
+TEST_CASE("stores that only the sender finds slow are not chosen") {
+  Pair pair(Store::Cached);
+  pair.cachedTicks = 90;
+  pair.cachedWriting = 1000;
+  pair.send(100);
+  CHECK(pair.choice().store() == Store::Streamed);
+}
+
+TEST_CASE("reading times of hours are limited") {
+  const auto times = ReadingTimes::of(65535, int64_t{1} << 50, 7);
+  CHECK(times.first() == static_cast<int64_t>(ReadingTimes::kMost));
+  CHECK(times.second() == 7);
+  CHECK(times.word != ReadingTimes::of(0, int64_t{1} << 50, 7).word);
 }
 
 TEST_CASE("equal times keep the stores") {
