@@ -10,7 +10,7 @@ void measureSegments(LinearCase& mine, int64_t tokens, void* stream) {
   const attn::LinearProblem& problem = mine.problem();
   const attn::Segments segments{static_cast<int>((problem.tokens + tokens - 1) / tokens), tokens};
   attn::SegmentStates forward{problem, segments, {0, problem.heads}, mine.maps(segments)};
-  forward.perSegment = attn::betterPerSegment(problem, segments);
+  forward.content = attn::fastestMaps(problem, segments);
   LinearCase::must(attn::launchSegmentStates(forward, {stream, 0}), "launchSegmentStates");
   attn::SegmentStateGradients states;
   states.problem = problem;
@@ -18,7 +18,7 @@ void measureSegments(LinearCase& mine, int64_t tokens, void* stream) {
   states.heads = forward.heads;
   states.dOut = mine.drawn();
   states.maps = mine.maps(segments);
-  states.perSegment = forward.perSegment;
+  states.content = forward.content;
   attn::Gradients gradients;
   gradients.problem = problem;
   gradients.segments = segments;
@@ -26,7 +26,7 @@ void measureSegments(LinearCase& mine, int64_t tokens, void* stream) {
   gradients.dOut = states.dOut;
   gradients.before = forward.maps;
   gradients.after = states.maps;
-  gradients.perSegment = forward.perSegment;
+  gradients.content = forward.content;
   gradients.dq = mine.output();
   gradients.dk = mine.output();
   gradients.dv = mine.output();

@@ -9,8 +9,8 @@ void measure(LinearCase& mine, void* stream) {
   const attn::LinearProblem& problem = mine.problem();
   const attn::Segments segments = attn::cutIntoSegments(problem, attn::ctasAtOnce(problem));
   attn::SegmentStates states{problem, segments, {0, problem.heads}, mine.maps(segments)};
-  const bool perSegment = attn::betterPerSegment(problem, segments);
-  states.perSegment = perSegment;
+  const attn::Maps content = attn::fastestMaps(problem, segments);
+  states.content = content;
   attn::SegmentStates rank = states;  // of several ranks: the map of the whole
   const auto heads = static_cast<size_t>(problem.heads), dk = static_cast<size_t>(problem.dk);
   rank.state = mine.takeFloats(heads * dk * static_cast<size_t>(problem.dv));
@@ -20,12 +20,12 @@ void measure(LinearCase& mine, void* stream) {
   outputs.segments = segments;
   outputs.heads = states.heads;
   outputs.maps = states.maps;
-  outputs.perSegment = perSegment;
+  outputs.content = content;
   outputs.out = mine.output();
   attn::Outputs both = outputs;
   both.segments = attn::cutForward(problem, attn::ctasAtOnce(problem), attn::supportsLead(problem));
   both.maps = mine.maps(both.segments);
-  both.perSegment = attn::betterPerSegment(problem, both.segments);
+  both.content = attn::fastestMaps(problem, both.segments);
   const auto runStates = [=] {
     LinearCase::must(attn::launchSegmentStates(states, {stream, 0}), "launchSegmentStates");
   };

@@ -203,7 +203,7 @@ void checkAll(uint64_t seed, bool small) {
       for (const double decay : {kSlow, 1.0, kForgets}) {
         with([&](auto& s) {
           s.type = type, s.gate = gate, s.tokens = 500, s.heads = s.qkHeads = decay == kSlow ? 40 : 3, s.decay = decay,
-          s.perSegment = true;
+          s.content = Maps::PerSegment;
         });
       }
     }

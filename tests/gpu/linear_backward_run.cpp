@@ -106,7 +106,7 @@ SegmentStateGradients Run::maps() const {
   pass.maps = {after.floats(), afterLog.floats()};
   pass.stateGradient = mapWanted ? stateGradient.floats() : nullptr;
   pass.logDecay = mapWanted ? logDecay.floats() : nullptr;
-  pass.perSegment = c.shape.perSegment;
+  pass.content = c.shape.content;
   return pass;
 }
 
@@ -118,7 +118,7 @@ Gradients Run::gradients() const {
   pass.dOut = c.dOutput(dOut.get());
   pass.before = {before.floats(), beforeLog.floats()};
   pass.after = {after.floats(), afterLog.floats()};
-  pass.perSegment = c.shape.perSegment;
+  pass.content = c.shape.content;
   pass.initial = c.initial.empty() ? nullptr : initial.floats();
   pass.finalGradient = c.dFinal.empty() ? nullptr : dFinal.floats();
   const auto like = [](const Input& input, const Memory& memory) {
@@ -138,9 +138,9 @@ Gradients Run::gradients() const {
 void Run::launch(const Launch& on) const {
   LaunchSequence sequence;
   const Launch where{on.stream, on.ctas, &sequence};
-  if (c.shape.perSegment) {  // as a call has it, one launch right behind the other
+  if (c.shape.content == Maps::PerSegment) {  // as a call has it, one launch right behind the other
     SegmentStates pass{problem, segments, {0, problem.heads}, {before.floats(), beforeLog.floats()}};
-    pass.perSegment = true;
+    pass.content = Maps::PerSegment;
     checkCuda(static_cast<cudaError_t>(launchSegmentStates(pass, where)), "launchSegmentStates");
   }
   checkCuda(static_cast<cudaError_t>(launchSegmentStateGradients(maps(), where)), "launchSegmentStateGradients");

@@ -64,8 +64,8 @@ struct Results {
 };
 
 /// `ctas` limits the launches; with `byHeads` each head is a separate launch; without `rank` the rank's map is not
-/// computed, and launchForward() runs both passes; `perSegment` as in SegmentStates.
-Results run(const ForwardCase& test, int ctas, bool byHeads, bool rank, bool perSegment = false) {
+/// computed, and launchForward() runs both passes; `content` as in SegmentStates.
+Results run(const ForwardCase& test, int ctas, bool byHeads, bool rank, Maps content = Maps::Prefix) {
   const ForwardSpec& spec = test.spec;
   const OnDevice<char> q(test.q), k(test.k), v(test.v), gates(test.gates);
   const OnDevice<float> initial(test.initial);
@@ -91,9 +91,9 @@ Results run(const ForwardCase& test, int ctas, bool byHeads, bool rank, bool per
   first.maps = stateMapsIn(workspace.get(), problem, segments);
   first.state = rank ? rankState.get() : nullptr;
   first.logDecay = rank ? rankLogDecay.get() : nullptr;
-  first.perSegment = perSegment;
+  first.content = content;
   Outputs second;
-  second.perSegment = perSegment;
+  second.content = content;
   second.problem = problem;
   second.segments = segments;
   second.maps = first.maps;
@@ -141,9 +141,9 @@ void compare(const char* what, const ForwardSpec& spec, const Expected& expected
                    std::to_string(expected.bound[at]) + ": " + spec.name());
 }
 
-void checkCase(const ForwardSpec& spec, int ctas, bool byHeads, bool rank, bool perSegment) {
+void checkCase(const ForwardSpec& spec, int ctas, bool byHeads, bool rank, Maps content) {
   ForwardCase test(spec);
-  const Results results = run(test, ctas, byHeads, rank, perSegment);
+  const Results results = run(test, ctas, byHeads, rank, content);
   test.computeExpected();
   compare("output", spec, test.out, toDoubles(results.out, spec.type));
   compare("final state", spec, test.finalState, toDoubles(results.finalState));
@@ -288,7 +288,8 @@ int main(int argc, char** argv) {
   for (int i = 0; i < cases && failures <= 20; ++i) {
     ForwardSpec spec = drawSpec(random);
     if (small) spec.tokens = std::min<int64_t>(spec.tokens, 127);
-    checkCase(spec, random() % 2 == 0 ? 0 : 5, random() % 4 == 0, random() % 4 != 0, random() % 2 == 0);
+    checkCase(spec, random() % 2 == 0 ? 0 : 5, random() % 4 == 0, random() % 4 != 0,
+              random() % 2 == 0 ? Maps::PerSegment : Maps::Prefix);
   }
   checkRefused();
   if (!small) checkShortItems(random);

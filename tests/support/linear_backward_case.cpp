@@ -70,8 +70,8 @@ std::string BackwardShape::name() const {
          typeName(static_cast<seqparDataType_t>(type)) + " b" + std::to_string(batch) + " t" + std::to_string(tokens) +
          " h" + std::to_string(heads) + "/" + std::to_string(qkHeads) + " d" + std::to_string(dk) + "x" +
          std::to_string(dv) + " segments of " + std::to_string(segmentTokens) + " decay " + std::to_string(decay) +
-         (states ? " states" : "") + (perSegment ? " per segment" : "") + (starts.empty() ? "" : " packed") +
-         (inputGates ? " input gates" : "");
+         (states ? " states" : "") + (content == attn::Maps::PerSegment ? " per segment" : "") +
+         (starts.empty() ? "" : " packed") + (inputGates ? " input gates" : "");
 }
 
 BackwardCase::BackwardCase(const BackwardShape& given, uint64_t seed) : shape(given) {
@@ -190,13 +190,13 @@ BackwardCase::BackwardCase(const BackwardShape& given, uint64_t seed) : shape(gi
     for (size_t i = 0; i < sum.log.size(); ++i) sum.log[i] = std::max<double>(sum.log[i] + next.log[i], kLowest);
   };
   // The passes' format: log-decays per segment, -inf for factors of 0, NaN for undefined values: the state of the first
-  // segment in their order, the log-decay of the last; with `perSegment`, all of the last.
+  // segment in their order, the log-decay of the last; with Maps::PerSegment, all of the last.
   const auto asPassesLeave = [&](const Map& sum, const Map& own, int step) {
-    Map left{shape.perSegment ? own.state : sum.state, own.log};
+    Map left{shape.content == attn::Maps::PerSegment ? own.state : sum.state, own.log};
     for (double& log : left.log) {
       if (log < -104) log = -std::numeric_limits<double>::infinity();
     }
-    const int undefined = shape.perSegment ? segments.count - 1 : 0;
+    const int undefined = shape.content == attn::Maps::PerSegment ? segments.count - 1 : 0;
     if (step == undefined) std::fill(left.state.begin(), left.state.end(), std::nan(""));
     if (step == segments.count - 1) std::fill(left.log.begin(), left.log.end(), std::nan(""));
     return left;

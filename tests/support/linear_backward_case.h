@@ -20,7 +20,7 @@ struct BackwardShape {
   int64_t segmentTokens = 512;
   double decay = 0.05;                           ///< mean of -log a; infinity: some decays are 0, others 1
   bool states = true;                            ///< an initial state and a gradient of the final one
-  bool perSegment = false;                       ///< maps as the passes leave them with `perSegment`
+  attn::Maps content = attn::Maps::Prefix;       ///< of the maps
   double qScale = 1, kScale = 1, dOutScale = 1;  ///< standard deviations
   std::vector<int64_t> starts;
   bool inputGates = false;  ///< the kernels get values and input gates with the case's values as products

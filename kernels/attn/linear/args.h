@@ -109,6 +109,30 @@ SEQPAR_BOTH_INLINE int transitionWidth(const LinearProblem& problem) {
 size_t stateMapsSize(const LinearProblem& problem, const Segments& segments);  ///< in bytes, a multiple of 256
 StateMaps stateMapsIn(void* workspace, const LinearProblem& problem, const Segments& segments);
 
+/// The states in StateMaps::states; the log-decays are each segment's own in both cases.
+enum class Maps : uint8_t {
+  Prefix,     ///< the results of all earlier segments, for a zero state; backward: of all later ones
+  PerSegment  ///< each segment's own result for a zero state
+};
+
+/// The format of StateMaps::states.
+enum class MapFormat : uint8_t {
+  RowMajor,  ///< [dk][dv]
+  Registers  ///< the register layout of the sm_90 kernels; forward, Maps::PerSegment only
+};
+
+/// The tokens of a launch of outputs.
+enum class Tokens : uint8_t {
+  OfSegments,
+  Lead  ///< those before the first segment, as one segment: pass 1 of the segments may still run
+};
+
+/// When results of earlier launches are visible to a kernel, which may start before they end (sequence.h).
+enum class Visible : uint8_t {
+  AfterWait,  ///< after griddepcontrol.wait
+  AtStart     ///< when the kernel starts
+};
+
 /// The heads of each sequence of the batch that a launch processes, so that the states of some heads can be sent while
 /// others are computed.
 struct HeadRange {
@@ -116,11 +140,11 @@ struct HeadRange {
   int count = 0;
 };
 
-/// Pass 1, forward. Afterwards `maps` contain for segment i: as state, the result of segments 0 ... i-1 for a zero
-/// state (segment 0's is undefined; read it as 0); as log-decay, segment i's own. The state before segment i is
-/// therefore states[i] + exp(transitions[0] + ... + transitions[i-1]) initial. Packed, this holds for the segments of
-/// one sequence; the first segment of a sequence that starts on this rank has a log-decay of -inf. Outputs and
-/// Gradients read these `maps`. state and logDecay are the arguments of seqparAllScan with seqparDecayLog: DIAG for
+/// Pass 1, forward. Afterwards `maps` contain for segment i, with Maps::Prefix: as state, the result of segments 0 ...
+/// i-1 for a zero state (segment 0's is undefined; read it as 0); as log-decay, segment i's own. The state before
+/// segment i is therefore states[i] + exp(transitions[0] + ... + transitions[i-1]) initial. Packed, this holds for the
+/// segments of one sequence; the first segment of a sequence that starts on this rank has a log-decay of -inf. Outputs
+/// and Gradients read these `maps`. state and logDecay are the arguments of seqparAllScan with seqparDecayLog: DIAG for
 /// Gate::Channel, SCALAR for the others. A log-decay with a factor below 2^-126 (itself below -87.3) may be returned as
 /// -inf. Without state and logDecay the last segment is not read, and its log-decay is undefined.
 struct SegmentStates {
@@ -132,21 +156,18 @@ struct SegmentStates {
   float* logDecay = nullptr;  ///< out: [batch][heads][transitionWidth()] of the rank; NULL: not written
   /// [batch][heads][dk][dv]: initial value of the rank's `state` instead of 0; `maps` exclude it. NULL: 0
   const float* base = nullptr;
-  /// `maps` contain each segment's own result for a zero state, for Outputs and Gradients with `perSegment`; otherwise
-  /// prefixes as described above.
-  bool perSegment = false;
-  bool packed = false;       ///< `maps` are per segment, in the register layout of the sm_90 kernels;
-                             ///< requires Outputs::packed
+  Maps content = Maps::Prefix;  ///< of `maps`, afterwards
+  MapFormat format = MapFormat::RowMajor;
   bool allSegments = false;  ///< the last segment's map is computed even without state and logDecay
 };
 
-/// The most segments that `perSegment` supports: each CTA reads the states of earlier segments, back to where decays
-/// have forgotten them.
+/// The most segments that Maps::PerSegment supports: each CTA reads the states of earlier segments, back to where
+/// decays have forgotten them.
 int maxPerSegment(const LinearProblem& problem);
 
-/// Whether `perSegment` gives outputs sooner on the current device: true for few segments, because each CTA can combine
-/// their states itself. Only in builds with CUDA.
-bool betterPerSegment(const LinearProblem& problem, const Segments& segments);
+/// The content of maps with which outputs are computed sooner on the current device: PerSegment for few segments,
+/// because each CTA can combine their states itself; otherwise Prefix. Only in builds with CUDA.
+Maps fastestMaps(const LinearProblem& problem, const Segments& segments);
 
 /// Whether the current device runs outputs concurrently with pass 1 (cutForward()). Only in builds with CUDA.
 bool supportsLead(const LinearProblem& problem);
@@ -160,18 +181,19 @@ struct Outputs {
   const float* initial = nullptr;  ///< [batch][heads][dk][dv], the state before the rank's first token; NULL: 0
   Output out;                      ///< [batch][token][head][dv] of problem.type
   float* finalState = nullptr;     ///< out: [batch][heads][dk][dv], after the rank's last token; NULL: not written
-  bool perSegment = false;         ///< `maps` are from SegmentStates with `perSegment`
-  bool mapsComplete = false;  ///< `maps` and `initial` are complete when the kernel starts; launchOutputs() sets it
-  bool storesMaps = false;    ///< `maps` are afterwards as pass 1 writes them for Gradients
-  bool packed = false;        ///< `maps` are from SegmentStates with `packed`; launchForward() sets it
-  bool isLead = false;        ///< the tokens before the first segment, as one segment; launchForward() sets it
+  Maps content = Maps::Prefix;     ///< of `maps`, from SegmentStates
+  Visible mapsVisible = Visible::AfterWait;  ///< `maps` and `initial`; launchOutputs() sets it
+  bool storesMaps = false;                   ///< `maps` are afterwards as pass 1 writes them for Gradients
+  MapFormat format = MapFormat::RowMajor;    ///< of `maps`; launchForward() sets it
+  Tokens tokens = Tokens::OfSegments;        ///< launchForward() sets it
 };
 
-/// Pass 1, backward: the reverse direction. Afterwards `maps` contain for segment i: as state, the result of segments
-/// i+1 ... for a zero gradient (the last segment's is undefined; read it as 0); as log-decay, segment i's own. With y
-/// the gradient of the state after the rank's last token, the gradient of the state before its first is diag(decay) y +
-/// stateGradient, with the forward's decay. Without stateGradient and logDecay the first segment is not read, and its
-/// log-decay is undefined. Packed, the last segment of a sequence that ends on this rank has a log-decay of -inf.
+/// Pass 1, backward: the reverse direction. Afterwards `maps` contain for segment i, with Maps::Prefix: as state, the
+/// result of segments i+1 ... for a zero gradient (the last segment's is undefined; read it as 0); as log-decay,
+/// segment i's own. With y the gradient of the state after the rank's last token, the gradient of the state before its
+/// first is diag(decay) y + stateGradient, with the forward's decay. Without stateGradient and logDecay the first
+/// segment is not read, and its log-decay is undefined. Packed, the last segment of a sequence that ends on this rank
+/// has a log-decay of -inf.
 struct SegmentStateGradients {
   LinearProblem problem;
   Segments segments;
@@ -180,7 +202,7 @@ struct SegmentStateGradients {
   StateMaps maps;
   float* stateGradient = nullptr;  ///< out: [batch][heads][dk][dv]; NULL: not written
   float* logDecay = nullptr;       ///< out: as in pass 1 of the forward; NULL: not written
-  bool perSegment = false;         ///< as in SegmentStates; for Gradients with `perSegment`
+  Maps content = Maps::Prefix;     ///< of `maps`, afterwards
   bool allSegments = false;        ///< the first segment's map is computed even without stateGradient and logDecay
 };
 
@@ -193,7 +215,7 @@ struct Gradients {
   Input dOut;
   StateMaps before;                      ///< from pass 1 of the forward: read as in Outputs
   StateMaps after;                       ///< from pass 1 of the backward
-  bool perSegment = false;               ///< both are from passes with `perSegment`
+  Maps content = Maps::Prefix;           ///< of both
   const float* initial = nullptr;        ///< as in Outputs
   const float* finalGradient = nullptr;  ///< [batch][heads][dk][dv], of the state after the last token; NULL: 0
   Output dq, dk, dv;                     ///< of problem.type; dq and dk [..][qkHeads][dk]

@@ -50,7 +50,8 @@ SEQPAR_DEVICE void foldPart(const Fold& fold, unsigned column, unsigned ofHeads,
     for (int i = 0; i < kFoldAtOnce; ++i) {
       const int step = begin + i;
       if (step >= wanted) continue;
-      if (step > 0 && !fold.perSegment) *reinterpret_cast<float4*>(fold.maps.states + mapOf(step) * size + first) = x;
+      if (step > 0 && fold.leaves == Maps::Prefix)
+        *reinterpret_cast<float4*>(fold.maps.states + mapOf(step) * size + first) = x;
       const float decay = exp2f(decays[i] * kLog2e);
       const auto advance = [&](float& number, float state) { number = (decay == 0 ? 0 : decay * number) + state; };
       // -inf is final: later log-decays, NaN too, cannot restore a forgotten state.
@@ -75,7 +76,7 @@ SEQPAR_DEVICE void foldPart(const Fold& fold, unsigned column, unsigned ofHeads,
       add(x.w, base.w);
     }
     *reinterpret_cast<float4*>(fold.state + head * size + first) = x;
-  } else if (wanted < count && count > 1 && !fold.perSegment) {
+  } else if (wanted < count && count > 1 && fold.leaves == Maps::Prefix) {
     *reinterpret_cast<float4*>(fold.maps.states + mapOf(count - 1) * size + first) = x;
   }
 }

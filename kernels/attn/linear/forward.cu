@@ -108,8 +108,9 @@ int ctasAtOnce(const LinearProblem& problem) {
          });
 }
 
-bool betterPerSegment(const LinearProblem& problem, const Segments& segments) {
-  return segments.count <= maxPerSegment(problem) && problem.type != seqparFloat32 && forward_sm90::fits(problem);
+Maps fastestMaps(const LinearProblem& problem, const Segments& segments) {
+  const bool few = segments.count <= maxPerSegment(problem);
+  return few && problem.type != seqparFloat32 && forward_sm90::fits(problem) ? Maps::PerSegment : Maps::Prefix;
 }
 
 bool supportsLead(const LinearProblem& problem) {
@@ -130,10 +131,10 @@ bool fusesInputGate(const LinearProblem& problem) {
 int launchSegmentStates(const SegmentStates& pass, const Launch& launch) {
   const int error = launchMaps(pass, launch);
   const bool rank = ofRank(pass);
-  if (error != cudaSuccess || segmentsOf(pass) == 0 || (pass.perSegment && !rank)) return error;
-  return launchFold({pass.problem, pass.segments, pass.heads, pass.maps, false, pass.perSegment, pass.state,
-                     pass.logDecay, pass.base},
-                    launch);
+  if (error != cudaSuccess || segmentsOf(pass) == 0 || (pass.content != Maps::Prefix && !rank)) return error;
+  return launchFold(
+      {pass.problem, pass.segments, pass.heads, pass.maps, false, pass.content, pass.state, pass.logDecay, pass.base},
+      launch);
 }
 
 int launchForward(const Outputs& pass, const Launch& on) {
@@ -141,10 +142,12 @@ int launchForward(const Outputs& pass, const Launch& on) {
   Launch launch = on;
   if (launch.sequence == nullptr) launch.sequence = &alone;
   Outputs others = pass;
-  others.packed = pass.perSegment && !pass.storesMaps && forward_sm90::packs(pass);
+  if (pass.content == Maps::PerSegment && !pass.storesMaps && forward_sm90::packs(pass)) {
+    others.format = MapFormat::Registers;
+  }
   SegmentStates states = {pass.problem, pass.segments, pass.heads, pass.maps};
-  states.perSegment = pass.perSegment;
-  states.packed = others.packed;
+  states.content = pass.content;
+  states.format = others.format;
   const int64_t lead = pass.segments.begin;
   if (lead == 0) {
     const int error = launchSegmentStates(states, launch);
@@ -156,9 +159,9 @@ int launchForward(const Outputs& pass, const Launch& on) {
   first.problem.tokens = lead;
   first.segments = {1, lead};
   first.finalState = pass.maps.lead;
-  first.isLead = pass.segments.count > 1;
+  if (pass.segments.count > 1) first.tokens = Tokens::Lead;
   error = launchOutputs(first, launch);
-  if (error == cudaSuccess && !pass.perSegment) {
+  if (error == cudaSuccess && pass.content == Maps::Prefix) {
     error = launchFold({pass.problem, pass.segments, pass.heads, pass.maps}, launch);
   }
   if (error != cudaSuccess) return error;
@@ -172,17 +175,18 @@ int launchOutputs(const Outputs& pass, const Launch& launch) {
   const bool full = pass.problem.type == seqparFloat32;
   if (!full && forward_sm90::fits(pass.problem) && forward_sm90::outputs(pass, launch, error)) return error;
   if (pass.problem.inputGates.data != nullptr) return cudaErrorNotSupported;
-  if (pass.perSegment) error = launchFold({pass.problem, pass.segments, pass.heads, pass.maps}, launch);
+  if (pass.content == Maps::PerSegment)
+    error = launchFold({pass.problem, pass.segments, pass.heads, pass.maps}, launch);
   if (error != cudaSuccess) return error;
   startsEarly(waitingRecord(pass), launch);
   if (full) return runOutputsFp32(pass, launch);
   error = dispatch(pass.problem, [&](auto t, auto dk, auto perChannel) {
     return runOutputs<decltype(t), dk(), perChannel()>(pass, launch);
   });
-  if (error != cudaSuccess || !pass.perSegment || !pass.storesMaps) return error;
+  if (error != cudaSuccess || pass.content == Maps::Prefix || !pass.storesMaps) return error;
   // The fold has combined the maps; Gradients needs them per segment.
   SegmentStates unfolded = {pass.problem, pass.segments, pass.heads, pass.maps};
-  unfolded.perSegment = true;
+  unfolded.content = Maps::PerSegment;
   return launchMaps(unfolded, launch);
 }
 

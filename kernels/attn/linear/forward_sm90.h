@@ -11,7 +11,7 @@ bool fits(const LinearProblem& problem);
 /// CTAs at once on the current device; 0: an error.
 int ctasAtOnce(const LinearProblem& problem);
 
-/// Whether these kernels run both of its passes, and its maps can be `packed`.
+/// Whether these kernels run both of its passes, and its maps can have MapFormat::Registers.
 bool packs(const Outputs& pass);
 
 /// Launches like those of kernels/attn/linear/instances.h, for problems that fits() accepts. Return false if the TMA

@@ -38,12 +38,14 @@ LaunchRecord recordOf(const Outputs& pass) {
   const int64_t size = pass.problem.type == seqparFloat32 ? 4 : 2;
   const auto* const out = static_cast<const char*>(pass.out.data) + pass.segments.begin * pass.out.token * size;
   record.earlyWrites = {out, pass.finalState};
-  (pass.mapsComplete ? record.earlyReads : record.reads) = {pass.maps.states, pass.maps.transitions, pass.initial};
-  if (pass.isLead) record.reads = {};  // one segment has no maps, and `initial` is an input
+  (pass.mapsVisible == Visible::AtStart ? record.earlyReads : record.reads) = {pass.maps.states, pass.maps.transitions,
+                                                                               pass.initial};
+  const bool lead = pass.tokens == Tokens::Lead;
+  if (lead) record.reads = {};  // `initial` is an input
   record.readsInputsEarly = true;
   // The CTAs of a single segment all start with the incoming state.
-  record.overlaps = pass.segments.count > 1 || pass.isLead;
-  record.trigger = pass.isLead ? Trigger::AtStart : Trigger::AtEnd;
+  record.overlaps = pass.segments.count > 1 || lead;
+  record.trigger = lead ? Trigger::AtStart : Trigger::AtEnd;
   return record;
 }
 
@@ -54,14 +56,14 @@ LaunchRecord waitingRecord(const Outputs& pass) {
   return record;
 }
 
-LaunchRecord recordOf(const Gradients& pass, bool beforeComplete) {
+LaunchRecord recordOf(const Gradients& pass, Visible before) {
   LaunchRecord record;
-  (beforeComplete ? record.earlyReads : record.reads) = {pass.before.states, pass.before.transitions};
+  (before == Visible::AtStart ? record.earlyReads : record.reads) = {pass.before.states, pass.before.transitions};
   record.earlyWrites = {pass.workspace};
   record.reads.add({pass.after.states, pass.after.transitions, pass.finalGradient});
   record.writes = {pass.dq.data, pass.dk.data, pass.dv.data, pass.dGates.data, pass.dInitial};
   record.readsInputsEarly = true;
-  record.overlaps = pass.perSegment && pass.segments.count > 1;
+  record.overlaps = pass.content == Maps::PerSegment && pass.segments.count > 1;
   return record;
 }
 
@@ -69,7 +71,7 @@ LaunchRecord recordOf(const Fold& fold) {
   LaunchRecord record;
   record.reads = {fold.maps.states, fold.maps.transitions, fold.base};
   record.writes = {fold.state, fold.logDecay};
-  if (!fold.perSegment) record.writes.add({fold.maps.states});
+  if (fold.leaves == Maps::Prefix) record.writes.add({fold.maps.states});
   record.trigger = Trigger::AtStart;
   return record;
 }
@@ -94,12 +96,15 @@ LaunchRecord ordinaryRecord(const StateMaps& maps) {
   return record;
 }
 
-bool mapsComplete(const Outputs& pass, const LaunchSequence* sequence) {
-  return sequence != nullptr && sequence->isComplete(pass.maps.states) && sequence->isComplete(pass.initial);
+Visible mapsVisible(const Outputs& pass, const LaunchSequence* sequence) {
+  const bool complete =
+      sequence != nullptr && sequence->isComplete(pass.maps.states) && sequence->isComplete(pass.initial);
+  return complete ? Visible::AtStart : Visible::AfterWait;
 }
 
-bool beforeComplete(const Gradients& pass, const LaunchSequence* sequence) {
-  return sequence != nullptr && sequence->isComplete(pass.before.states);
+Visible beforeVisible(const Gradients& pass, const LaunchSequence* sequence) {
+  const bool complete = sequence != nullptr && sequence->isComplete(pass.before.states);
+  return complete ? Visible::AtStart : Visible::AfterWait;
 }
 
 bool startsEarly(const LaunchRecord& record, const Launch& launch) {

@@ -75,18 +75,18 @@ class LaunchSequence {
 
 /// The records of the kernels that have work before griddepcontrol.wait. `pass`: of a launch on sm_90.
 LaunchRecord recordOf(const SegmentStates& pass);
-LaunchRecord recordOf(const Outputs& pass);  ///< Outputs::mapsComplete is set
-LaunchRecord recordOf(const Gradients& pass, bool beforeComplete);
+LaunchRecord recordOf(const Outputs& pass);  ///< Outputs::mapsVisible is set
+LaunchRecord recordOf(const Gradients& pass, Visible before);
 LaunchRecord recordOf(const Fold& fold);
 LaunchRecord recordOf(const StateScan& scan);
 LaunchRecord waitingRecord(const Outputs& pass);  ///< of the kernels that wait before all accesses
 /// A kernel without programmatic launch that writes `maps`.
 LaunchRecord ordinaryRecord(const StateMaps& maps);
 
-/// Outputs::mapsComplete of a launch after `sequence`; NULL: no sequence.
-bool mapsComplete(const Outputs& pass, const LaunchSequence* sequence);
-/// Task::beforeComplete likewise.
-bool beforeComplete(const Gradients& pass, const LaunchSequence* sequence);
+/// Outputs::mapsVisible of a launch after `sequence`; NULL: no sequence.
+Visible mapsVisible(const Outputs& pass, const LaunchSequence* sequence);
+/// Task::beforeVisible likewise.
+Visible beforeVisible(const Gradients& pass, const LaunchSequence* sequence);
 
 /// Adds to launch.sequence. Without one, `record` is the first launch of its own.
 bool startsEarly(const LaunchRecord& record, const Launch& launch);

@@ -160,7 +160,7 @@ void checkKernels(BackwardShape shape, double mostOfTokens = 0) {
   auto before = c.before, beforeLog = c.beforeLog, after = c.after, afterLog = c.afterLog;
   task.before = {before.data(), beforeLog.data()};
   task.after = {after.data(), afterLog.data()};
-  task.perSegment = shape.perSegment;
+  task.content = shape.content;
   task.initial = c.initial.empty() ? nullptr : c.initial.data();
   task.finalGradient = c.dFinal.empty() ? nullptr : c.dFinal.data();
   const int gateBlocks = kChannel ? task.valueBlocks : task.keyBlocks * task.valueBlocks;
@@ -228,7 +228,7 @@ Found gradientsOf(const BackwardCase& c, uint64_t seed) {
   auto before = c.before, beforeLog = c.beforeLog, after = c.after, afterLog = c.afterLog;
   task.before = {before.data(), beforeLog.data()};
   task.after = {after.data(), afterLog.data()};
-  task.perSegment = c.shape.perSegment;
+  task.content = c.shape.content;
   task.initial = c.initial.empty() ? nullptr : c.initial.data();
   task.finalGradient = c.dFinal.empty() ? nullptr : c.dFinal.data();
   const int gateBlocks = kChannel ? task.valueBlocks : task.keyBlocks * task.valueBlocks;

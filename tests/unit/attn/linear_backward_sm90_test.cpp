@@ -58,7 +58,7 @@ TEST_CASE("backward kernels of sm_90 with a decay a channel") {
   checkSm90<Bf16, true>(one);
   checkSm90<Fp16, true>(shapeOf(Gate::Channel, 65, 112, 80, 0.02));
   BackwardShape apart = shapeOf(Gate::Channel, 200, 128, 128, 0.02);
-  apart.perSegment = true;
+  apart.content = Maps::PerSegment;
   checkSm90<Bf16, true>(apart);
   apart.gate = Gate::Token;
   checkSm90<Bf16, false>(apart);
@@ -121,14 +121,14 @@ TEST_CASE("backward kernels of sm_90 keep packed sequences apart") {
   packed.starts = {0, 5, 64, 65, 130};
   checkSequencesApart<Bf16, KernelsSm90<Bf16, true>, true>(packed);
   packed.starts = {80};
-  packed.perSegment = true;
+  packed.content = Maps::PerSegment;
   packed.gateType = seqparBfloat16;
   checkSequencesApart<Fp16, KernelsSm90<Fp16, true>, true>(packed);
   packed.gateType = seqparFloat32;
   for (const Gate gate : {Gate::Token, Gate::Head, Gate::None}) {
     packed.gate = gate;
     packed.starts = {20, 21, 130};
-    packed.perSegment = gate == Gate::Head;
+    packed.content = gate == Gate::Head ? Maps::PerSegment : Maps::Prefix;
     checkSequencesApart<Bf16, KernelsSm90<Bf16, false>, false>(packed);
   }
 }
@@ -138,7 +138,7 @@ TEST_CASE("backward kernels of sm_90 leave strong decays to others") {
   BackwardShape packed = shapeOf(Gate::Channel, 250, 128, 128, 0.05);
   packed.starts = {-3, 70, 200};
   checkSm90<Bf16, true>(packed);
-  packed.perSegment = true;
+  packed.content = Maps::PerSegment;
   checkSm90<Bf16, true>(packed);
 }
 
@@ -178,7 +178,7 @@ TEST_CASE("backward kernels of sm_90 for pairs of heads") {
     shape = shapeOf(gate, 130, 64, 64, 0.05);
     shape.heads = 4;
     shape.qkHeads = 2;
-    shape.perSegment = gate == Gate::Head;
+    if (gate == Gate::Head) shape.content = Maps::PerSegment;
     shape.inputGates = gate == Gate::None;
     checkPairs(shape);
   }

@@ -19,7 +19,11 @@ using seqpar::test::ForwardCase;
 using seqpar::test::ForwardSpec;
 using Place = ForwardCase::Place;
 
-/// Converts maps of single segments to the incoming states that Outputs requires without `perSegment`. GPU:
+inline const char* nameOf(Maps content) {
+  return content == Maps::Prefix ? ", prefixes" : ", per segment";
+}
+
+/// Converts maps of single segments to the incoming states that Outputs requires with Maps::Prefix. GPU:
 /// fold_kernel.h.
 inline void foldMaps(const LinearProblem& problem, const Segments& segments, const StateMaps& maps) {
   const int64_t size = int64_t{problem.dk} * problem.dv, width = transitionWidth(problem);
@@ -64,7 +68,7 @@ struct ForwardResults {
 
 /// Both passes of `K`, by K::states(pass, ctas, seed) and K::outputs(pass, ctas, seed).
 template <class K>
-ForwardResults runForward(const ForwardCase& test, bool perSegment, int ctas, bool packed) {
+ForwardResults runForward(const ForwardCase& test, Maps content, int ctas, MapFormat format) {
   const ForwardSpec& spec = test.spec;
   LinearProblem problem = test.layout;
   problem.q.data = test.q.data();
@@ -82,10 +86,10 @@ ForwardResults runForward(const ForwardCase& test, bool perSegment, int ctas, bo
   first.heads = {0, spec.heads};
   std::vector<float> workspace(stateMapsSize(problem, first.segments) / sizeof(float), NAN);
   first.maps = stateMapsIn(workspace.data(), problem, first.segments);
-  first.perSegment = perSegment;
-  first.packed = packed;
+  first.content = content;
+  first.format = format;
   K::states(first, ctas, spec.seed);
-  if (!perSegment) foldMaps(problem, first.segments, first.maps);
+  if (content == Maps::Prefix) foldMaps(problem, first.segments, first.maps);
 
   const size_t rows = static_cast<size_t>(spec.batch * spec.tokens * spec.heads);
   ForwardResults results{
@@ -99,19 +103,19 @@ ForwardResults runForward(const ForwardCase& test, bool perSegment, int ctas, bo
   second.initial = spec.initial ? test.initial.data() : nullptr;
   second.out = {results.out.data(), spec.tokens * spec.heads * spec.dv, spec.dv, spec.tokens * spec.dv};
   second.finalState = results.finalState.data();
-  second.perSegment = perSegment;
-  second.packed = packed;
+  second.content = content;
+  second.format = format;
   K::outputs(second, ctas, spec.seed);
   return results;
 }
 
 template <class K>
-void checkForward(ForwardSpec spec, bool perSegment, int ctas = 2, bool packed = false) {
+void checkForward(ForwardSpec spec, Maps content, int ctas = 2, MapFormat format = MapFormat::RowMajor) {
   const seqpar::test::Seed seed;
   spec.seed = seed;
-  INFO(spec.name() << (perSegment ? ", per segment" : "") << (packed ? ", packed" : ""));
+  INFO(spec.name() << nameOf(content) << (format == MapFormat::Registers ? ", in registers' layout" : ""));
   ForwardCase test(spec);
-  const ForwardResults results = runForward<K>(test, perSegment, ctas, packed);
+  const ForwardResults results = runForward<K>(test, content, ctas, format);
   test.computeExpected();
   std::vector<double> found;
   for (const uint16_t bits : results.out) {
@@ -123,11 +127,11 @@ void checkForward(ForwardSpec spec, bool perSegment, int ctas = 2, bool packed =
 
 /// The results of other packed sequences have the same bits if all inputs of one sequence are NaN or infinite.
 template <class K>
-void checkSequencesApart(ForwardSpec spec, bool perSegment, int ctas = 2) {
+void checkSequencesApart(ForwardSpec spec, Maps content, int ctas = 2) {
   const seqpar::test::Seed seed;
   spec.seed = seed;
   const ForwardCase test(spec);
-  const ForwardResults results = runForward<K>(test, perSegment, ctas, false);
+  const ForwardResults results = runForward<K>(test, content, ctas, MapFormat::RowMajor);
   const auto& bounds = test.starts;  // the last is the end
   if (bounds.empty()) return;
   const auto states = static_cast<size_t>(spec.dk) * static_cast<size_t>(spec.dv);
@@ -135,13 +139,13 @@ void checkSequencesApart(ForwardSpec spec, bool perSegment, int ctas = 2) {
   for (const float value : {NAN, INFINITY}) {
     const size_t end = random() % bounds.size();
     const int64_t from = end == 0 ? 0 : bounds[end - 1], to = bounds[end];
-    INFO(spec.name() << (perSegment ? ", per segment" : "") << ": " << value << " from token " << from << " to " << to);
+    INFO(spec.name() << nameOf(content) << ": " << value << " from token " << from << " to " << to);
     ForwardCase other = test;
     for (const Place place : {Place::Queries, Place::Keys, Place::Values, Place::Gates}) {
       other.poison(place, value, from, to);
     }
     if (end == 0) other.poison(Place::Initial, value, from, to);
-    const ForwardResults found = runForward<K>(other, perSegment, ctas, false);
+    const ForwardResults found = runForward<K>(other, content, ctas, MapFormat::RowMajor);
     size_t wrong = 0;
     for (size_t i = 0; i < found.out.size(); ++i) {
       const auto token = static_cast<int64_t>(i / static_cast<size_t>(spec.dv)) % spec.tokens;

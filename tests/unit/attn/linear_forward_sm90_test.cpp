@@ -54,37 +54,37 @@ struct Sm90 {
 
 TEST_CASE("forward kernels of sm_90 with a decay a channel") {
   for (const Decays decays : {Decays::Typical, Decays::Slow, Decays::Strong, Decays::Mixed}) {
-    checkForward<Sm90>(specOf(Gate::Channel, 130, 128, 128, decays), true);
+    checkForward<Sm90>(specOf(Gate::Channel, 130, 128, 128, decays), Maps::PerSegment);
   }
   ForwardSpec spec = specOf(Gate::Channel, 200, 80, 144, Decays::Typical);
   spec.gateType = seqparBfloat16;
   spec.heads = 2;
   spec.segmentTokens = 128;
-  checkForward<Sm90>(spec, false);
+  checkForward<Sm90>(spec, Maps::Prefix);
 }
 
 TEST_CASE("forward kernels of sm_90 with a decay a token or a head, and without") {
   for (const Gate gate : {Gate::Token, Gate::Head, Gate::None}) {
-    checkForward<Sm90>(specOf(gate, 200, 128, 128, Decays::Typical), true, 2, true);
+    checkForward<Sm90>(specOf(gate, 200, 128, 128, Decays::Typical), Maps::PerSegment, 2, MapFormat::Registers);
   }
-  checkForward<Sm90>(specOf(Gate::Token, 130, 128, 128, Decays::Mixed), true);
+  checkForward<Sm90>(specOf(Gate::Token, 130, 128, 128, Decays::Mixed), Maps::PerSegment);
   ForwardSpec spec = specOf(Gate::Token, 100, 96, 64, Decays::Strong);
   spec.batch = 2;
   spec.headsFirst = true;
-  checkForward<Sm90>(spec, false);
+  checkForward<Sm90>(spec, Maps::Prefix);
 }
 
 TEST_CASE("forward kernels of sm_90 with an input gate") {
   for (const Gate gate : {Gate::Token, Gate::Head, Gate::None}) {
     ForwardSpec spec = specOf(gate, 200, 128, 128, Decays::Typical);
     spec.inputGates = true;
-    checkForward<Sm90>(spec, true, 2, gate == Gate::Token);
+    checkForward<Sm90>(spec, Maps::PerSegment, 2, gate == Gate::Token ? MapFormat::Registers : MapFormat::RowMajor);
   }
   ForwardSpec spec = specOf(Gate::Token, 170, 96, 64, Decays::Mixed);
   spec.heads = 2;
   spec.sequences = 3;
   spec.inputGates = true;
-  checkForward<Sm90>(spec, false);
+  checkForward<Sm90>(spec, Maps::Prefix);
 }
 
 TEST_CASE("forward kernels of sm_90 with pairs of heads that share queries and keys") {
@@ -95,14 +95,14 @@ TEST_CASE("forward kernels of sm_90 with pairs of heads that share queries and k
     spec.inputGates = gate != Gate::Head;
     spec.headsFirst = gate == Gate::Head;
     spec.sequences = gate == Gate::Head ? 3 : 0;
-    checkForward<Sm90>(spec, gate == Gate::Token);
+    checkForward<Sm90>(spec, gate == Gate::Token ? Maps::PerSegment : Maps::Prefix);
   }
   ForwardSpec spec = specOf(Gate::Token, 500, 96, 64, Decays::Thirty);
   spec.heads = 2;
   spec.qkHeads = 1;
   spec.inputGates = true;
   spec.segmentTokens = 192;
-  checkForward<Sm90>(spec, true, 1);
+  checkForward<Sm90>(spec, Maps::PerSegment, 1);
 }
 
 TEST_CASE("forward kernels of sm_90 keep packed sequences apart") {
@@ -112,7 +112,7 @@ TEST_CASE("forward kernels of sm_90 keep packed sequences apart") {
       ForwardSpec spec = specOf(gate, 170, 128, 80, decays);
       spec.sequences = decays == Decays::Mixed ? 6 : 3;
       if (gate == Gate::Channel && decays == Decays::Mixed) spec.gateType = seqparBfloat16;
-      checkSequencesApart<Sm90>(spec, decays == Decays::Typical);
+      checkSequencesApart<Sm90>(spec, decays == Decays::Typical ? Maps::PerSegment : Maps::Prefix);
     }
   }
 }
@@ -121,7 +121,7 @@ TEST_CASE("forward kernels of sm_90 with packed sequences") {
   for (const Gate gate : {Gate::Channel, Gate::Token}) {
     ForwardSpec spec = specOf(gate, 210, 128, 128, Decays::Typical);
     spec.sequences = 4;
-    checkForward<Sm90>(spec, true);
+    checkForward<Sm90>(spec, Maps::PerSegment);
   }
 }
 
@@ -129,7 +129,7 @@ TEST_CASE("forward kernels of sm_90 with many short items per CTA and strong dec
   for (const Gate gate : {Gate::Channel, Gate::Token}) {
     ForwardSpec spec = specOf(gate, 1000, 128, 64, Decays::Thirty);
     spec.segmentTokens = 192;
-    checkForward<Sm90>(spec, true, 1);
+    checkForward<Sm90>(spec, Maps::PerSegment, 1);
   }
 }
 
@@ -137,7 +137,7 @@ TEST_CASE("pass 1 of the backward on sm_90 with packed sequences") {
   for (const Gate gate : {Gate::Channel, Gate::Token, Gate::None}) {
     auto shape = backward::test::shapeOf(gate, 400, 128, 96, 0.05);
     shape.starts = {30, 40, 200, 390};
-    shape.perSegment = true;
+    shape.content = Maps::PerSegment;
     const seqpar::test::Seed seed;
     INFO(shape.name() << ", seed " << seed);
     const seqpar::test::BackwardCase c(shape, seed);

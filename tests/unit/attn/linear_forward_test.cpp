@@ -41,25 +41,25 @@ struct Portable {
 
 TEST_CASE("forward kernels with a decay a channel") {
   for (const Decays decays : {Decays::Typical, Decays::Slow, Decays::Strong, Decays::Mixed}) {
-    checkForward<Portable<Bfloat16, 64, true>>(specOf(Gate::Channel, 130, 64, 64, decays), false);
+    checkForward<Portable<Bfloat16, 64, true>>(specOf(Gate::Channel, 130, 64, 64, decays), Maps::Prefix);
   }
   ForwardSpec spec = specOf(Gate::Channel, 100, 112, 144, Decays::Typical);
   spec.type = seqparFloat16;
   spec.gateType = seqparBfloat16;
   spec.heads = 2;
-  checkForward<Portable<Float16, 128, true>>(spec, false);
+  checkForward<Portable<Float16, 128, true>>(spec, Maps::Prefix);
 }
 
 TEST_CASE("forward kernels with a decay a token or a head, and without") {
   for (const Gate gate : {Gate::Token, Gate::Head, Gate::None}) {
     ForwardSpec spec = specOf(gate, 150, 128, 64, Decays::Typical);
     spec.segmentTokens = 128;
-    checkForward<Portable<Bfloat16, 128, false>>(spec, false);
+    checkForward<Portable<Bfloat16, 128, false>>(spec, Maps::Prefix);
   }
   ForwardSpec spec = specOf(Gate::Token, 70, 256, 272, Decays::Mixed);
   spec.batch = 2;
   spec.headsFirst = true;
-  checkForward<Portable<Bfloat16, 256, false>>(spec, false);
+  checkForward<Portable<Bfloat16, 256, false>>(spec, Maps::Prefix);
 }
 
 TEST_CASE("forward kernels keep packed sequences apart") {
@@ -70,13 +70,13 @@ TEST_CASE("forward kernels keep packed sequences apart") {
       spec.type = half ? seqparFloat16 : seqparBfloat16;
       spec.gateType = half ? seqparBfloat16 : seqparFloat32;
       spec.heads = 2;
-      half ? checkSequencesApart<Portable<Float16, 64, true>>(spec, false)
-           : checkSequencesApart<Portable<Bfloat16, 64, true>>(spec, false);
+      half ? checkSequencesApart<Portable<Float16, 64, true>>(spec, Maps::Prefix)
+           : checkSequencesApart<Portable<Bfloat16, 64, true>>(spec, Maps::Prefix);
       spec.gateType = seqparFloat32;
       spec.gate = sequences == 3 ? Gate::Head : sequences == 1 ? Gate::None : Gate::Token;
       spec.qkHeads = 1;
-      half ? checkSequencesApart<Portable<Float16, 64, false>>(spec, false)
-           : checkSequencesApart<Portable<Bfloat16, 64, false>>(spec, false);
+      half ? checkSequencesApart<Portable<Float16, 64, false>>(spec, Maps::Prefix)
+           : checkSequencesApart<Portable<Bfloat16, 64, false>>(spec, Maps::Prefix);
     }
   }
 }
@@ -87,9 +87,9 @@ TEST_CASE("forward kernels with packed sequences") {
     spec.sequences = 4;
     spec.segmentTokens = 128;
     if (gate == Gate::Channel) {
-      checkForward<Portable<Bfloat16, 64, true>>(spec, false);
+      checkForward<Portable<Bfloat16, 64, true>>(spec, Maps::Prefix);
     } else {
-      checkForward<Portable<Bfloat16, 64, false>>(spec, false);
+      checkForward<Portable<Bfloat16, 64, false>>(spec, Maps::Prefix);
     }
   }
 }

@@ -95,17 +95,18 @@ inline void addFold(Launches& to, const Fold& fold) {
 inline void addOutputs(Launches& to, const Outputs& pass) {
   const auto kernel = std::make_shared<forward_sm90::OutputsKernel>();
   REQUIRE(setArguments(*kernel, pass));
-  kernel->pass.mapsComplete = mapsComplete(pass, &to.sequence());
+  kernel->pass.mapsVisible = mapsVisible(pass, &to.sequence());
   forward_sm90::dispatch(pass.problem, [&](auto kind) {
     using Kind = decltype(kind);
     to.add(recordOf(kernel->pass),
            {blocksFor(kernel->items), forward_sm90::kThreads, forward_sm90::OutputsShared::kBytes,
             [kernel] {
               constexpr bool kUniform = Kind::value == forward_sm90::GateKind::Uniform;
-              if (kUniform && kernel->pass.isLead) ptx::griddepcontrolLaunchDependents();
+              if (kUniform && kernel->pass.tokens == Tokens::Lead) ptx::griddepcontrolLaunchDependents();
               forward_sm90::OutputsCta<Bfloat16, Kind::value>(*kernel, ptx::sharedMemory()).run();
             }},
-           kernel->pass.mapsComplete && !kernel->pass.isLead);  // a lead reads no maps
+           kernel->pass.mapsVisible == Visible::AtStart &&
+               kernel->pass.tokens == Tokens::OfSegments);  // a lead reads no maps
     return 0;
   });
 }
@@ -113,7 +114,7 @@ inline void addOutputs(Launches& to, const Outputs& pass) {
 /// A forward call of an operator on one rank, in memory of its own.
 class ForwardCall {
  public:
-  ForwardCall(const ForwardSpec& spec, bool perSegment) : test_(spec), perSegment_(perSegment) {
+  ForwardCall(const ForwardSpec& spec, Maps content) : test_(spec), content_(content) {
     problem_ = test_.layout;
     problem_.q.data = test_.q.data();
     problem_.k.data = test_.k.data();
@@ -134,13 +135,13 @@ class ForwardCall {
       first.problem.tokens = segments.begin;
       first.segments = {1, segments.begin};
       first.finalState = pass.maps.lead;
-      first.isLead = segments.count > 1;
+      if (segments.count > 1) first.tokens = Tokens::Lead;
       addOutputs(launches, first);
       pass.initial = pass.maps.lead;
     } else {
       addStates(launches, states(pass));
     }
-    if (!perSegment_ && segments.count > 1) addFold(launches, {problem_, segments, pass.heads, pass.maps});
+    if (content_ == Maps::Prefix && segments.count > 1) addFold(launches, {problem_, segments, pass.heads, pass.maps});
     addOutputs(launches, pass);
   }
 
@@ -171,7 +172,7 @@ class ForwardCall {
         pass.finalState = between_.data();
       }
       addStates(launches, states(pass));
-      if (!perSegment_) addFold(launches, {pass.problem, segments, pass.heads, pass.maps});
+      if (content_ == Maps::Prefix) addFold(launches, {pass.problem, segments, pass.heads, pass.maps});
       addOutputs(launches, pass);
     }
   }
@@ -194,7 +195,7 @@ class ForwardCall {
   }
   SegmentStates states(const Outputs& pass) const {
     SegmentStates result{pass.problem, pass.segments, pass.heads, pass.maps};
-    result.perSegment = pass.perSegment;
+    result.content = pass.content;
     return result;
   }
   Outputs outputs(const Segments& segments) {
@@ -207,12 +208,12 @@ class ForwardCall {
     pass.initial = spec.initial ? test_.initial.data() : nullptr;
     pass.out = {out_.data(), spec.tokens * spec.heads * spec.dv, spec.dv, spec.tokens * spec.dv};
     pass.finalState = finalState_.data();
-    pass.perSegment = perSegment_;
+    pass.content = content_;
     return pass;
   }
 
   ForwardCase test_;
-  bool perSegment_;
+  Maps content_;
   LinearProblem problem_;
   std::vector<float> maps_, between_, finalState_;
   std::vector<uint16_t> out_;
@@ -231,13 +232,13 @@ class BackwardCall {
     clear(keeps);
     if (!keeps) {
       SegmentStates pass{problem_, c_.segments, heads, before()};
-      pass.perSegment = c_.shape.perSegment;
+      pass.content = c_.shape.content;
       addStates(launches, pass);
-      if (!pass.perSegment) addFold(launches, {problem_, c_.segments, heads, before()});
+      if (pass.content == Maps::Prefix) addFold(launches, {problem_, c_.segments, heads, before()});
     }
     const SegmentStates reverse{problem_, c_.segments, heads, after()};
     addStates<forward_sm90::Pass::Backward>(launches, reverse, c_.segments.count - 1, problem_.q, dOut());
-    if (!c_.shape.perSegment) addFold(launches, {problem_, c_.segments, heads, after(), true});
+    if (c_.shape.content == Maps::Prefix) addFold(launches, {problem_, c_.segments, heads, after(), true});
     if (c_.shape.gate == Gate::Channel) {
       gradients<true>(launches);
     } else {
@@ -273,7 +274,7 @@ class BackwardCall {
     task_ = backward::taskOf(problem_, c_.segments, {0, problem_.heads}, dOut());
     task_.before = before();
     task_.after = after();
-    task_.perSegment = c_.shape.perSegment;
+    task_.content = c_.shape.content;
     task_.initial = c_.initial.empty() ? nullptr : c_.initial.data();
     task_.finalGradient = c_.dFinal.empty() ? nullptr : c_.dFinal.data();
     dq_ = std::make_unique<Terms>(problem_, task_.valueBlocks, problem_.dk);
@@ -295,7 +296,7 @@ class BackwardCall {
     pass.segments = c_.segments;
     pass.before = before();
     pass.after = after();
-    pass.perSegment = true;  // kernels with prefixes do not start early: no reason of correctness
+    pass.content = Maps::PerSegment;  // kernels with prefixes do not start early: no reason of correctness
     pass.finalGradient = task_.finalGradient;
     pass.workspace = scratch_.data();
     pass.dq.data = dq_->numbers.data();
@@ -303,12 +304,12 @@ class BackwardCall {
     pass.dv.data = dv_->numbers.data();
     pass.dGates.data = gates_->numbers.data();
     pass.dInitial = task_.dInitial;
-    task_.beforeComplete = beforeComplete(pass, &launches.sequence());
+    task_.beforeVisible = beforeVisible(pass, &launches.sequence());
     using Kernel = backward::sm90::GradientsKernel<Bf16, kChannel>;
-    launches.add(recordOf(pass, task_.beforeComplete),
+    launches.add(recordOf(pass, task_.beforeVisible),
                  {blocksFor(backward::itemsOf(task_)), backward::sm90::kGradientThreads,
                   sizeof(typename Kernel::Memory), [this] { Kernel::run(task_); }},
-                 task_.beforeComplete);
+                 task_.beforeVisible == Visible::AtStart);
   }
 
   BackwardCase c_;

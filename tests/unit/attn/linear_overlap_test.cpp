@@ -56,25 +56,25 @@ int check(const Call& call, const Error& error, double most, uint64_t seed) {
 TEST_CASE("launch records of the forward on the emulator") {
   const seqpar::test::Seed seed;
   for (const Gate gate : {Gate::Token, Gate::Channel}) {
-    for (const bool perSegment : {true, false}) {
+    for (const Maps content : {Maps::PerSegment, Maps::Prefix}) {
       ForwardSpec spec = specOf(gate, 190, 80, 32, Decays::Typical);
       spec.seed = seed;
-      INFO(spec.name() << (perSegment ? ", per segment" : ", prefixes"));
-      ForwardCall call(spec, perSegment);
+      INFO(spec.name() << nameOf(content));
+      ForwardCall call(spec, content);
       const int found = check([&](Launches& to) { call.whole(to); }, [&] { return call.error(); }, 1, seed);
-      CHECK(found >= (perSegment ? kLeast : 0));
+      CHECK(found >= (content == Maps::PerSegment ? kLeast : 0));
     }
   }
 }
 
 TEST_CASE("launch records of a forward with a lead on the emulator") {
   const seqpar::test::Seed seed;
-  for (const bool perSegment : {true, false}) {
+  for (const Maps content : {Maps::PerSegment, Maps::Prefix}) {
     ForwardSpec spec = specOf(Gate::Token, 250, 80, 32, Decays::Typical);
     spec.leadTokens = 64;
     spec.seed = seed;
-    INFO(spec.name() << (perSegment ? ", per segment" : ", prefixes"));
-    ForwardCall call(spec, perSegment);
+    INFO(spec.name() << nameOf(content));
+    ForwardCall call(spec, content);
     check([&](Launches& to) { call.whole(to); }, [&] { return call.error(); }, 1, seed);
   }
 }
@@ -85,7 +85,7 @@ TEST_CASE("launch records of forward parts that share a workspace on the emulato
     ForwardSpec spec = specOf(gate, 250, 80, 32, Decays::Typical);
     spec.seed = seed;
     INFO(spec.name());
-    ForwardCall call(spec, true);
+    ForwardCall call(spec, Maps::PerSegment);
     const int found = check([&](Launches& to) { call.parts(to); }, [&] { return call.error(); }, 1, seed);
     CHECK(found >= 2 * kLeast);
   }
@@ -94,16 +94,16 @@ TEST_CASE("launch records of forward parts that share a workspace on the emulato
 TEST_CASE("launch records of the backward on the emulator") {
   const seqpar::test::Seed seed;
   for (const Gate gate : {Gate::Token, Gate::Channel}) {
-    for (const bool perSegment : {true, false}) {
+    for (const Maps content : {Maps::PerSegment, Maps::Prefix}) {
       for (const bool keeps : {true, false}) {
         BackwardShape shape = backward::test::shapeOf(gate, 130, 80, 32, 0.02);
-        shape.perSegment = perSegment;
+        shape.content = content;
         INFO(shape.name() << (keeps ? ", keeps" : "") << ", seed " << seed);
         BackwardCall call(shape, seed);
         constexpr double kMost = 4 * 0x1p-9;
         const int found =
             check([&](Launches& to) { call.whole(to, keeps); }, [&] { return call.error(); }, kMost, seed);
-        CHECK(found >= (perSegment && !keeps ? kLeast : 0));
+        CHECK(found >= (content == Maps::PerSegment && !keeps ? kLeast : 0));
       }
     }
   }

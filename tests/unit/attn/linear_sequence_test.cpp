@@ -62,12 +62,12 @@ class Events {
 };
 
 struct Shape {
-  int count = 1;            ///< segments
-  bool perSegment = false;  ///< layout of maps
-  bool keeps = false;       ///< the forward left its maps
-  int64_t position = 0;     ///< of the scan; 2: the last rank
-  bool initial = false;     ///< the first rank has an incoming state
-  bool idle = false;        ///< the gradients leave SMs to the scan
+  int count = 1;  ///< segments
+  Maps content = Maps::Prefix;
+  bool keeps = false;    ///< the forward left its maps
+  int64_t position = 0;  ///< of the scan; 2: the last rank
+  bool initial = false;  ///< the first rank has an incoming state
+  bool idle = false;     ///< the gradients leave SMs to the scan
 };
 
 /// The launches of one call, with memory of its own.
@@ -79,24 +79,24 @@ class Call {
   void states(bool map, bool early, bool folds = true) {
     SegmentStates pass;
     pass.maps = before_;
-    const bool rank = map && !shape_.perSegment;
+    const bool rank = map && shape_.content == Maps::Prefix;
     if (shape_.count - (map ? 0 : 1) == 0) return;
     add(recordOf(pass), early);
-    if (folds && (!shape_.perSegment || rank)) fold(before_, rank);
+    if (folds && (shape_.content == Maps::Prefix || rank)) fold(before_, rank);
   }
   void stateGradients(bool map, bool early) {
     SegmentStates pass;
     pass.maps = after_;
-    const bool rank = map && !shape_.perSegment;
+    const bool rank = map && shape_.content == Maps::Prefix;
     if (shape_.count - (map ? 0 : 1) == 0) return;
     add(recordOf(pass), early);
-    if (!shape_.perSegment || rank) fold(after_, rank);
+    if (shape_.content == Maps::Prefix || rank) fold(after_, rank);
   }
   void scan(const StateMaps& maps, bool map, bool overlapsNext = false) {
     StateScan pass;
     pass.scan.position = shape_.position;
-    pass.maps = shape_.perSegment ? maps : StateMaps{&rankState_, &rankDecay_};
-    pass.segments = !map ? 0 : shape_.perSegment ? shape_.count : 1;
+    pass.maps = shape_.content == Maps::PerSegment ? maps : StateMaps{&rankState_, &rankDecay_};
+    pass.segments = !map ? 0 : shape_.content == Maps::PerSegment ? shape_.count : 1;
     pass.initial = shape_.initial ? &initial_ : nullptr;
     pass.incoming = &incoming_;
     pass.outgoing = &outgoing_;
@@ -112,28 +112,28 @@ class Call {
     pass.segments.begin = begin;
     pass.initial = incoming;
     pass.out = {&out_[0], 0, 1, 0};
-    pass.isLead = lead && shape_.count > 1;
+    if (lead && shape_.count > 1) pass.tokens = Tokens::Lead;
     if (lead) pass.finalState = before_.lead;
-    pass.mapsComplete = sequence_.isComplete(pass.maps.states) && sequence_.isComplete(pass.initial);
-    if (!lead && early) CHECK(pass.mapsComplete == complete);
+    pass.mapsVisible = mapsVisible(pass, &sequence_);
+    if (!lead && early) CHECK((pass.mapsVisible == Visible::AtStart) == complete);
     add(recordOf(pass), early);
   }
   void gradients(bool early) {
     Gradients pass;
     pass.before = before_;
     pass.after = after_;
-    pass.perSegment = shape_.perSegment;
+    pass.content = shape_.content;
     pass.segments.count = shape_.count;
     pass.finalGradient = &incoming_;
     pass.workspace = &workspace_;
-    const bool complete = sequence_.isComplete(pass.before.states);
-    if (early) CHECK(complete == shape_.keeps);
-    add(recordOf(pass, complete), early);
+    const Visible before = beforeVisible(pass, &sequence_);
+    if (early) CHECK((before == Visible::AtStart) == shape_.keeps);
+    add(recordOf(pass, before), early);
   }
   void fold(const StateMaps& maps, bool rank) {
     Fold pass;
     pass.maps = maps;
-    pass.perSegment = shape_.perSegment;
+    pass.leaves = shape_.content;
     if (rank) {
       pass.state = &rankState_;
       pass.logDecay = &rankDecay_;
@@ -175,9 +175,9 @@ template <class Act>
 void eachShape(const Act& act) {
   for (int bits = 0; bits < 3 * 32; ++bits) {
     const auto bit = [&](int which) { return (bits >> which & 1) != 0; };
-    const Shape shape{bit(0) ? 2 : 1, bit(1), bit(2), bits / 32, bit(3), bit(4)};
-    INFO("count " << shape.count << ", per segment " << shape.perSegment << ", keeps " << shape.keeps << ", position "
-                  << shape.position << ", initial " << shape.initial << ", idle " << shape.idle);
+    const Shape shape{bit(0) ? 2 : 1, bit(1) ? Maps::PerSegment : Maps::Prefix, bit(2), bits / 32, bit(3), bit(4)};
+    INFO("count " << shape.count << ", per segment " << (shape.content == Maps::PerSegment) << ", keeps " << shape.keeps
+                  << ", position " << shape.position << ", initial " << shape.initial << ", idle " << shape.idle);
     act(shape);
   }
 }
@@ -207,7 +207,7 @@ TEST_CASE("launch sequences of the forward alone, with and without a lead") {
         constexpr bool kFolds = false;  // the fold follows the lead
         call.states(false, false, kFolds);
         call.outputs(call.initial(), several, false, 0, true);
-        if (several && !shape.perSegment) call.fold(call.before(), false);
+        if (several && shape.content == Maps::Prefix) call.fold(call.before(), false);
         call.outputs(call.before().lead, several, false, 64);
       }
       call.check();
@@ -224,7 +224,7 @@ TEST_CASE("launch sequences of the backward around a scan") {
     if (map) call.scan(call.after(), map);
     if (again) call.states(false, true);
     if (!map) call.scan(call.after(), map, shape.idle);
-    call.gradients(shape.perSegment && shape.count > 1);
+    call.gradients(shape.content == Maps::PerSegment && shape.count > 1);
     call.check();
   });
 }
@@ -234,7 +234,7 @@ TEST_CASE("launch sequences of the backward alone") {
     Call call(shape);
     if (!shape.keeps) call.states(false, false);
     call.stateGradients(false, !shape.keeps);
-    call.gradients(shape.perSegment && shape.count > 1);
+    call.gradients(shape.content == Maps::PerSegment && shape.count > 1);
     call.check();
   });
 }

@@ -10,7 +10,7 @@
 // Smem      q k v dO [2][64][128] 128 KiB, images of S and E 64 KiB; decays, scales and the item follow (memory_sm90.h)
 // Barriers  named, Roles: prepared, added (producers arrive, consumers wait), read, done, stateRead (the reverse)
 // Overlap   may start before the previous kernel ends. griddepcontrol.wait: producers before they read the gradient
-//           after the segment; consumers before they read the state before it, unless Task::beforeComplete; all before
+//           after the segment; consumers before they read the state before it, unless Task::beforeVisible; all before
 //           they exit, because the next kernel waits for this one only.
 //
 // Producers load with cp.async and named barriers; the forward (../forward_sm90) loads with the TMA and mbarriers. The
@@ -113,7 +113,7 @@ struct GradientsKernel {
   SEQPAR_DEVICE static void consume(const Task& task, const Item<T>& item, Memory& memory, const Half& me) {
     {
       StateOf state;
-      if (item.before > 0 && !task.beforeComplete) ptx::griddepcontrolWait();
+      if (item.before > 0 && task.beforeVisible == Visible::AfterWait) ptx::griddepcontrolWait();
       loadFull(
           state, task, item, [&](int which) { return Incoming::before(task, item, which); }, me);
       consumeSweep(task, item, state, me);

@@ -11,7 +11,7 @@ struct Incoming {
   const float* logs;       ///< its log-decays
   int64_t toState, toLog;  ///< strides to the next map
   int maps, width;         ///< width: log-decays per map
-  bool perSegment;         ///< per-segment maps; otherwise the nearest state is the result of all
+  Maps content;            ///< Prefix: the nearest state is the result of all
   const float* intoRank;   ///< block of the state that enters the rank; NULL: 0
 
   /// `which`: of the item's heads.
@@ -31,7 +31,7 @@ struct Incoming {
     float log = 0, log8 = 0;
     SEQPAR_ROLLED
     for (int i = 0; i <= maps; ++i) {
-      const float* block = i == maps ? intoRank : i == 0 || perSegment ? states + i * toState : nullptr;
+      const float* block = i == maps ? intoRank : i == 0 || content != Maps::Prefix ? states + i * toState : nullptr;
       if (block != nullptr) add(block, decayOf(log * kLog2e), decayOf(log8 * kLog2e));
       if (i == maps) continue;
       log += logs[i * toLog + first];
@@ -47,13 +47,13 @@ struct Incoming {
     const int64_t size = int64_t{task.dk} * task.dv, head = int64_t{item.sequence} * task.heads + item.head + which;
     const int64_t map = item.map + int64_t{which} * task.mapCount;
     const int width = channel ? task.dk : 1;
-    return {all.states + (map + (task.perSegment ? step : 0)) * size + item.stateOffset(task),
+    return {all.states + (map + (task.content != Maps::Prefix ? step : 0)) * size + item.stateOffset(task),
             all.transitions + (map + step) * width + (channel ? item.keyBlock * kBlock : 0),
             step * size,
             int64_t{step} * width,
             maps,
             width,
-            task.perSegment,
+            task.content,
             intoRank == nullptr ? nullptr : intoRank + head * size + item.stateOffset(task)};
   }
 };

@@ -195,11 +195,11 @@ int launchSegmentStateGradients(const SegmentStateGradients& pass, const Launch&
   } else {
     error = withInstance(pass.problem, [&]<class I>() { return I::segmentMaps(task, ctas, stream); });
   }
-  if (error != cudaSuccess || (pass.perSegment && !rank)) return error;
+  if (error != cudaSuccess || (pass.content != Maps::Prefix && !rank)) return error;
   constexpr bool kReverse = true;
-  return launchFold({pass.problem, pass.segments, pass.heads, pass.maps, kReverse, pass.perSegment, pass.stateGradient,
-                     pass.logDecay},
-                    launch);
+  return launchFold(
+      {pass.problem, pass.segments, pass.heads, pass.maps, kReverse, pass.content, pass.stateGradient, pass.logDecay},
+      launch);
 }
 
 int launchGradients(const Gradients& pass, const Launch& launch) {
@@ -231,8 +231,9 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
   }
   if (problem.inputGates.data != nullptr) task.dInputGates = wholeTarget(pass.dInputGates, problem.inputGateType);
   const bool sm90 = hasSm90(problem), channel = problem.gate == Gate::Channel;
-  task.perSegment = pass.perSegment && sm90;
-  if (pass.perSegment && !sm90) {
+  if (sm90) {
+    task.content = pass.content;
+  } else if (pass.content == Maps::PerSegment) {
     const int folded = foldBoth(pass, launch);
     if (folded != cudaSuccess) return folded;
   }
@@ -247,8 +248,8 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
     if (sm90) {
       task.strong = reinterpret_cast<uint32_t*>(base + workspace.strong);
       task.decays = base + workspace.decays;
-      task.beforeComplete = attn::beforeComplete(pass, launch.sequence);
-      const bool overlaps = startsEarly(recordOf(pass, task.beforeComplete), launch);
+      task.beforeVisible = beforeVisible(pass, launch.sequence);
+      const bool overlaps = startsEarly(recordOf(pass, task.beforeVisible), launch);
       error = withSm90(problem, [&]<class I>() { return I::gradients(task, ctas, overlaps, stream); });
     }
     if (error == cudaSuccess && (!sm90 || channel)) {

@@ -36,8 +36,8 @@ struct Task {
 
   StateMaps maps;               ///< the segment pass: out
   StateMaps before, after;      ///< the gradients
-  bool perSegment = false;      ///< for these: states are per map
-  bool beforeComplete = false;  ///< `before` is complete when the previous kernel starts
+  Maps content = Maps::Prefix;  ///< of these
+  Visible beforeVisible = Visible::AfterWait;
   const float *initial = nullptr, *finalGradient = nullptr;
   Target dq, dkOut, dvOut, dGates;
   Target dInputGates;  ///< of inputGateType

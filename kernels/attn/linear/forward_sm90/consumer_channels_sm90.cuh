@@ -47,11 +47,11 @@ class ChannelConsumer : OutputsConsumer<T, false, false> {
     for (int i = 0; i < 64; ++i) state_[i] = 0;
     if (item.before == 0 && initial == nullptr) return;  // independent of pass 1: these CTAs may overlap with it
     // From the last segment to the first, or all segments as one; then `initial`.
-    if (!pass.mapsComplete) ptx::griddepcontrolWait();
+    if (pass.mapsVisible == Visible::AfterWait) ptx::griddepcontrolWait();
 #pragma unroll 1
-    for (int next = item.before; next >= 0; next = pass.perSegment ? next - 1 : min(next, 1) - 1) {
+    for (int next = item.before; next >= 0; next = pass.content != Maps::Prefix ? next - 1 : min(next, 1) - 1) {
       const float* from = initial;
-      if (next > 0) from = pass.maps.states + (firstMap + (pass.perSegment ? next - 1 : next)) * size;
+      if (next > 0) from = pass.maps.states + (firstMap + (pass.content != Maps::Prefix ? next - 1 : next)) * size;
       if (from != nullptr && !addDecayed(item, from, next)) return;  // the earlier states are forgotten too
     }
   }

@@ -70,7 +70,7 @@ bool outputs(const Outputs& pass, const Launch& launch, int& error) {
   error = cudaSuccess;
   if (!setArguments(kernel, pass)) return false;
   if (kernel.items == 0) return true;
-  kernel.pass.mapsComplete = mapsComplete(pass, launch.sequence);
+  kernel.pass.mapsVisible = mapsVisible(pass, launch.sequence);
   const bool overlaps = startsEarly(recordOf(kernel.pass), launch);
   if (pairs(pass)) {
     error = launchKernel(outputsSm90<Bfloat16, GateKind::Uniform, true>, gridOf(kernel.items, launch.ctas), kThreads,

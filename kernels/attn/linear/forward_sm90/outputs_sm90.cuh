@@ -13,7 +13,7 @@
 // Barriers  mbarriers of a stage (Pipeline): full (TMA to transform), prepared (transform to consumers), empty
 //           (consumers to producer). Named, Barrier: of the transform warpgroup; of each consumer.
 // Overlap   may start before pass 1 ends, and then loads and prepares chunks: the inputs were complete before pass 1
-//           started. Consumers execute griddepcontrol.wait before they read maps, unless Outputs::mapsComplete, and
+//           started. Consumers execute griddepcontrol.wait before they read maps, unless Outputs::mapsVisible, and
 //           before they exit.
 #pragma once
 
@@ -119,7 +119,7 @@ class OutputsCta {
 template <class T, GateKind Kind, bool Pair = false>
 __global__ void __launch_bounds__(kThreads, 1) outputsSm90(const __grid_constant__ OutputsKernel kernel) {
   extern __shared__ __align__(1024) char shared[];
-  if (Kind == GateKind::Uniform && kernel.pass.isLead) ptx::griddepcontrolLaunchDependents();
+  if (Kind == GateKind::Uniform && kernel.pass.tokens != Tokens::OfSegments) ptx::griddepcontrolLaunchDependents();
   OutputsCta<T, Kind, Pair>(kernel, shared).run();
 }
 

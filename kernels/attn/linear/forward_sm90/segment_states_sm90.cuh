@@ -276,7 +276,7 @@ class StatesCta {
     }
     const int64_t map = mapIndex(item, problem_, kernel_.pass.segments);
     float* const to = kernel_.pass.maps.states + map * problem_.dk * problem_.dv;
-    if (Kind == GateKind::Uniform && kernel_.pass.packed) {
+    if (Kind == GateKind::Uniform && kernel_.pass.format != MapFormat::RowMajor) {
       putPacked(to, state, item.tile, which);
     } else {
       putState(to, state, problem_, item.tile, which);

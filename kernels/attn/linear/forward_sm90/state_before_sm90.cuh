@@ -19,24 +19,25 @@ class StateBefore {
         thread_(threadIdx.x % kGroupThreads) {}
 
   /// From the last segment to the first, or all segments as one; then `initial`. The nearest state is added without a
-  /// factor. Packed, the second one is loaded with it; further ones are loaded while decays leave a nonzero factor.
+  /// factor. With MapFormat::Registers the second one is loaded before its factors are known; further ones are loaded
+  /// while decays leave a nonzero factor.
   SEQPAR_DEVICE void make(const Item& item, float (&state)[64]) const {
     if (item.before == 0 && !takesInitial(item)) {  // independent of pass 1: these CTAs may overlap with it
 #pragma unroll
       for (int i = 0; i < 64; ++i) state[i] = 0;
       return;
     }
-    if (!pass_.mapsComplete && !pass_.isLead) ptx::griddepcontrolWait();
+    if (pass_.mapsVisible == Visible::AfterWait && pass_.tokens == Tokens::OfSegments) ptx::griddepcontrolWait();
     int next = before(item.before);
     float sum = logOf(item, next, item.before);
     fetch(item, item.before, state);
     float numbers[64];
 #pragma unroll 1
-    for (bool second = pass_.packed; next > 0 || (next == 0 && takesInitial(item)); second = false) {
+    for (MapFormat format = pass_.format; next > 0 || (next == 0 && takesInitial(item)); format = MapFormat::RowMajor) {
       const float more = logOf(item, before(next), next);
-      if (!second && !setFactors(sum)) return;
+      if (format == MapFormat::RowMajor && !setFactors(sum)) return;
       fetch(item, next, numbers);
-      if (second && !setFactors(sum)) return;
+      if (format != MapFormat::RowMajor && !setFactors(sum)) return;
       addDecayed(state, numbers);
       sum += more;
       next = before(next);
@@ -45,7 +46,7 @@ class StateBefore {
 
  private:
   SEQPAR_DEVICE int before(int next) const {
-    return pass_.perSegment ? next - 1 : min(next, 1) - 1;
+    return pass_.content != Maps::Prefix ? next - 1 : min(next, 1) - 1;
   }
   SEQPAR_DEVICE bool takesInitial(const Item& item) const {
     return pass_.initial != nullptr && item.continues;
@@ -65,10 +66,10 @@ class StateBefore {
   /// incoming state.
   SEQPAR_DEVICE void fetch(const Item& item, int next, float (&numbers)[64]) const {
     const int64_t size = int64_t{problem_.dk} * problem_.dv;
-    const float* const from = next > 0
-                                  ? pass_.maps.states + (firstMap(item) + (pass_.perSegment ? next - 1 : next)) * size
-                                  : pass_.initial + headIndex(item, problem_) * size;
-    if (next > 0 && pass_.packed) return getPacked(numbers, from, item.tile, half_);
+    const float* const from =
+        next > 0 ? pass_.maps.states + (firstMap(item) + (pass_.content != Maps::Prefix ? next - 1 : next)) * size
+                 : pass_.initial + headIndex(item, problem_) * size;
+    if (next > 0 && pass_.format != MapFormat::RowMajor) return getPacked(numbers, from, item.tile, half_);
     const int column = item.tile * kMostColumns, values = problem_.dv - column;
     const int thread = ptx::opaque(thread_), row = kSwizzleColumns * half_ + 16 * (thread / 32) + thread % 32 / 4;
     const float* at = from + column + 2 * (thread % 4) * problem_.dv + row;

@@ -13,8 +13,8 @@ namespace seqpar::attn::linear {
 struct Part {
   LinearProblem shape;  ///< tensors have no data yet
   Segments segments;
-  bool perSegment = false;  ///< betterPerSegment()'s result
-  Piece piece;              ///< for all tokens, only `tokens` is used
+  Maps content = Maps::Prefix;  ///< fastestMaps()
+  Piece piece;                  ///< for all tokens, only `tokens` is used
 };
 
 /// The kernels' arguments for a shard; tensors have no data yet.

@@ -21,16 +21,16 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
   whole_ = wholeOf(shard, ofHeads, spans_);
   parts_ = partsOf(shard, ofHeads);
   fusesInputGate_ = shard.inputGate && fusesInputGate(shape);
-  whole_.perSegment = betterPerSegment(shape, whole_.segments);
-  if (shard_.reserves && whole_.perSegment) idle_ = idleSmsOfGradients(shape, whole_.segments);
+  whole_.content = fastestMaps(shape, whole_.segments);
+  if (shard_.reserves && whole_.content == Maps::PerSegment) idle_ = idleSmsOfGradients(shape, whole_.segments);
   forward_ = whole_;
   if (spans_.empty()) {
     LinearProblem items = shape;  // a pair of heads is one
     if (outputsArePaired(shape)) items.heads /= 2;
     forward_.segments = cutForward(items, ctas, supportsLead(shape));
   }
-  forward_.perSegment = betterPerSegment(shape, forward_.segments);
-  for (auto& part : parts_) part.perSegment = betterPerSegment(withoutTensors(part.shape), part.segments);
+  forward_.content = fastestMaps(shape, forward_.segments);
+  for (auto& part : parts_) part.content = fastestMaps(withoutTensors(part.shape), part.segments);
 }
 
 void DevicePasses::carve(Arena& arena) {
@@ -87,7 +87,7 @@ Number* DevicePasses::atBegin(const Part& part, Number* states) const {
 
 void DevicePasses::makeStates(const Part& part, const Inputs& in, bool forRank) {
   SegmentStates pass{problem(part, in), part.segments, allHeads(), mapsBefore(part)};
-  pass.perSegment = part.perSegment;
+  pass.content = part.content;
   pass.allSegments = forRank && readsMaps(part);
   if (forRank && !pass.allSegments) {
     pass.state = rankState_;
@@ -101,7 +101,7 @@ void DevicePasses::makeOutputs(const Part& part, const Inputs& in, const Tensor&
                                float* final) {
   attn::Outputs pass{
       problem(part, in), part.segments, allHeads(), mapsBefore(part), incoming, outputOf(out, part.piece.first), final};
-  pass.perSegment = part.perSegment;
+  pass.content = part.content;
   pass.storesMaps = keeps(part);
   checkLaunch(launchOutputs(pass, onMain()), "outputs");
 }
@@ -109,7 +109,7 @@ void DevicePasses::makeOutputs(const Part& part, const Inputs& in, const Tensor&
 void DevicePasses::makeStateGradients(const Part& part, const Inputs& in, const Gradients& gradients, bool forRank) {
   SegmentStateGradients pass{problem(part, in), part.segments, allHeads(), inputOf(gradients.dOut, part.piece.first),
                              mapsOf(part, after_)};
-  pass.perSegment = part.perSegment;
+  pass.content = part.content;
   pass.allSegments = forRank && readsMaps(part);
   if (forRank && !pass.allSegments) {
     pass.stateGradient = rankState_;
@@ -128,7 +128,7 @@ void DevicePasses::makeGradients(const Part& part, const Inputs& in, const Gradi
   pass.dOut = inputOf(to.dOut, first);
   pass.before = mapsBefore(part);
   pass.after = mapsOf(part, after_);
-  pass.perSegment = part.perSegment;
+  pass.content = part.content;
   pass.initial = saved;
   pass.finalGradient = incoming;
   pass.dq = outputOf(to.dq, first);
@@ -183,7 +183,7 @@ void DevicePasses::forwardAlone(const Inputs& in, const Tensor& out, const float
   const Part& part = shard_.reserves ? whole_ : forward_;
   attn::Outputs pass{
       problem(part, gated(in)), part.segments, allHeads(), mapsBefore(part), incoming, outputOf(out), final};
-  pass.perSegment = part.perSegment;
+  pass.content = part.content;
   pass.storesMaps = keeps(part);
   checkLaunch(launchForward(pass, onMain()), "outputs");
 }

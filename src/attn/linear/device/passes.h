@@ -57,7 +57,7 @@ class DevicePasses final : public Passes {
   StateMaps mapsBefore(const Part& part) const { return mapsOf(part, keeps(part) ? kept_ : before_); }
   LinearProblem problem(const Part& part, const Inputs& in) const;
   /// Whether the scan reads the maps of a part's segments instead of the rank's.
-  bool readsMaps(const Part& part) const { return windows_ && part.perSegment && &part == &whole_; }
+  bool readsMaps(const Part& part) const { return windows_ && part.content == Maps::PerSegment && &part == &whole_; }
   /// SMs for a scan that overlaps with the gradients' sweep over the states that the forward has left; 0: the scan runs
   /// before the sweep.
   int besideGradients() const { return windows_->ctas() == 0 ? idle_ : 0; }
