@@ -38,6 +38,7 @@ CallGuard::CallGuard(const char* call, seqparComm_t handle) : entry_(Recent::ent
     if (!entry->enter()) fail(seqparInvalidArgument, call, ": comm is being destroyed; expected a communicator in use");
     entry_ = entry.get();
     Recent::keep(handle, std::move(entry));
+    if (threadError().capacity() < kReservedText) threadError().reserve(kReservedText);
   }
   scope_.emplace(entry_->comm->calls(), call);
 }
@@ -52,27 +53,31 @@ void CallTrace::write(seqparResult_t result) const noexcept {
   }
 }
 
-void keepError(seqparComm_t handle) {
-  if (const auto entry = comms().find(handle)) {
-    const std::lock_guard lock(entry->mutex);
-    if (!entry->enter()) return;
-    const auto& health = entry->comm->health();
-    entry->comm->keepError(threadError());
+void keepError(seqparComm_t handle) noexcept {
+  const auto entry = comms().find(handle);
+  if (!entry) return;
+  const std::lock_guard lock(entry->mutex);
+  if (!entry->enter()) return;
+  const auto& health = entry->comm->health();
+  entry->comm->keepError(threadError());
+  try {
     if (entry->ending.empty() && !health.ok() && threadError().ends_with(health.text())) {
       entry->ending = threadError();
       entry->comm->calls().write(health.text());  // again: now the log knows which call waited
     }
-    entry->leave();
+  } catch (const std::bad_alloc&) {
+    entry->ending.clear();
   }
+  entry->leave();
 }
 
-std::string& threadError() {
+std::string& threadError() noexcept {
   static thread_local std::string text;
   return text;
 }
 
-std::string named(const char* call, const std::string& text) {
-  return text.rfind(call, 0) == 0 ? text : concat(call, ": ", text);
+void setThreadError(const char* call, std::string_view text) noexcept {
+  assignCallText(threadError(), call, text);
 }
 
 }  // namespace seqpar

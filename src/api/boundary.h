@@ -4,6 +4,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "api/handles.h"
@@ -18,10 +19,9 @@
 namespace seqpar {
 
 /// The calling thread's latest error text.
-std::string& threadError();
-
-/// `text` with the call's name as prefix, unless `text` already starts with it.
-std::string named(const char* call, const std::string& text);
+std::string& threadError() noexcept;
+/// Sets it: `text` with the call's name as prefix, unless `text` already starts with it.
+void setThreadError(const char* call, std::string_view text) noexcept;
 
 /// Logs a call's arguments and result at SEQPAR_DEBUG=TRACE.
 class CallTrace {
@@ -48,13 +48,13 @@ seqparResult_t atBoundary(const char* call, Body&& body) noexcept {
     return trace.result(seqparSuccess);
   } catch (const Error& error) {
     // InProgress is a regular result, not a failure.
-    if (error.result() != seqparInProgress) threadError() = named(call, error.what());
+    if (error.result() != seqparInProgress) setThreadError(call, error.what());
     return trace.result(error.result());
   } catch (const std::bad_alloc&) {
-    threadError() = concat(call, ": ", kNoMemory);
+    setThreadError(call, kNoMemory);
     return trace.result(seqparSystemError);
   } catch (const std::exception& error) {
-    threadError() = concat(call, ": ", error.what());
+    setThreadError(call, error.what());
     return trace.result(seqparInternalError);
   }
 }
@@ -82,7 +82,7 @@ class CallGuard {
 };
 
 /// Also stores the calling thread's latest error text in the communicator, if it still exists.
-void keepError(seqparComm_t handle);
+void keepError(seqparComm_t handle) noexcept;
 
 /// atBoundary() for a call on a communicator: body(CommEntry&).
 template <typename Body>

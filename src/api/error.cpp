@@ -44,10 +44,16 @@ SEQPAR_API const char* seqparGetLastError(seqparComm_t comm) {
   const auto& health = entry->comm->health();
   // A thread of a plan asks too: each thread has its own text per communicator, which another thread's call keeps.
   thread_local std::map<seqparComm_t, std::string> texts;
-  std::string& text = texts[comm];
-  text = health.ok() ? entry->comm->lastError() : entry->ending.empty() ? health.text() : entry->ending;
+  const char* kept = kNoMemory;
+  try {
+    std::string& text = texts[comm];
+    text = health.ok() ? entry->comm->lastError() : entry->ending.empty() ? health.text() : entry->ending;
+    kept = text.c_str();
+  } catch (const std::bad_alloc&) {
+    kept = kNoMemory;
+  }
   entry->leave();
-  return text.c_str();
+  return kept;
 }
 
 SEQPAR_API seqparResult_t seqparGetVersion(int* version) {

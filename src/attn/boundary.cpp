@@ -13,20 +13,15 @@ std::string& lastError() {
 }  // namespace
 
 void setLastError(const std::string& text) noexcept {
-  try {
-    lastError() = text;
-  } catch (const std::bad_alloc&) {
-    lastError().clear();
-  }
+  assignText(lastError(), text);
 }
 
 void setLastError(const char* call, const char* text) noexcept {
-  try {
-    lastError() = text;
-    if (!lastError().starts_with(call)) lastError().insert(0, std::string(call) + ": ");
-  } catch (const std::bad_alloc&) {
-    lastError().clear();
-  }
+  assignCallText(lastError(), call, text);
+}
+
+void reserveLastError() {
+  if (lastError().capacity() < kReservedText) lastError().reserve(kReservedText);
 }
 
 void require(seqparResult_t result, const char* call, seqparComm_t comm) {

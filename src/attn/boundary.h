@@ -16,11 +16,15 @@ void setLastError(const std::string& text) noexcept;
 /// Also prefixes the text with the call, unless it is the prefix already: errors inside a plan do not know the call.
 void setLastError(const char* call, const char* text) noexcept;
 
+/// So that an error without memory has a text.
+void reserveLastError();
+
 /// Runs body(), which throws Error to fail, as the C function `call`.
 template <typename Body>
 seqparResult_t guard(const char* call, Body&& body) noexcept {
   const nvtx::Range range(call);
   try {
+    reserveLastError();
     body();
     return seqparSuccess;
   } catch (const Error& error) {

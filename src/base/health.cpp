@@ -1,30 +1,42 @@
 #include "base/health.h"
 
+#include <utility>
+
 #include "base/log.h"
+#include "base/memory.h"
 
 namespace seqpar {
+
+Health::Health() {
+  text_.reserve(kReservedText);
+}
 
 std::string Health::text() const {
   const std::lock_guard lock(mutex_);
   return text_;
 }
 
-void Health::onFailure(std::function<void(seqparResult_t, const std::string&)> hook) {
+void Health::onFailure(Hook hook) {
+  auto shared = hook ? std::make_shared<const Hook>(std::move(hook)) : nullptr;
   const std::lock_guard lock(mutex_);
-  hook_ = std::move(hook);
+  hook_ = std::move(shared);
 }
 
-bool Health::fail(seqparResult_t result, const std::string& text) noexcept {
-  std::function<void(seqparResult_t, const std::string&)> hook;
+bool Health::fail(seqparResult_t result, std::string_view text) noexcept {
+  std::shared_ptr<const Hook> hook;
   {
     const std::lock_guard lock(mutex_);
     if (!ok()) return false;
-    text_ = text;
+    assignText(text_, text);
     result_.store(result, std::memory_order_release);
     hook = hook_;
   }
   log(LogLevel::Warn, text);
-  if (hook) hook(result, text);
+  try {
+    if (hook) (*hook)(result, text_);  // text_ no longer changes
+  } catch (const std::bad_alloc&) {
+    log(LogLevel::Warn, kNoMemory);
+  }
   return true;
 }
 

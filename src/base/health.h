@@ -3,8 +3,10 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -14,6 +16,10 @@ namespace seqpar {
 /// to peers.
 class Health {
  public:
+  Health();
+
+  using Hook = std::function<void(seqparResult_t, const std::string&)>;
+
   /// True while the communicator works.
   bool ok() const noexcept { return result_.load(std::memory_order_acquire) == seqparSuccess; }
 
@@ -28,12 +34,13 @@ class Health {
     if (!ok()) raise();
   }
 
-  /// Records a failure and runs the hook; later failures are ignored. Returns true if this failure was the first.
-  bool fail(seqparResult_t result, const std::string& text) noexcept;
+  /// Records a failure and runs the hook; later failures are ignored. Returns true if this failure was the first. Also
+  /// works without memory; a long text is then cut off.
+  bool fail(seqparResult_t result, std::string_view text) noexcept;
 
   /// Called once, in the thread that reports the first failure, to wake sleeping threads and notify the other ranks.
   /// Set it before use.
-  void onFailure(std::function<void(seqparResult_t, const std::string&)> hook);
+  void onFailure(Hook hook);
 
  private:
   [[noreturn]] void raise() const;
@@ -41,7 +48,7 @@ class Health {
   std::atomic<seqparResult_t> result_{seqparSuccess};
   mutable std::mutex mutex_;
   std::string text_;
-  std::function<void(seqparResult_t, const std::string&)> hook_;
+  std::shared_ptr<const Hook> hook_;  ///< shared, as a copy may need memory
 };
 
 }  // namespace seqpar

@@ -21,9 +21,15 @@ inline bool logs(LogLevel wanted) noexcept {
 /// Writes one line, prefixed with host, process and thread. One write() per line, so that lines of ranks do not mix.
 void writeLog(LogLevel level, const std::string& text) noexcept;
 
+/// Without memory there is no line.
 template <typename... Parts>
-void log(LogLevel level, const Parts&... parts) {
-  if (logs(level)) writeLog(level, concat(parts...));
+void log(LogLevel level, const Parts&... parts) noexcept {
+  if (!logs(level)) return;
+  try {
+    writeLog(level, concat(parts...));
+  } catch (const std::exception&) {
+    return;
+  }
 }
 
 /// True if notices are written: always, except with SEQPAR_DEBUG=NONE.

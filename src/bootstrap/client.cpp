@@ -1,6 +1,7 @@
 #include "bootstrap/client.h"
 
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <array>
 #include <cerrno>
@@ -10,6 +11,7 @@
 
 #include "base/current_call.h"
 #include "base/log.h"
+#include "base/memory.h"
 
 namespace seqpar {
 namespace {
@@ -38,10 +40,7 @@ Client::Client(RootConnection connection, const JoinRequest& request, Health& he
 
 Client::~Client() {
   if (!worker_->exists()) return;
-  if (!parting_) {
-    const auto timedOut = [&] { return concat("it gave up the communicator without a bye"); };
-    announce(health_.ok() ? timedOut() : health_.text());
-  }
+  if (!parting_) announceEnd();
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -89,9 +88,17 @@ void Client::announce(const std::string& why) noexcept {
     const std::lock_guard lock(mutex_);
     wire::appendText(output_, wire::Kind::News, 0, why);
   } catch (const std::exception&) {
-    return;  // the closed connection tells the root as much
+    mute_ = true;  // the end of the connection tells the root as much
   }
   wake_.signal();
+}
+
+void Client::announceEnd() noexcept {
+  try {
+    announce(health_.ok() ? "it gave up the communicator without a bye" : health_.text());
+  } catch (const std::exception&) {
+    return;  // the closed connection tells the root as much
+  }
 }
 
 void Client::part() noexcept {
@@ -140,11 +147,27 @@ std::string Client::behind() {
 }
 
 void Client::run() noexcept {
+  const auto end = [this](seqparResult_t result, std::string_view why) {
+    health_.fail(result, FixedText{"the control thread of rank ", std::to_string(rank()), " ended: ", why});
+    try {
+      writeAll(Deadline::Clock::now());
+    } catch (const std::exception&) {
+      mute_ = true;
+    }
+    endConnection();
+  };
   try {
     serve();
+  } catch (const std::bad_alloc&) {
+    end(seqparSystemError, kNoMemory);
   } catch (const std::exception& error) {
-    health_.fail(seqparInternalError, concat("the control thread of rank ", rank(), " ended: ", error.what()));
+    end(seqparInternalError, error.what());
   }
+}
+
+void Client::endConnection() noexcept {
+  connected_ = false;
+  shutdown(socket_.get(), SHUT_RDWR);
 }
 
 void Client::serve() {
@@ -163,6 +186,7 @@ void Client::serve() {
          {connected_ ? socket_.get() : -1, static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN), 0}}};
     poll(polled.data(), polled.size(), static_cast<int>(heartbeatInterval(request_.timeout).count()));
     wake_.clear();
+    if (mute_.exchange(false) && connected_) endConnection();
     if (!connected_) continue;
     if ((polled[1].revents & ~POLLOUT) != 0) readAll();
     const auto now = Deadline::Clock::now();

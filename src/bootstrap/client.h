@@ -65,6 +65,8 @@ class Client final : public Control {
   using Time = Deadline::Clock::time_point;
 
   void run() noexcept;
+  void announceEnd() noexcept;
+  void endConnection() noexcept;
   void serve();
   void readAll();
   void handleAll();
@@ -102,6 +104,7 @@ class Client final : public Control {
   std::atomic<uint64_t> calls_{0};
   CallSequence sequenceOfCalls_;
   std::atomic<bool> reported_{false};  // the root knows of the failure
+  std::atomic<bool> mute_{false};      // there is no memory to report it
 
   std::optional<Worker> worker_;
 };

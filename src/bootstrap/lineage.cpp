@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/memory.h"
 
 namespace seqpar {
 namespace {
@@ -21,6 +22,7 @@ constexpr std::string_view kVote = "vote";
 
 Lineage::Lineage(int rank, int size, const ControlOptions& options) : rank_(rank), size_(size), options_(options) {
   if (size == 1) return;
+  ended_.reserve(kReservedText);
   try {
     listener_ = listenOn(chosenInterface(options.interfaceName), 0);
   } catch (const Error& error) {
@@ -179,10 +181,20 @@ void Lineage::run() noexcept {
       links_->serve(wake_->get(), most);
       wake_->clear();
     }
+  } catch (const std::bad_alloc&) {
+    end(kNoMemory);
   } catch (const std::exception& error) {
-    log(LogLevel::Warn, "the vote of rank ", rank_, " ends: ", error.what());
+    end(error.what());
+  }
+}
+
+/// The others see that this rank votes no more: its listener refuses connections.
+void Lineage::end(const char* why) noexcept {
+  log(LogLevel::Warn, "the vote of rank ", rank_, " ends: ", why);
+  links_->close();
+  {
     const std::lock_guard lock(mutex_);
-    ended_ = error.what();
+    assignText(ended_, why);
   }
   changed_.notify_all();
 }

@@ -61,6 +61,7 @@ class Lineage {
   using Time = Vote::Time;
 
   void run() noexcept;
+  void end(const char* why) noexcept;
   void wakeThread();
   bool busy() const;
   void advance();

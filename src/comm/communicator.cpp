@@ -67,6 +67,7 @@ std::shared_ptr<const Comparison>& pending() {
 
 Communicator::Communicator(Allgather& oob, CommConfig config, Descent descent)
     : config_(std::move(config)), descent_(std::move(descent)) {
+  lastError_.reserve(kReservedText);
   control_ = Control::connect(oob, ControlOptions{config_.timeout, config_.interfaceName}, health_);
   if (config_.checkArguments) {
     if (config_.device == SEQPAR_HOST_DEVICE) {
@@ -79,7 +80,7 @@ Communicator::Communicator(Allgather& oob, CommConfig config, Descent descent)
   }
   health_.onFailure([this](seqparResult_t, const std::string& text) {
     control_->announce(text);
-    failChild();
+    failChild(text);
     if (descent_.lineage) descent_.lineage->serve();
     calls_.write(text);
   });
@@ -89,7 +90,8 @@ Communicator::Communicator(Allgather& oob, CommConfig config, Descent descent)
     if (topology_.coresPerRank < 2) StreamQueue::setCrowded();
     connect();
   } catch (const std::exception& error) {
-    health_.fail(seqparRemoteError, concat("rank ", rank(), " failed to create the communicator: ", error.what()));
+    health_.fail(seqparRemoteError,
+                 FixedText{"rank ", std::to_string(rank()), " failed to create the communicator: ", error.what()});
     health_.onFailure(nullptr);
     throw;
   }
@@ -102,13 +104,13 @@ std::shared_ptr<Health> Communicator::healthOfChild() {
     const std::lock_guard lock(childMutex_);
     child_ = child;
   }
-  if (!health_.ok()) failChild();
+  if (!health_.ok()) failChild(health_.text());
   return child;
 }
 
-void Communicator::failChild() {
+void Communicator::failChild(std::string_view text) noexcept {
   const std::lock_guard lock(childMutex_);
-  if (const auto child = child_.lock()) child->fail(health_.result(), health_.text());
+  if (const auto child = child_.lock()) child->fail(health_.result(), text);
 }
 
 void Communicator::enterLineage() {
@@ -243,7 +245,7 @@ void Communicator::finishTurn(uint64_t ticket) noexcept {
 }
 
 void Communicator::failTurn(uint64_t ticket, const char* name) {
-  const auto lost = [&](seqparResult_t result, const std::string& text) {
+  const auto lost = [&](seqparResult_t result, std::string_view text) {
     health_.fail(result, text);
     mailbox_->abandon();
     keepError(text);
@@ -255,10 +257,10 @@ void Communicator::failTurn(uint64_t ticket, const char* name) {
     lost(error.result(), error.what());
     throw;
   } catch (const std::bad_alloc&) {
-    lost(seqparSystemError, concat(name, ": ", kNoMemory));
+    lost(seqparSystemError, FixedText{name, ": ", kNoMemory});
     throw;
   } catch (const std::exception& error) {
-    lost(seqparInternalError, concat(name, ": ", error.what()));
+    lost(seqparInternalError, FixedText{name, ": ", error.what()});
     throw;
   }
 }
@@ -298,9 +300,9 @@ void Communicator::execute(uint64_t ticket, const char* name, const std::functio
   if (!refusal.empty()) throw Error(seqparInvalidUsage, refusal);
 }
 
-void Communicator::keepError(const std::string& text) {
+void Communicator::keepError(std::string_view text) noexcept {
   const std::lock_guard lock(errorMutex_);
-  lastError_ = text;
+  assignText(lastError_, text);
 }
 
 std::string Communicator::lastError() const {
@@ -358,8 +360,8 @@ void Communicator::refuse(const char* call, const std::string& why) {
   control_->refuseCall(why);
 }
 
-void Communicator::lose(const std::string& why) {
-  health_.fail(seqparRemoteError, concat("rank ", rank(), " ended the communicator: ", why));
+void Communicator::lose(std::string_view why) {
+  health_.fail(seqparRemoteError, FixedText{"rank ", std::to_string(rank()), " ended the communicator: ", why});
 }
 
 void Communicator::revoke() {

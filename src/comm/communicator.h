@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -147,7 +148,7 @@ class Communicator {
   /// Tells the other ranks that this rank refuses its call.
   void refuse(const char* call, const std::string& why);
   /// Fails this rank and all other ranks at once. May be called from any thread.
-  void lose(const std::string& why);
+  void lose(std::string_view why);
   /// Likewise, because the program asked for it.
   void revoke();
   /// For a communicator that replaces a failed one, once it exists on all ranks: takes part in the next vote.
@@ -159,7 +160,7 @@ class Communicator {
   void abort();
 
   /// The text of the latest error of a call, or of an operation on a stream.
-  void keepError(const std::string& text);
+  void keepError(std::string_view text) noexcept;
   std::string lastError() const;
 
  private:
@@ -180,7 +181,7 @@ class Communicator {
   void compareNext(const char* call, Comparison comparison);
   void enqueueOnDevice(const char* name, DeviceStream stream, const std::function<void()>& launch);
   void adoptLineage();
-  void failChild();
+  void failChild(std::string_view text) noexcept;
   void connect();
   void drain();
 

@@ -1,17 +1,22 @@
 #include "comm/split.h"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <iterator>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "base/deadline.h"
 #include "bootstrap/bootstrap.h"
 
 namespace seqpar {
 namespace {
+
+constexpr std::chrono::milliseconds kPatience{1000}, kLook{2};
 
 struct Request {
   int color = SEQPAR_SPLIT_NOCOLOR;
@@ -25,6 +30,12 @@ std::unique_ptr<Allgather> join(Communicator& parent, const SplitGroup& group, c
                           ControlOptions{config.timeout, config.interfaceName}, parent.healthOfChild());
   } catch (const std::exception& error) {
     if (group.place == 0) endRendezvous(group.id);
+    // A member that is lost also fails the parent, with an error that names it.
+    const auto* const known = dynamic_cast<const Error*>(&error);
+    const bool remote = known != nullptr && known->result() == seqparRemoteError;
+    for (const Deadline end(kPatience); remote && parent.health().ok() && !end.passed();) {
+      std::this_thread::sleep_for(kLook);
+    }
     parent.lose(error.what());
     throw;
   }

@@ -1,6 +1,8 @@
 #include "comm/stream_errors.h"
 
 #include <algorithm>
+#include <new>
+#include <utility>
 
 namespace seqpar {
 namespace {
@@ -24,6 +26,12 @@ void StreamErrors::keep(seqparResult_t result, const std::string& text, bool spo
   any_.store(true, std::memory_order_release);
 }
 
+void StreamErrors::keepNoMemory() noexcept {
+  const std::lock_guard lock(mutex_);
+  noMemory_ = true;
+  any_.store(true, std::memory_order_release);
+}
+
 StreamFailures StreamErrors::unreported() const {
   if (!any_.load(std::memory_order_acquire)) return {};
   const std::lock_guard lock(mutex_);
@@ -39,7 +47,7 @@ void StreamErrors::inherit(const StreamFailures& failures) {
   for (const auto& failure : failures) {
     if (std::find(failures_.begin(), failures_.end(), failure) == failures_.end()) failures_.push_back(failure);
   }
-  any_.store(!failures_.empty(), std::memory_order_release);
+  any_.store(noMemory_ || !failures_.empty(), std::memory_order_release);
 }
 
 std::shared_ptr<const StreamFailure> StreamErrors::spoiled() const {
@@ -54,13 +62,16 @@ std::shared_ptr<const StreamFailure> StreamErrors::spoiled() const {
 void StreamErrors::report() {
   if (!any_.load(std::memory_order_acquire)) return;
   StreamFailures failures;
+  bool noMemory = false;
   {
     const std::lock_guard lock(mutex_);
     failures.swap(failures_);
+    noMemory = std::exchange(noMemory_, false);
     any_.store(false, std::memory_order_release);
   }
   for (const auto& failure : failures) failure->reported.store(true);
   throwFirst(failures);
+  if (noMemory) throw std::bad_alloc();
 }
 
 }  // namespace seqpar

@@ -31,18 +31,21 @@ class StreamErrors {
  public:
   /// Adds an error unless the first one is known.
   void keep(seqparResult_t result, const std::string& text, bool spoils);
+  /// Adds an error that there is no memory for.
+  void keepNoMemory() noexcept;
   /// Without the errors that another stream has thrown.
   StreamFailures unreported() const;
   /// Adds the errors of another stream.
   void inherit(const StreamFailures& failures);
   /// An error that spoils later work; or null.
   std::shared_ptr<const StreamFailure> spoiled() const;
-  /// Removes all errors, marks them as reported and throws the first.
+  /// Removes all errors, marks them as reported and throws the first; std::bad_alloc if that is of keepNoMemory().
   void report();
 
  private:
   mutable std::mutex mutex_;
   StreamFailures failures_;
+  bool noMemory_ = false;
   std::atomic<bool> any_{false};  ///< false: failures_ is empty
 };
 

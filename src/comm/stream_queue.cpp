@@ -144,11 +144,11 @@ void StreamQueue::runFirst(Lock& lock) {
     try {
       work();
     } catch (const Error& error) {
-      errors_.keep(error.result(), error.what(), false);
+      keepError(error.result(), error.what());
     } catch (const std::bad_alloc&) {
-      errors_.keep(seqparSystemError, kNoMemory, false);
+      keepError(seqparSystemError, kNoMemory);
     } catch (const std::exception& error) {
-      errors_.keep(seqparInternalError, error.what(), false);
+      keepError(seqparInternalError, error.what());
     }
     work.reset();  // frees captured objects before the work counts as done
   }
@@ -159,6 +159,14 @@ void StreamQueue::runFirst(Lock& lock) {
   if (done < awaited_) return;
   awaited_ = SIZE_MAX;
   done_.notify_all();
+}
+
+void StreamQueue::keepError(seqparResult_t result, const char* text) noexcept {
+  try {
+    errors_.keep(result, text, false);
+  } catch (const std::bad_alloc&) {
+    errors_.keepNoMemory();
+  }
 }
 
 void StreamQueue::hurry() {

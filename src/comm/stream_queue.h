@@ -65,6 +65,7 @@ class StreamQueue {
   /// Runs items until finished(item) or the queue is empty; if it `yields`, only until a thread waits.
   void run(Lock& lock, size_t item, bool yields);
   void runFirst(Lock& lock);
+  void keepError(seqparResult_t result, const char* text) noexcept;
   void hurry();
   void wakeWorker();
   /// Of the idle worker.

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "base/memory.h"
 
 namespace seqpar {
 namespace {
@@ -23,6 +24,9 @@ Verdict verdict(const std::exception_ptr& failure) {
   } catch (const Error& error) {
     verdict.result = error.result();
     text = error.what();
+  } catch (const std::bad_alloc&) {
+    verdict.result = seqparSystemError;
+    text = kNoMemory;
   } catch (const std::exception& error) {
     text = error.what();
   } catch (...) {

@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <random>
 #include <span>
+#include <string>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/thread.h"
 #include "transport/agree.h"
 
@@ -58,8 +60,15 @@ std::unique_ptr<UcxNetwork> UcxNetwork::connect(Allgather& control, const std::v
   // Only after all have their endpoints, since a greeting waits for its answer.
   together(control, [&] {
     if (network == nullptr) return;
-    network->thread_ = startThread("the network", [raw = network.get()] { raw->serve(); });
-    network->greet(timeout);
+    try {
+      network->thread_ = startThread("the network", [raw = network.get()] { raw->serve(); });
+      network->greet(timeout);
+    } catch (const std::exception& error) {
+      // The others wait for this rank's greeting.
+      health.fail(seqparRemoteError, FixedText{"rank ", std::to_string(control.rank()), " cannot greet through ",
+                                               network->transport(), ": ", error.what()});
+      throw;
+    }
   });
   return network;
 }

@@ -202,7 +202,8 @@ bool cannotSplit(int rank) {
       std::optional<ShortOf> limit;
       if (report.rank == rank) limit.emplace(ShortOf::What::Descriptors, 0);
       // Not the error of comm, which another rank may have revoked by now.
-      note(report, seqparCommSplit(comm, report.rank % 2, 0, &part, nullptr), nullptr);
+      const auto result = seqparCommSplit(comm, report.rank % 2, 0, &part, nullptr);
+      note(report, result, seqparGetLastError(nullptr));
     }
     shrinkAndScan(comm, report);
   });

@@ -44,6 +44,7 @@ seqparResult_t RandomCalls::next() {
   struct Row {
     const char* name;
     seqparResult_t (RandomCalls::*run)();
+    bool plans = false;
   };
   static constexpr std::array kRows{Row{"scan", &RandomCalls::scan},
                                     Row{"send and receive", &RandomCalls::sendReceive},
@@ -51,9 +52,9 @@ seqparResult_t RandomCalls::next() {
                                     Row{"reduce-scatter", &RandomCalls::reduceScatter},
                                     Row{"ring", &RandomCalls::ring},
                                     Row{"mesh", &RandomCalls::mesh},
-                                    Row{"attention", &RandomCalls::attention},
-                                    Row{"linear attention", &RandomCalls::linear},
-                                    Row{"short convolution", &RandomCalls::shortConv},
+                                    Row{"attention", &RandomCalls::attention, true},
+                                    Row{"linear attention", &RandomCalls::linear, true},
+                                    Row{"short convolution", &RandomCalls::shortConv, true},
                                     Row{"redistribution", &RandomCalls::redistribute},
                                     Row{"heads", &RandomCalls::heads},
                                     Row{"merge", &RandomCalls::lse},
@@ -62,9 +63,14 @@ seqparResult_t RandomCalls::next() {
                                     Row{"split", &RandomCalls::split}};
   const Row& row = kRows[static_cast<size_t>(below(static_cast<int>(kRows.size())))];
   latest_ = row.name;
+  plans_ = row.plans;
   const auto result = (this->*row.run)();
   if (result == seqparSuccess) ++succeeded_;
   return result;
+}
+
+const char* RandomCalls::error() const {
+  return plans_ ? seqparAttnGetLastError() : seqparGetLastError(nullptr);
 }
 
 seqparResult_t RandomCalls::scan() {

@@ -23,6 +23,8 @@ class RandomCalls {
   int wrong() const { return wrong_; }
   /// The name of the latest call.
   const char* latest() const { return latest_; }
+  /// The text of the latest error: the call and its cause.
+  const char* error() const;
 
  private:
   seqparResult_t scan();
@@ -50,6 +52,7 @@ class RandomCalls {
   long succeeded_ = 0;
   int wrong_ = 0;
   const char* latest_ = "";
+  bool plans_ = false;  ///< the latest call is one of the attention library
 };
 
 }  // namespace seqpar::test

@@ -13,6 +13,7 @@
 #include "seqpar/layout.h"
 #include "seqpar/lse.h"
 #include "seqpar/short_conv.h"
+#include "seqpar/shrink.h"
 #include "seqpar/stream.h"
 
 namespace seqpar::test {
@@ -235,15 +236,19 @@ seqparResult_t RandomCalls::split() {
   if (result == seqparSuccess) {
     const int place = rank_ / colors;
     expect(before == static_cast<float>(place));
-    return seqparCommDestroy(part);
+    result = seqparCommDestroy(part);
+    if (result == seqparSuccess) return result;
+  } else {
+    seqparCommAbort(part);
   }
-  seqparCommAbort(part);
-  // The same fault ends the parent.
-  for (auto parent = seqparSuccess; parent == seqparSuccess; usleep(1000)) {
+  // The same fault ends the parent, unless it is one of this process.
+  auto parent = seqparSuccess;
+  for (int wait = 0; wait < 2000 && parent == seqparSuccess; ++wait) {
+    usleep(1000);
     if (seqparCommGetAsyncError(comm_, &parent) != seqparSuccess) break;
   }
-  seqparCommBarrier(comm_);  // so that its error is the latest
-  return result;
+  if (parent == seqparSuccess) seqparCommRevoke(comm_);
+  return seqparCommBarrier(comm_);  // its error names a rank of the parent
 }
 
 }  // namespace seqpar::test

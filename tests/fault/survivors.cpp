@@ -50,9 +50,13 @@ double now() {
 }
 
 void note(Report& report, seqparResult_t result, seqparComm_t comm) {
+  note(report, result, seqparGetLastError(comm));
+}
+
+void note(Report& report, seqparResult_t result, const char* text) {
   report.result = result;
   report.failedAt = now();
-  std::snprintf(report.text, sizeof(report.text), "%s", seqparGetLastError(comm));
+  std::snprintf(report.text, sizeof(report.text), "%s", text);
 }
 
 bool scanOnce(seqparComm_t comm, int algorithm, size_t elements, Report& report) {
@@ -121,7 +125,7 @@ Job::Job(int ranks, int timeoutMs, const std::function<void(seqparComm_t, Report
       config.timeoutMs = timeoutMs;
       const auto result = made ? seqparCommInitRankConfig(&comm, ranks, id, rank, &config) : seqparSystemError;
       if (result != seqparSuccess) {
-        note(mine, result, nullptr);
+        note(mine, result, seqparGetLastError(nullptr));
       } else if (scanOnce(comm, seqparScanAuto, 1000, mine)) {
         if (write(started[1], "", 1) == 1) body(comm, mine);
       }
@@ -155,6 +159,13 @@ bool Job::running() {
 
 void Job::signal(int rank, int number) const {
   kill(processes_[static_cast<size_t>(rank)].pid, number);
+}
+
+std::optional<Job::Ending> Job::ending(int rank) const {
+  siginfo_t info{};
+  const auto pid = static_cast<id_t>(processes_[static_cast<size_t>(rank)].pid);
+  if (waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return std::nullopt;
+  return Ending{info.si_code, info.si_status};
 }
 
 std::vector<Report> Job::reports(const std::vector<int>& ranks, double seconds) {

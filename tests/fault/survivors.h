@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,11 @@ class Job {
   /// Waits until every rank has its communicator and has scanned with it. False if one ended before.
   bool running();
   void signal(int rank, int number) const;
+  /// The status of waitid() of a rank that has ended; none: it has not.
+  struct Ending {
+    int code = 0, status = 0;
+  };
+  std::optional<Ending> ending(int rank) const;
   /// Waits for the reports of `ranks`, together at most `seconds`; those of ranks that ended without one, or did not
   /// report in time, are left out.
   std::vector<Report> reports(const std::vector<int>& ranks, double seconds = 3600);
@@ -71,6 +77,7 @@ class Job {
 
 /// Notes a failure with its time and text.
 void note(Report& report, seqparResult_t result, seqparComm_t comm);
+void note(Report& report, seqparResult_t result, const char* text);
 
 /// One All-Scan (SUM of ones) with a known result, of the given algorithm and length; counts it in `report` and records
 /// the first failure. False once a call has failed.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/memory.h"
 
 using namespace seqpar;
 
@@ -34,6 +35,19 @@ TEST_CASE("the first of many concurrent failures wins, and the hook runs once") 
   }
   CHECK(hooks == 1);
   CHECK(firsts == 1);
+}
+
+TEST_CASE("texts of errors without memory are cut off at their space") {
+  std::string text;
+  text.reserve(kReservedText);
+  assignCallText(text, "call", "call: cause");
+  CHECK(text == "call: cause");
+  assignCallText(text, "call", "cause");
+  CHECK(text == "call: cause");
+  CHECK(text.capacity() >= kReservedText);
+  const std::string part(700, 'x');
+  const FixedText fixed{"a ", part, part};
+  CHECK(std::string_view(fixed) == ("a " + part + part).substr(0, 1024));
 }
 
 TEST_CASE("a deadline of zero never expires") {
