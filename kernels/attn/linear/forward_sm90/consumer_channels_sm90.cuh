@@ -44,7 +44,7 @@ class ChannelConsumer : OutputsConsumer<T, false, false> {
     const float* const initial =
         pass.initial != nullptr && item.continues ? pass.initial + headIndex(item, problem_) * size : nullptr;
 #pragma unroll
-    for (int i = 0; i < 64; ++i) state_[i] = 0;
+    for (int i = 0; i < Shape::kStateElements; ++i) state_[i] = 0;
     if (item.before == 0 && initial == nullptr) return;  // independent of pass 1: these CTAs may overlap with it
     // From the last segment to the first, or all segments as one; then `initial`.
     if (pass.mapsVisible == Visible::AfterWait) ptx::griddepcontrolWait();
@@ -59,7 +59,7 @@ class ChannelConsumer : OutputsConsumer<T, false, false> {
   /// has forgotten it.
   SEQPAR_DEVICE bool addDecayed(const Item& item, const float* from, int first) {
     const Outputs& pass = kernel_.pass;
-    const int column = item.tile * kMostColumns, values = problem_.dv - column;
+    const int column = item.tile * Shape::kColumns, values = problem_.dv - column;
     // Uses the output buffer, after the outputs of the previous item were copied.
     float* const factors = reinterpret_cast<float*>(shared_ + Layout::kOut + which_ * kTileBytes);
     if (thread_ == 0) ptx::cpAsyncBulkWaitGroupRead<0>();
@@ -76,9 +76,9 @@ class ChannelConsumer : OutputsConsumer<T, false, false> {
     const int thread = ptx::opaque(thread_), row = kSwizzleColumns * which_ + 16 * (thread / 32) + thread % 32 / 4;
     const float* at = from + column + 2 * (thread % 4) * problem_.dv + row;
     const bool there[2] = {row < values, row + 8 < values};
-    float numbers[64];  // loaded together; indexed as in eachOfState()
+    Shape::State numbers;  // loaded together; indexed as in eachOfState()
 #pragma unroll
-    for (int j = 0; j < 16; ++j) {
+    for (int j = 0; j < Shape::kOctets; ++j) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const bool exists = 8 * j < problem_.dk && there[e / 2];
@@ -87,7 +87,7 @@ class ChannelConsumer : OutputsConsumer<T, false, false> {
       at += 8 * problem_.dv;
     }
 #pragma unroll
-    for (int j = 0; j < 16; ++j) {
+    for (int j = 0; j < Shape::kOctets; ++j) {
       const float2 by = *reinterpret_cast<const float2*>(factors + 8 * j + 2 * (thread % 4));
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
@@ -102,14 +102,14 @@ class ChannelConsumer : OutputsConsumer<T, false, false> {
   /// For small exponents within the chunk: queries, keys and the state are relative to the middle of the chunk.
   SEQPAR_DEVICE void multiplySafe(char* stage, const Item& item, const Chunk& chunk, int running) {
     const auto with = operands(stage);
-    uint32_t a[8][4];
+    Shape::Operand a;
     float out[32];
     awaitOutTile();
     round(a);
     warpgroup::fenceOperand(state_);
     warpgroup::arrive();
 #pragma unroll
-    for (int step = 0; step < 8; ++step) {
+    for (int step = 0; step < Shape::kSteps; ++step) {
       warpgroup::multiply<T, Terms::AlongRows>(out, a[step], with.queries + channelStep(step), step > 0);
     }
     addScores(out, with, true);
@@ -134,7 +134,7 @@ class ChannelConsumer : OutputsConsumer<T, false, false> {
     const auto with = operands(stage);
     float sum = 0;
 #pragma unroll
-    for (int i = 0; i < 64; ++i) sum += state_[i] * 0.0F;  // 0, or NaN
+    for (int i = 0; i < Shape::kStateElements; ++i) sum += state_[i] * 0.0F;  // 0, or NaN
     const bool finite = !ptx::barrierRedOr(kConsumerBarrier + which_, kGroupThreads, sum != sum);
     awaitOutTile();
 #pragma unroll 1
@@ -145,13 +145,13 @@ class ChannelConsumer : OutputsConsumer<T, false, false> {
       if (!finite) {
         // A different weight per channel, so that queries do not cancel.
         multiplyBlock(out, with.queries + rows, [](float x, int channel) {
-          return isfinite(x) ? 0 : 1 + static_cast<float>(channel) / kMostColumns;
+          return isfinite(x) ? 0 : 1 + static_cast<float>(channel) / Shape::kChannels;
         });
 #pragma unroll
         for (int i = 0; i < 8; ++i) met[i] = out[i] != 0;
       }
       multiplyBlock(out, with.queries + rows, [](float x, int) { return isfinite(x) ? x * kToState : 0; });
-      this->template scaleState<true>(vectors(stage, 2) + block * kMostColumns);
+      this->template scaleState<true>(vectors(stage, 2) + block * Shape::kChannels);
       warpgroup::fenceOperand(state_);
       warpgroup::fenceOperand(out);
       warpgroup::arrive();
@@ -170,12 +170,12 @@ class ChannelConsumer : OutputsConsumer<T, false, false> {
   }
   template <class Change>
   SEQPAR_DEVICE void multiplyBlock(float (&out)[8], Matrix queries, const Change& change) {
-    uint32_t a[8][4];
+    Shape::Operand a;
     round(a, change);
     warpgroup::fenceOperand(out);
     warpgroup::arrive();
 #pragma unroll
-    for (int step = 0; step < 8; ++step) {
+    for (int step = 0; step < Shape::kSteps; ++step) {
       warpgroup::multiply<T, Terms::AlongRows>(out, a[step], queries + channelStep(step), step > 0);
     }
     warpgroup::commit();

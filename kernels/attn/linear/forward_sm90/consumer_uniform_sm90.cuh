@@ -53,16 +53,16 @@ class UniformConsumer : OutputsConsumer<T, Pair, !Pair> {
   template <bool forgets>
   SEQPAR_DEVICE void multiplyUniform(char* stage, const Item& item, const Chunk& chunk, int running) {
     const auto with = operands(stage);
-    uint32_t a[8][4];
+    Shape::Operand a;
     float out[32], within[32];
     round(a);
     const float decay = decays(stage)[kChunk];
 #pragma unroll
-    for (int i = 0; i < 64; ++i) state_[i] = forgets ? 0 : state_[i] * decay;
+    for (int i = 0; i < Shape::kStateElements; ++i) state_[i] = forgets ? 0 : state_[i] * decay;
     warpgroup::fenceOperand(state_);
     warpgroup::arrive();
 #pragma unroll
-    for (int step = 0; step < 8; ++step) {
+    for (int step = 0; step < Shape::kSteps; ++step) {
       warpgroup::multiply<T, Terms::AlongRows>(out, a[step], with.queries + channelStep(step), step > 0);
     }
     addScores(within, with, false);
@@ -94,15 +94,16 @@ class UniformConsumer : OutputsConsumer<T, Pair, !Pair> {
   template <bool forgets>
   SEQPAR_DEVICE void multiplyPair(char* stage, const Item& item, const Chunk& chunk, int running) {
     const auto with = operands(stage);
-    uint32_t a[8][4], values[4][4];
+    Shape::Operand a;
+    uint32_t values[4][4];
     float out[32];
     round(a);
     const float decay = decays(stage)[kChunk];
 #pragma unroll
-    for (int i = 0; i < 64; ++i) state_[i] = forgets ? 0 : state_[i] * decay;
+    for (int i = 0; i < Shape::kStateElements; ++i) state_[i] = forgets ? 0 : state_[i] * decay;
     warpgroup::arrive();
 #pragma unroll
-    for (int step = 0; step < 8; ++step) {
+    for (int step = 0; step < Shape::kSteps; ++step) {
       warpgroup::multiply<T, Terms::AlongRows>(out, a[step], with.queries + channelStep(step), step > 0);
     }
     warpgroup::commit();

@@ -11,7 +11,7 @@
 namespace seqpar::attn::forward_sm90 {
 
 inline int tilesOf(const LinearProblem& problem) {
-  return (problem.dv + kMostColumns - 1) / kMostColumns;
+  return (problem.dv + Shape::kColumns - 1) / Shape::kColumns;
 }
 
 inline bool encode16(CUtensorMap& map, const Input& tensor, int columns, int heads, const LinearProblem& problem) {
@@ -26,7 +26,7 @@ inline bool pairs(const Outputs& pass) {
 /// Tensor map of channel gates; the TMA does not read other gates.
 inline bool encodeGates(CUtensorMap& map, const LinearProblem& problem) {
   return problem.gate != Gate::Channel ||
-         encodeMap(map, {problem.gates, problem.gateType, problem.dk, problem.heads, kMostColumns, kChunk, false},
+         encodeMap(map, {problem.gates, problem.gateType, problem.dk, problem.heads, Shape::kChannels, kChunk, false},
                    problem);
 }
 

@@ -39,7 +39,7 @@ bool launchStates(const SegmentStates& pass, int segments, const Input& keys, co
 
 bool fits(const LinearProblem& problem) {
   constexpr int64_t kMostTokens = INT64_C(1) << 30;
-  return problem.type == seqparBfloat16 && problem.dk > kSwizzleColumns && problem.dk <= kMostColumns &&
+  return problem.type == seqparBfloat16 && problem.dk > kSwizzleColumns && problem.dk <= Shape::kChannels &&
          problem.tokens > 0 && problem.tokens < kMostTokens && problem.batch > 0 && problem.batch < kMostTokens &&
          attribute(cudaDevAttrComputeCapabilityMajor) == 9 && attribute(cudaDevAttrComputeCapabilityMinor) == 0;
 }
@@ -60,8 +60,8 @@ bool segmentStateGradients(const SegmentStateGradients& pass, int segments, cons
 bool packs(const Outputs& pass) {
   const LinearProblem& problem = pass.problem;
   OutputsKernel kernel;
-  return fits(problem) && problem.gate != Gate::Channel && problem.dk == kMostColumns &&
-         problem.dv % kMostColumns == 0 && setArguments(kernel, pass);
+  return fits(problem) && problem.gate != Gate::Channel && problem.dk == Shape::kChannels &&
+         problem.dv % Shape::kColumns == 0 && setArguments(kernel, pass);
 }
 
 bool outputs(const Outputs& pass, const Launch& launch, int& error) {

@@ -57,7 +57,7 @@ class OutputsConsumer {
   /// The consumer's columns of the tile, in halves.
   SEQPAR_DEVICE int half() const { return Pair ? 0 : which_; }
   static SEQPAR_DEVICE const float* vectors(const char* stage, int number) {
-    return reinterpret_cast<const float*>(stage + Layout::kVectors) + number * kMostColumns;
+    return reinterpret_cast<const float*>(stage + Layout::kVectors) + number * Shape::kChannels;
   }
   SEQPAR_DEVICE void syncGroup() const { ptx::barrierSync(kConsumerBarrier + which_, kGroupThreads); }
 
@@ -65,7 +65,7 @@ class OutputsConsumer {
   template <bool mayForget>
   SEQPAR_DEVICE void scaleState(const float* factors) {
 #pragma unroll
-    for (int j = 0; j < 16; ++j) {
+    for (int j = 0; j < Shape::kOctets; ++j) {
       const float2 by = *reinterpret_cast<const float2*>(factors + 8 * j + 2 * (lane_ % 4));
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
@@ -77,15 +77,15 @@ class OutputsConsumer {
 
   /// A over all channels: change(element, channel) of the state, rounded.
   template <class Change>
-  SEQPAR_DEVICE void round(uint32_t (&a)[8][4], const Change& change) const {
+  SEQPAR_DEVICE void round(Shape::Operand& a, const Change& change) const {
     const int first = 2 * ptx::opaque(lane_ % 4);
 #pragma unroll
-    for (int i = 0; i < 64; i += 2) {
+    for (int i = 0; i < Shape::kStateElements; i += 2) {
       const int channel = 8 * (i / 4) + first;
       a[i / 8][i / 2 % 4] = Numbers<T>::pack(change(state_[i], channel), change(state_[i + 1], channel + 1));
     }
   }
-  SEQPAR_DEVICE void round(uint32_t (&a)[8][4]) const {
+  SEQPAR_DEVICE void round(Shape::Operand& a) const {
     round(a, [](float x, int) { return x * kToState; });
   }
 
@@ -123,7 +123,7 @@ class OutputsConsumer {
     }
   }
   SEQPAR_DEVICE char* outTile(int running) const {
-    static_assert(OutputsShared::kFine == OutputsShared::kOut + 2 * kTileBytes);
+    static_assert(OutputsShared::kFine == OutputsShared::kOut + kConsumers * kTileBytes);
     return shared_ + Layout::kOut + ((TwoTiles ? running % 2 * 2 : 0) + which_) * kTileBytes;
   }
   /// Waits until the output buffer is free: the outputs of the previous chunk were copied.
@@ -149,7 +149,7 @@ class OutputsConsumer {
     if (TwoTiles && thread_ == 0) ptx::cpAsyncBulkWaitGroupRead<0>();
     syncGroup();
     const char* const tile = outTile(running);
-    const int column = item.tile * kMostColumns + half() * kSwizzleColumns;
+    const int column = item.tile * Shape::kColumns + half() * kSwizzleColumns;
     if (chunk.length == kChunk) {
       if (thread_ == 0) {
         ptx::tmaStore(kernel_.out, ptx::sharedAddress(tile), column, item.head, static_cast<int>(chunk.token),
@@ -175,7 +175,7 @@ class OutputsConsumer {
   const LinearProblem& problem_;
   char* shared_;
   int which_, thread_, lane_;
-  float state_[64];
+  Shape::State state_;
 };
 
 }  // namespace seqpar::attn::forward_sm90

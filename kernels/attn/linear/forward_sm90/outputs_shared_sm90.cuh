@@ -12,13 +12,13 @@ struct OutputsShared {
   static constexpr int kValues = 2 * kMatrixBytes;
   static constexpr int kScores = 3 * kMatrixBytes;  ///< [query][key], a tile
   static constexpr int kVectors = kScores + kTileBytes;
-  static constexpr int kVectorBytes = 4 * kMostColumns;
+  static constexpr int kVectorBytes = 4 * Shape::kChannels;
   static constexpr int kStageBytes = kVectors + 6 * kVectorBytes;  ///< the transforms define the vectors
   static constexpr int kStages = 3;
   static constexpr int kOut = kStages * kStageBytes;  ///< an output tile per consumer, being copied to device memory
   /// Channel decays: two matrices, queries and keys for the scores (see ChannelTransform); or, for exact chunks,
   /// [2][16][128] fp32. Other decays: a second pair of output tiles.
-  static constexpr int kFine = kOut + 2 * kTileBytes;
+  static constexpr int kFine = kOut + kConsumers * kTileBytes;
   static constexpr int kSums = kFine;
   static constexpr int kCarries = kFine + 2 * kMatrixBytes;   ///< [2][128]
   static constexpr int kExact = kCarries + 2 * kVectorBytes;  ///< [kStages]: whether a stage's chunk is exact
@@ -33,11 +33,11 @@ struct PairShared {
   static constexpr int kQueries = OutputsShared::kQueries, kKeys = OutputsShared::kKeys,
                        kValues = OutputsShared::kValues, kScores = OutputsShared::kScores;
   static constexpr int kVectors = kScores + 2 * kTileBytes;
-  static constexpr int kVectorBytes = 4 * kMostColumns;
+  static constexpr int kVectorBytes = 4 * Shape::kChannels;
   static constexpr int kStageBytes = kVectors + 4 * kVectorBytes;
   static constexpr int kStages = 3;
   static constexpr int kOut = kStages * kStageBytes;  ///< an output tile per consumer
-  static constexpr int kBarriers = kOut + 2 * kTileBytes;
+  static constexpr int kBarriers = kOut + kConsumers * kTileBytes;
   static constexpr int kBytes = kBarriers + Pipeline<kStages>::kBarrierBytes;
   static_assert(kStageBytes % 1024 == 0 && kBytes <= ptx::kSharedBytesSm90);
 };
@@ -61,7 +61,7 @@ template <class T>
 SEQPAR_DEVICE void addScores(float (&scores)[32], const char* queries, const char* keys, bool add) {
   const Matrix q = rowsOf(ptx::sharedAddress(queries)), k = rowsOf(ptx::sharedAddress(keys));
 #pragma unroll
-  for (int step = 0; step < kMostColumns / 16; ++step) {
+  for (int step = 0; step < Shape::kSteps; ++step) {
     warpgroup::multiply<T, Terms::AlongRows, Terms::AlongRows>(scores, q + channelStep(step), k + channelStep(step),
                                                                add || step > 0);
   }

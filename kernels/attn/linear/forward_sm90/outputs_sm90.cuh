@@ -73,7 +73,7 @@ class OutputsCta {
   /// Calls act(item, running number of its first chunk), which returns the number of chunks.
   template <class Act>
   SEQPAR_DEVICE void each(const Act& act) {
-    const int tiles = (problem_.dv + kMostColumns - 1) / kMostColumns;
+    const int tiles = (problem_.dv + Shape::kColumns - 1) / Shape::kColumns;
     const Segments& cut = kernel_.pass.segments;
     int first = 0;
     HeadRange heads = kernel_.pass.heads;
@@ -99,12 +99,13 @@ class OutputsCta {
       if (Kind != GateKind::Uniform) ptx::tmaPrefetch(kernel_.gates, 0, item.head, token, batch);
       ptx::mbarrierArriveExpectTx(full, 3 * kMatrixBytes);
 #pragma unroll
-      for (int tile = 0; tile < 2; ++tile) {
+      for (int tile = 0; tile < Shape::kKeyTiles; ++tile) {
         const int column = tile * kSwizzleColumns, at = tile * kTileBytes;
         ptx::tmaLoad(stage + Layout::kQueries + at, kernel_.queries, full, column, qk, token, batch);
         ptx::tmaLoad(stage + Layout::kKeys + at, kernel_.keys, full, column, qk, token, batch);
-        ptx::tmaLoad(stage + Layout::kValues + at, kernel_.values, full, Pair ? 0 : item.tile * kMostColumns + column,
-                     Pair ? item.head + tile : item.head, token, batch);
+        ptx::tmaLoad(stage + Layout::kValues + at, kernel_.values, full,
+                     Pair ? 0 : item.tile * Shape::kColumns + column, Pair ? item.head + tile : item.head, token,
+                     batch);
       }
     }
     return running - first;

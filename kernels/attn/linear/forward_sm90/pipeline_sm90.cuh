@@ -5,29 +5,25 @@
 #include "kernels/arch/tma.h"
 #include "kernels/arch/warpgroup.h"
 #include "kernels/attn/linear/decay.h"
+#include "kernels/attn/linear/forward_sm90/shape_sm90.h"
 #include "kernels/attn/linear/numbers.cuh"
 #include "kernels/attn/linear/tile.cuh"
 #include "kernels/attn/linear/work.h"
 
 namespace seqpar::attn::forward_sm90 {
 
-using ptx::kRowBytes;
-using ptx::kSwizzleColumns;
 using ptx::swizzled;
 
-constexpr int kChunk = 64;         ///< tokens
-constexpr int kMostColumns = 128;  ///< channels of k, and columns of v, per CTA
 constexpr int kTileBytes = kChunk * kRowBytes;
-constexpr int kMatrixBytes = 2 * kTileBytes;  ///< 64 tokens of 128 columns
-constexpr int kGroupThreads = 128;            ///< per warpgroup
-constexpr int kThreads = 4 * kGroupThreads;
+constexpr int kMatrixBytes = Shape::kKeyTiles * kTileBytes;
+constexpr int kThreads = (2 + kConsumers) * kGroupThreads;
 constexpr int kProducer = 0, kTransform = 1, kConsumer = 2;  ///< warpgroups; kConsumer + 1 multiplies too
 /// Named barriers; __syncthreads() has 0.
 enum Barrier {
   kTransformBarrier = 1,  ///< of the transform warpgroup
   kConsumerBarrier = 2,   ///< of the first consumer; 3: of the second one
 };
-static_assert(kTransformBarrier < kConsumerBarrier && kConsumerBarrier + 2 <= ptx::kNamedBarriers);
+static_assert(kTransformBarrier < kConsumerBarrier && kConsumerBarrier + kConsumers <= ptx::kNamedBarriers);
 
 /// Form of decays: one value for all channels, or one per channel, fp32 or bf16.
 enum class GateKind { Uniform, Full, Half };
@@ -52,7 +48,7 @@ struct Pipeline {
     for (int stage = 0; stage < Stages; ++stage) {
       ptx::mbarrierInit(full(stage), 1);
       ptx::mbarrierInit(prepared(stage), kGroupThreads);
-      ptx::mbarrierInit(empty(stage), 2 * kGroupThreads / 32);
+      ptx::mbarrierInit(empty(stage), kConsumers * kGroupThreads / 32);
     }
     ptx::fenceMbarrierInit();
   }
@@ -69,15 +65,17 @@ struct PrepareLane {
   int half, pair, channel;  ///< tokens from 32 * half on; channels `channel` = 2 * pair and the next
 
   SEQPAR_DEVICE PrepareLane()
-      : half(static_cast<int>(threadIdx.x) / 64 % 2), pair(static_cast<int>(threadIdx.x) % 64), channel(2 * pair) {}
+      : half(static_cast<int>(threadIdx.x) / Shape::kPairs % 2),
+        pair(static_cast<int>(threadIdx.x) % Shape::kPairs),
+        channel(2 * pair) {}
   /// The byte offset, in a matrix, of the two channels of a token.
   SEQPAR_DEVICE int offset(int token) const { return pair / 32 * kTileBytes + swizzled(token, pair % 32 * 4); }
 };
 
-/// Two adjacent channels of a token in a matrix [kChunk][kMostColumns] of gates.
+/// Two adjacent channels of a token in a matrix [kChunk][Shape::kChannels] of gates.
 template <GateKind Kind>
 SEQPAR_DEVICE float2 readGates(const char* gates, int token, int channel) {
-  const char* const at = gates + (token * kMostColumns + channel) * bytesOf(Kind);
+  const char* const at = gates + (token * Shape::kChannels + channel) * bytesOf(Kind);
   if (Kind == GateKind::Full) return *reinterpret_cast<const float2*>(at);
   return Numbers<Bfloat16>::unpack(*reinterpret_cast<const uint32_t*>(at));
 }
@@ -153,7 +151,7 @@ SEQPAR_DEVICE void scaleRows(char* matrix, float2 factors) {
   const int thread = ptx::opaque(static_cast<int>(threadIdx.x) % kGroupThreads), row = thread / 8;
   char* const at = matrix + swizzled(row, thread % 8 * 16);
 #pragma unroll
-  for (int tile = 0; tile < 2; ++tile) {
+  for (int tile = 0; tile < Shape::kKeyTiles; ++tile) {
     uint4 vectors[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -181,29 +179,30 @@ SEQPAR_DEVICE void scaleRows(char* matrix, float2 factors) {
 
 /// Calls act(element of a consumer's state, channel of k, column of v in the CTA's tile).
 template <class Act>
-SEQPAR_DEVICE void eachOfState(float (&state)[64], int which, const Act& act) {
+SEQPAR_DEVICE void eachOfState(Shape::State& state, int which, const Act& act) {
   const int thread = ptx::opaque(static_cast<int>(threadIdx.x)), lane = thread % 32, warp = thread / 32 % 4;
-  const int row = 64 * which + 16 * warp + lane / 4;
+  const int row = kSwizzleColumns * which + 16 * warp + lane / 4;
 #pragma unroll
-  for (int i = 0; i < 64; ++i) act(state[i], 8 * (i / 4) + 2 * (lane % 4) + i % 2, row + 8 * (i / 2 % 2));
+  for (int i = 0; i < Shape::kStateElements; ++i)
+    act(state[i], 8 * (i / 4) + 2 * (lane % 4) + i % 2, row + 8 * (i / 2 % 2));
 }
 
-/// Packed (register) layout, for memory that only this layout reads: [tile][which][16][thread], 4 elements each.
+/// Packed (register) layout, for memory that only this layout reads: [tile][which][kOctets][thread], 4 elements each.
 SEQPAR_DEVICE int64_t packedOffset(int tile, int which) {
-  return (int64_t{tile} * 2 + which) * 64 * kGroupThreads +
+  return (int64_t{tile} * kConsumers + which) * Shape::kStateElements * kGroupThreads +
          4 * ptx::opaque(static_cast<int>(threadIdx.x) % kGroupThreads);
 }
-SEQPAR_DEVICE void putPacked(float* to, const float (&state)[64], int tile, int which) {
+SEQPAR_DEVICE void putPacked(float* to, const Shape::State& state, int tile, int which) {
   auto* const at = reinterpret_cast<float4*>(to + packedOffset(tile, which));
 #pragma unroll
-  for (int j = 0; j < 16; ++j) {
+  for (int j = 0; j < Shape::kOctets; ++j) {
     at[j * kGroupThreads] = make_float4(state[4 * j], state[4 * j + 1], state[4 * j + 2], state[4 * j + 3]);
   }
 }
-SEQPAR_DEVICE void getPacked(float (&state)[64], const float* from, int tile, int which) {
+SEQPAR_DEVICE void getPacked(Shape::State& state, const float* from, int tile, int which) {
   const auto* const at = reinterpret_cast<const float4*>(from + packedOffset(tile, which));
 #pragma unroll
-  for (int j = 0; j < 16; ++j) {
+  for (int j = 0; j < Shape::kOctets; ++j) {
     const float4 four = at[j * kGroupThreads];
     state[4 * j] = four.x;
     state[4 * j + 1] = four.y;
@@ -213,9 +212,9 @@ SEQPAR_DEVICE void getPacked(float (&state)[64], const float* from, int tile, in
 }
 
 /// Stores a consumer's part of a state to [dk][dv] in device memory.
-SEQPAR_DEVICE void putState(float* to, float (&state)[64], const LinearProblem& problem, int tile, int which) {
-  const int values = problem.dv - tile * kMostColumns;
-  float* const from = to + tile * kMostColumns;
+SEQPAR_DEVICE void putState(float* to, Shape::State& state, const LinearProblem& problem, int tile, int which) {
+  const int values = problem.dv - tile * Shape::kColumns;
+  float* const from = to + tile * Shape::kColumns;
   eachOfState(state, which, [&](float& number, int channel, int column) {
     if (channel < problem.dk && column < values) from[channel * problem.dv + column] = number;
   });

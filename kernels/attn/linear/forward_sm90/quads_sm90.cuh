@@ -16,7 +16,7 @@ struct QuadLane {
     quarter = thread / 16 % 2 + 2 * half;
     tile = thread / 32 % 2;
     quad = thread % 16;
-    channel = 64 * tile + 4 * quad;
+    channel = kSwizzleColumns * tile + 4 * quad;
   }
   SEQPAR_DEVICE int firstToken() const { return 16 * quarter; }
   /// The byte offset, in a matrix, of the channels of a token.

@@ -30,14 +30,14 @@ struct StatesKernel {
 
 template <GateKind Kind>
 struct StatesShared {
-  static constexpr int kGateBytes = kChunk * kMostColumns * bytesOf(Kind);
+  static constexpr int kGateBytes = kChunk * Shape::kChannels * bytesOf(Kind);
   static constexpr int kKeys = 0;
   static constexpr int kValues = kMatrixBytes;
   static constexpr int kGates = 2 * kMatrixBytes;
   static constexpr int kStageBytes = kGates + kGateBytes;
   static constexpr int kStages = 196608 / kStageBytes;
-  static constexpr int kTotals = kStages * kStageBytes;          ///< [2][2][128], of halves of chunks
-  static constexpr int kMarks = kTotals + 4 * kMostColumns * 4;  ///< see Skip
+  static constexpr int kTotals = kStages * kStageBytes;              ///< [2][2][128], of halves of chunks
+  static constexpr int kMarks = kTotals + 4 * Shape::kChannels * 4;  ///< see Skip
   static constexpr int kBarriers = kMarks + 32;
   static constexpr int kBytes = kBarriers + Pipeline<kStages>::kBarrierBytes;
   static_assert(kStages == (Kind == GateKind::Uniform ? 6 : (Kind == GateKind::Full ? 3 : 4)));
@@ -80,7 +80,7 @@ class StatesCta {
   /// Calls act(item, running number of its first chunk), which returns the number of chunks loaded for it.
   template <class Act>
   SEQPAR_DEVICE void each(const Act& act) {
-    const int tiles = (problem_.dv + kMostColumns - 1) / kMostColumns;
+    const int tiles = (problem_.dv + Shape::kColumns - 1) / Shape::kColumns;
     const Segments& cut = kernel_.pass.segments;
     const int firstSegment = P == Pass::Forward ? 0 : cut.count - kernel_.segments;
     int first = 0;
@@ -105,11 +105,11 @@ class StatesCta {
         ptx::tmaLoad(stage + Layout::kGates, kernel_.gates, full, 0, item.head, token, batch);
       }
 #pragma unroll
-      for (int tile = 0; tile < 2; ++tile) {
+      for (int tile = 0; tile < Shape::kKeyTiles; ++tile) {
         const int column = tile * kSwizzleColumns, at = tile * kTileBytes;
         ptx::tmaLoad(stage + Layout::kKeys + at, kernel_.keys, full, column, qk, token, batch);
-        ptx::tmaLoad(stage + Layout::kValues + at, kernel_.values, full, item.tile * kMostColumns + column, item.head,
-                     token, batch);
+        ptx::tmaLoad(stage + Layout::kValues + at, kernel_.values, full, item.tile * Shape::kColumns + column,
+                     item.head, token, batch);
       }
     }
     return chunks.count;
@@ -147,7 +147,7 @@ class StatesCta {
   SEQPAR_DEVICE void clear(char* stage, int length) const {
     clearRows(stage + Layout::kKeys, length);
     clearRows(stage + Layout::kValues, length);
-    if (Kind != GateKind::Uniform) clearGates(stage + Layout::kGates, kMostColumns * bytesOf(Kind), length);
+    if (Kind != GateKind::Uniform) clearGates(stage + Layout::kGates, Shape::kChannels * bytesOf(Kind), length);
     ptx::barrierSync(kTransformBarrier, kGroupThreads);
   }
   /// Multiplies keys by 2^(the log2-decays from after their tokens to the segment's end; backward: from the segment's
@@ -162,11 +162,11 @@ class StatesCta {
       decays[t] = log2Pair(readGates<Kind>(stage + Layout::kGates, 32 * me.half + t, me.channel));
       own = make_float2(own.x + decays[t].x, own.y + decays[t].y);
     }
-    float2* const totals = reinterpret_cast<float2*>(shared_ + Layout::kTotals) + slot * kMostColumns;
-    totals[me.half * 64 + me.pair] = own;
+    float2* const totals = reinterpret_cast<float2*>(shared_ + Layout::kTotals) + slot * Shape::kChannels;
+    totals[me.half * Shape::kPairs + me.pair] = own;
     const bool forgotten = (later.x < kFlushedLog2 && later.y < kFlushedLog2) || me.channel >= problem_.dk;
     if (!ptx::barrierRedOr(kTransformBarrier, kGroupThreads, !forgotten)) return false;
-    const float2 other = totals[(1 - me.half) * 64 + me.pair];
+    const float2 other = totals[(1 - me.half) * Shape::kPairs + me.pair];
     float2 sum = me.half == (P == Pass::Forward ? 0 : 1) ? other : make_float2(0, 0);
 #pragma unroll
     for (int i = 0; i < 32; ++i) {
@@ -240,9 +240,9 @@ class StatesCta {
 
   SEQPAR_DEVICE int multiply(const Item& item, int first, int which) {
     const ItemChunks<P> chunks(item);
-    float state[64];
+    Shape::State state;
 #pragma unroll
-    for (int i = 0; i < 64; ++i) state[i] = 0;
+    for (int i = 0; i < Shape::kStateElements; ++i) state[i] = 0;
     bool skipping = false;
     int loaded = chunks.count;
     for (int number = 0; number < loaded; ++number) {
@@ -272,7 +272,7 @@ class StatesCta {
     }
     if constexpr (P == Pass::Backward) {
 #pragma unroll
-      for (int i = 0; i < 64; ++i) state[i] *= problem_.scale;
+      for (int i = 0; i < Shape::kStateElements; ++i) state[i] *= problem_.scale;
     }
     const int64_t map = mapIndex(item, problem_, kernel_.pass.segments);
     float* const to = kernel_.pass.maps.states + map * problem_.dk * problem_.dv;

@@ -21,17 +21,17 @@ class StateBefore {
   /// From the last segment to the first, or all segments as one; then `initial`. The nearest state is added without a
   /// factor. With MapFormat::Registers the second one is loaded before its factors are known; further ones are loaded
   /// while decays leave a nonzero factor.
-  SEQPAR_DEVICE void make(const Item& item, float (&state)[64]) const {
+  SEQPAR_DEVICE void make(const Item& item, Shape::State& state) const {
     if (item.before == 0 && !takesInitial(item)) {  // independent of pass 1: these CTAs may overlap with it
 #pragma unroll
-      for (int i = 0; i < 64; ++i) state[i] = 0;
+      for (int i = 0; i < Shape::kStateElements; ++i) state[i] = 0;
       return;
     }
     if (pass_.mapsVisible == Visible::AfterWait && pass_.tokens == Tokens::OfSegments) ptx::griddepcontrolWait();
     int next = before(item.before);
     float sum = logOf(item, next, item.before);
     fetch(item, item.before, state);
-    float numbers[64];
+    Shape::State numbers;
 #pragma unroll 1
     for (MapFormat format = pass_.format; next > 0 || (next == 0 && takesInitial(item)); format = MapFormat::RowMajor) {
       const float more = logOf(item, before(next), next);
@@ -64,18 +64,18 @@ class StateBefore {
   }
   /// Loads the map of the sequence's segment before `next`, or of all its earlier segments; before the first, the
   /// incoming state.
-  SEQPAR_DEVICE void fetch(const Item& item, int next, float (&numbers)[64]) const {
+  SEQPAR_DEVICE void fetch(const Item& item, int next, Shape::State& numbers) const {
     const int64_t size = int64_t{problem_.dk} * problem_.dv;
     const float* const from =
         next > 0 ? pass_.maps.states + (firstMap(item) + (pass_.content != Maps::Prefix ? next - 1 : next)) * size
                  : pass_.initial + headIndex(item, problem_) * size;
     if (next > 0 && pass_.format != MapFormat::RowMajor) return getPacked(numbers, from, item.tile, half_);
-    const int column = item.tile * kMostColumns, values = problem_.dv - column;
+    const int column = item.tile * Shape::kColumns, values = problem_.dv - column;
     const int thread = ptx::opaque(thread_), row = kSwizzleColumns * half_ + 16 * (thread / 32) + thread % 32 / 4;
     const float* at = from + column + 2 * (thread % 4) * problem_.dv + row;
     const bool there[2] = {row < values, row + 8 < values};
 #pragma unroll
-    for (int j = 0; j < 16; ++j) {
+    for (int j = 0; j < Shape::kOctets; ++j) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const bool exists = 8 * j < problem_.dk && there[e / 2];
@@ -97,9 +97,9 @@ class StateBefore {
     return reinterpret_cast<float*>(outTile_);
   }
   /// Adds a state times factors().
-  SEQPAR_DEVICE void addDecayed(float (&state)[64], const float (&numbers)[64]) const {
+  SEQPAR_DEVICE void addDecayed(Shape::State& state, const Shape::State& numbers) const {
 #pragma unroll
-    for (int j = 0; j < 16; ++j) {
+    for (int j = 0; j < Shape::kOctets; ++j) {
       const float2 by = *reinterpret_cast<const float2*>(factors() + 8 * j + 2 * (thread_ % 4));
 #pragma unroll
       for (int e = 0; e < 4; ++e) {

@@ -304,7 +304,7 @@ class ChannelTransform {
     const int thread = ptx::opaque(static_cast<int>(threadIdx.x)), i = thread % 16, firstKey = thread % 64 / 16;
     float scores[4] = {};
 #pragma unroll 2
-    for (int pair = 0; pair < 64; ++pair) {
+    for (int pair = 0; pair < Shape::kPairs; ++pair) {
       const auto numbers = [&](int matrix, int t) {
         const int at = pair / 32 * kTileBytes + swizzled(16 * block + t, pair % 32 * 4);
         return Numbers<T>::unpack(*reinterpret_cast<const uint32_t*>(stage + matrix + at));

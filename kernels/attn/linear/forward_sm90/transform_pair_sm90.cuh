@@ -68,7 +68,7 @@ class PairTransform {
     const float end = __shfl_sync(0xffffffffU, sums.y, 31);
     if (static_cast<int>(threadIdx.x) / 32 % 4 != h) return;
     float* const decays = reinterpret_cast<float*>(stage + Layout::kVectors + h * Layout::kVectorBytes);
-    float* const factors = decays + 2 * kMostColumns;
+    float* const factors = decays + 2 * Shape::kChannels;
     decays[lane_] = ptx::ex2Approx(sums.x);
     decays[32 + lane_] = ptx::ex2Approx(sums.y);
     if (lane_ == 31) decays[kChunk] = ptx::ex2Approx(sums.y);
