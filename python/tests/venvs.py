@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -91,22 +92,46 @@ def reserved_port():
 _forks = None  # the process of fork_ranks.py
 
 
-def _end_forks():
-    _forks.stdin.close()
-    _forks.wait()
+def _end(process):
+    with contextlib.suppress(BrokenPipeError):  # unsent input of a dead process
+        process.stdin.close()
+    process.wait()
+
+
+def start(*command):
+    """A process that answers each line of its standard input with a line. It ends at the exit of this process."""
+    process = subprocess.Popen(command, env=environment(), text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    atexit.register(_end, process)
+    return process
+
+
+def answer(process, job):
+    """The answer of a process to `job`, both JSON. A RuntimeError names the process and its exit status if it has died."""
+    with contextlib.suppress(BrokenPipeError):
+        print(json.dumps(job), file=process.stdin, flush=True)
+    line = process.stdout.readline()
+    if line.endswith("\n"):
+        return json.loads(line)
+    status = process.wait()
+    end = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
+    command = " ".join(map(str, process.args))
+    raise RuntimeError(f"process {process.pid} ({command}) {end} before it answered {json.dumps(job)}")
 
 
 def run_ranks(ranks, arguments, timeout=900, **more):
     """Runs a Python program as `ranks` ranks, with torchrun's variables. Returns the exit statuses, and all output. The ranks
-    are forked from a process that has imported torch and seqpar.torch, which takes 4 s of CPU time."""
+    are forked from a process that has imported torch and seqpar.torch, which takes 4 s of CPU time. If that process dies, its
+    exit status is in a RuntimeError, the ranks' output is printed, and the next call starts another process."""
     global _forks
     if _forks is None:
-        _forks = subprocess.Popen([interpreter(), pathlib.Path(__file__).with_name("fork_ranks.py")], env=environment(), text=True,
-                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        atexit.register(_end_forks)
+        _forks = start(interpreter(), pathlib.Path(__file__).with_name("fork_ranks.py"))
     with reserved_port() as port, tempfile.NamedTemporaryFile("r") as output:
         environments = [{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
                          "MASTER_PORT": str(port), **more} for rank in range(ranks)]
         job = {"arguments": list(map(str, arguments)), "environments": environments, "output": output.name, "timeout": timeout}
-        print(json.dumps(job), file=_forks.stdin, flush=True)
-        return json.loads(_forks.stdout.readline()), output.read()
+        try:
+            return answer(_forks, job), output.read()
+        except RuntimeError:
+            _forks = None
+            print(output.read(), flush=True)
+            raise
