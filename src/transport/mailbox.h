@@ -78,8 +78,8 @@ class Mailbox {
   /// True if this rank and `peer` can read each other's memory in place, which for large buffers is cheaper than
   /// messages.
   virtual bool readable(int peer) const = 0;
-  /// True if a payload of less than kMostMessages to `peer`, which could read it in place, should be sent in messages:
-  /// the two ranks seem to share a cache, or this is to be found out again. A decision of the sender.
+  /// True if a payload to `peer`, which could read it in place, should be sent in messages: the two ranks seem to share
+  /// a cache, or this is to be found out again. A decision of the sender, for contiguous payloads below kMostMessages.
   virtual bool prefersMessages(int peer) = 0;
   static constexpr size_t kMostMessages = size_t{2} << 20;
   /// Copies `from` in the process of `peer` to `into`, of the same total size, part by part. The peer must have sent

@@ -10,7 +10,6 @@
 #include "scan/backend.h"
 #include "scan/cost.h"
 #include "scan/host_model.h"
-#include "scan/in_place.h"
 #include "scan/order.h"
 #include "scan/peers_model.h"
 #include "scan/plan/backend.h"
@@ -258,8 +257,11 @@ class SimulatedScans final : public ScanBackend {
   ScanRates ratesOf(const ScanProblem& problem, const ScanAlgorithm& row) const {
     const auto& machine = Recorder::current().machine();
     if (onHosts()) {
-      const bool reads = row.id == seqparScanChain && offersInPlace(problem, comm_.size(), true);
-      return {machine.host.callUs, 1, 1, reads ? HostTerms::kInPlace : 1};
+      // Two ranks: one copy by the system, or two through a common cache, which take as long.
+      constexpr double kLeastOneCopy = 32 << 10;
+      const bool oneCopy = row.id == seqparScanChain && comm_.size() == 2 && problem.op != seqparScanMatrix &&
+                           bytesOf(problem) >= kLeastOneCopy;
+      return {machine.host.callUs, 1, 1, oneCopy ? HostTerms::kInPlace : 1};
     }
     if (!Recorder::current().direct()) return {machine.nccl.startUs, machine.scan.foldTbs, machine.scan.streamTbs, 1};
     const auto program = machine.scan.programs.find(row.name);
