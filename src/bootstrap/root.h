@@ -12,6 +12,7 @@
 
 #include "base/reminder.h"
 #include "bootstrap/handshake.h"
+#include "bootstrap/strangers.h"
 #include "bootstrap/token.h"
 #include "bootstrap/wire.h"
 
@@ -116,7 +117,7 @@ class Root {
   std::chrono::milliseconds timeout_{0};
   std::vector<Seat> seats_;
   std::map<Id, Connection> connections_;
-  std::vector<Id> unproven_;  ///< connections that have not proved themselves, oldest first
+  Strangers strangers_;
   Id nextId_ = 1;
   uint32_t sequence_ = 1;
   std::string failure_;

@@ -12,42 +12,27 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kHelloLimit{3000};  // for the handshake of a connection
-constexpr size_t kUnproven = 256;          // connections that have not proved themselves
-constexpr size_t kUnprovenOfSource = 16;   // of these, from one address
-constexpr milliseconds kPatience{250};     // before such a connection makes room for a new one
 
 }  // namespace
 
 bool Root::mayOpen(Time now) const {
-  return unproven_.size() < kUnproven || now - connections_.at(unproven_.front()).heard >= kPatience;
+  return strangers_.mayAdd(now);
 }
 
 Root::Id Root::open(Time now, uint64_t source) {
-  std::vector<Id> same;
-  for (const Id id : unproven_) {
-    if (connections_.at(id).source == source) same.push_back(id);
-  }
-  std::optional<Id> dropped;
-  if (unproven_.size() >= kUnproven) dropped = unproven_.front();
-  if (same.size() >= kUnprovenOfSource && now - connections_.at(same.front()).heard >= kPatience) {
-    dropped = same.front();
-  }
-  if (dropped) {
+  const Id id = nextId_++;
+  if (const auto dropped = strangers_.add(id, source, now)) {
     connections_.at(*dropped).finished = true;
     connections_.at(*dropped).output.clear();
-    forgetUnproven(*dropped);
   }
-  const Id id = nextId_++;
   Connection& connection = connections_[id];
-  connection.source = source;
   connection.until = now + kHelloLimit;
   connection.heard = connection.sent = now;
-  unproven_.push_back(id);
   return id;
 }
 
 void Root::forgetUnproven(Id id) {
-  std::erase(unproven_, id);
+  strangers_.forget(id);
 }
 
 Root::Id Root::openOwn(Time now) {

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <thread>
 
 #include "base/error.h"
 
@@ -19,7 +18,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kAddressWait{1000};              // for a connection to one address
 constexpr milliseconds kGreetingLimit{3000};            // for a connection to open
 constexpr milliseconds kPauseFirst{2}, kPauseMost{50};  // before the next attempt
-constexpr size_t kUnproven = 256;                       // connections that have not proved themselves
+constexpr milliseconds kAcceptPause{50};                // when the process is out of descriptors
 constexpr size_t kWaiting = 8;                          // messages for a rank without a connection; all are repeated
 constexpr size_t kReadBytes = 65536;
 
@@ -51,7 +50,10 @@ void VoteLinks::serve(int wake, milliseconds most) {
     return one.second.stage != Outgoing::Stage::Open && now - one.second.queuedAt >= kGreetingLimit;
   });
   for (auto& [rank, link] : outgoing_) advance(rank, link, 0, now);
-  std::vector<pollfd> polled{{wake, POLLIN, 0}, {listener_.socket.get(), POLLIN, 0}};
+  const auto acceptAt = std::max(acceptAfter_, strangers_.roomAt());
+  const bool accepts = now >= acceptAt;
+  if (!accepts) most = std::min(most, std::max(milliseconds(1), std::chrono::ceil<milliseconds>(acceptAt - now)));
+  std::vector<pollfd> polled{{wake, POLLIN, 0}, {accepts ? listener_.socket.get() : -1, POLLIN, 0}};
   for (const auto& link : incoming_) {
     polled.push_back({link.socket.get(), static_cast<short>(link.output.empty() ? POLLIN : POLLIN | POLLOUT), 0});
   }
@@ -75,6 +77,9 @@ void VoteLinks::serve(int wake, milliseconds most) {
     if (!link.ended) flush(link);
     if (!link.opener && now - link.since >= kGreetingLimit) link.ended = true;
   }
+  for (const auto& link : incoming_) {
+    if (link.ended || link.opener) strangers_.forget(link.id);
+  }
   std::erase_if(incoming_, [](const Incoming& link) { return link.ended; });
   for (const int rank : ranks) advance(rank, outgoing_.at(rank), polled[at++].revents, now);
   if (polled[1].revents != 0) acceptAll(now);
@@ -83,17 +88,20 @@ void VoteLinks::serve(int wake, milliseconds most) {
 void VoteLinks::acceptAll(Time now) {
   bool full = false;
   uint64_t source = 0;
-  while (auto socket = acceptFrom(listener_.socket, full, source)) {
-    const auto isUnproven = [](const Incoming& link) { return !link.opener; };
-    if (static_cast<size_t>(std::count_if(incoming_.begin(), incoming_.end(), isUnproven)) >= kUnproven) {
-      incoming_.erase(std::find_if(incoming_.begin(), incoming_.end(), isUnproven));
+  while (strangers_.mayAdd(now)) {
+    auto socket = acceptFrom(listener_.socket, full, source);
+    if (!socket) break;
+    const auto id = nextId_++;
+    if (const auto dropped = strangers_.add(id, source, now)) {
+      std::erase_if(incoming_, [&](const Incoming& link) { return link.id == *dropped; });
     }
     Incoming& link = incoming_.emplace_back();
+    link.id = id;
     link.socket = std::move(*socket);
     link.since = now;
     tuneConnection(link.socket, milliseconds(0));
   }
-  if (full) std::this_thread::sleep_for(kPauseMost);
+  if (full) acceptAfter_ = now + kAcceptPause;
 }
 
 void VoteLinks::readFrom(Incoming& link) {

@@ -11,6 +11,7 @@
 
 #include "bootstrap/handshake.h"
 #include "bootstrap/socket.h"
+#include "bootstrap/strangers.h"
 #include "bootstrap/vote_wire.h"
 
 namespace seqpar {
@@ -52,6 +53,7 @@ class VoteLinks {
  private:
   /// A connection of another rank.
   struct Incoming {
+    Strangers::Id id = 0;
     Descriptor socket;
     Time since;
     wire::Bytes greeting, output;
@@ -91,6 +93,9 @@ class VoteLinks {
   Listener listener_;
   Options options_;
   std::deque<Incoming> incoming_;
+  Strangers strangers_;
+  Strangers::Id nextId_ = 0;
+  Time acceptAfter_{};  ///< when the process is out of descriptors
   std::map<int, Outgoing> outgoing_;
   std::vector<Received> received_;
   std::vector<int> refused_;

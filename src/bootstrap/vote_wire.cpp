@@ -1,5 +1,6 @@
 #include "bootstrap/vote_wire.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "bootstrap/little_endian.h"
@@ -64,11 +65,12 @@ std::optional<VoteMessage> decodeVote(std::span<const std::byte> bytes, size_t r
   message.ballot = take<uint64_t>(bytes, 8);
   message.accepted = take<uint64_t>(bytes, 16);
   message.departed = readSet(bytes.subspan(kHeadBytes), ranks);
-  if (chosen == 0) return message;
+  const auto isSame = [&] { return std::ranges::equal(encodeVote(message), bytes); };  // no bits beyond the ranks
+  if (chosen == 0) return isSame() ? std::optional(message) : std::nullopt;
   Membership& choice = message.choice.emplace();
   choice.members = readSet(bytes.subspan(kHeadBytes + set), ranks);
   std::memcpy(choice.meeting.internal, bytes.data() + kHeadBytes + 2 * set, kMeetingBytes);
-  return message;
+  return isSame() ? std::optional(message) : std::nullopt;
 }
 
 }  // namespace seqpar::wire

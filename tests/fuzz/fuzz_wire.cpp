@@ -9,6 +9,8 @@
 
 #include "base/error.h"
 #include "bootstrap/root.h"
+#include "bootstrap/succession.h"
+#include "bootstrap/vote_wire.h"
 #include "wire_script.h"
 
 using namespace seqpar;
@@ -223,6 +225,40 @@ class RootSession {
   wire::Bytes lastProof_;
 };
 
+/// A rank's votes: messages of other ranks, in any order and of any content that the decoder lets pass.
+void vote(Reader& reader) {
+  const size_t ranks = 1 + reader.byte() % 12;
+  VoteOptions options;
+  options.self = reader.byte() % static_cast<int>(ranks);
+  options.timeout = std::chrono::milliseconds(100);
+  options.interval = std::chrono::milliseconds(10);
+  options.meet = [] { return seqparUniqueId{}; };
+  Succession votes(ranks, options);
+  Succession::Time now{};
+  while (!reader.empty()) {
+    now += std::chrono::milliseconds(reader.byte());
+    const uint8_t step = reader.byte();
+    const int rank = step / 8 % static_cast<int>(ranks);
+    if (step % 8 == 0) votes.arrive(options.timeout, now);
+    if (step % 8 == 1) votes.confirmDeparted(rank, now);
+    if (step % 8 == 2) votes.leave();
+    if (step % 8 == 3) votes.tick(now);
+    if (step == 4) votes.resign();
+    if (step % 8 > 4) {
+      const uint32_t epoch = reader.byte() % 4;
+      const auto bytes = reader.take(reader.byte());
+      const auto message = wire::decodeVote(bytes, ranks);
+      if (message) {
+        const auto again = wire::encodeVote(*message);
+        require(std::equal(again.begin(), again.end(), bytes.begin(), bytes.end()), "a vote's way back");
+        votes.receive(rank, epoch, *message, now);
+      }
+    }
+    require(votes.take().size() <= 4 * ranks + 4, "more messages than a step accounts for");
+    require(votes.excluded() || votes.members()[static_cast<size_t>(options.self)], "a member of its own vote");
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -230,6 +266,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto input = static_cast<fuzz::Input>(reader.byte() % fuzz::kInputs);
   if (input == fuzz::Input::Parsers) {
     parse(reader.take(size));
+    return 0;
+  }
+  if (input == fuzz::Input::Vote) {
+    vote(reader);
     return 0;
   }
   if (input == fuzz::Input::Records) {

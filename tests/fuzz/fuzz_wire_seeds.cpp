@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "bootstrap/vote_wire.h"
 #include "bootstrap/wire.h"
 #include "wire_script.h"
 
@@ -70,6 +71,15 @@ std::vector<Seed> makeSeeds() {
                         .step(fuzz::Step::Open, 1)
                         .step(fuzz::Step::Hello, 1, {1, 2, 100, flaw})
                         .step(fuzz::Step::Drain, 0));
+  }
+  for (const auto kind : {VoteMessage::Kind::Join, VoteMessage::Kind::Promise, VoteMessage::Kind::Decided}) {
+    VoteMessage message;
+    message.kind = kind;
+    message.departed.assign(3, false);
+    if (kind == VoteMessage::Kind::Decided) message.choice = Membership{{true, true, false}, {}};
+    const auto body = wire::encodeVote(message);
+    Seed vote = Seed(fuzz::Input::Vote).byte(2).byte(0).byte(1).byte(0).byte(1).byte(8 + 5).byte(0);
+    seeds.push_back(vote.byte(static_cast<uint8_t>(body.size())).bytes(body));
   }
   seeds.push_back(Seed(fuzz::Input::Records).byte(20).byte(3).byte(200).bytes(wire::Bytes(40)));
   wire::Rendezvous rendezvous;

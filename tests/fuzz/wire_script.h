@@ -8,8 +8,8 @@
 
 namespace seqpar::fuzz {
 
-enum class Input : uint8_t { Parsers = 0, Script = 1, Records = 2 };
-constexpr uint8_t kInputs = 3;
+enum class Input : uint8_t { Parsers = 0, Script = 1, Records = 2, Vote = 3 };
+constexpr uint8_t kInputs = 4;
 
 enum class Step : uint8_t {
   Open = 0,     ///< a new connection

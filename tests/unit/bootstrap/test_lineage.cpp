@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <deque>
 #include <exception>
 #include <memory>
 #include <random>
@@ -11,6 +12,7 @@
 
 #include "base/error.h"
 #include "bootstrap/lineage.h"
+#include "bootstrap/wire.h"
 #include "common/timeouts.h"
 #include "unit/seed.h"
 
@@ -73,7 +75,32 @@ class Group {
 
 using Texts = std::vector<std::string>;
 
+/// Opens connections to a rank's listener, as many as it gets, until it is destroyed.
+class Flood {
+ public:
+  explicit Flood(const LineageCard& card)
+      : thread_([rendezvous = wire::decodeRendezvous(card.address)](const std::stop_token& stop) {
+          std::deque<Descriptor> open;
+          while (!stop.stop_requested()) {
+            int error = 0;
+            open.push_back(startConnecting(rendezvous.addresses.front(), rendezvous.port, "", error));
+            if (open.size() > 400) open.pop_front();
+            if (open.size() % 50 == 0) std::this_thread::sleep_for(milliseconds(1));
+          }
+        }) {}
+
+ private:
+  std::jthread thread_;
+};
+
 }  // namespace
+
+TEST_CASE("lineage: a flood of connections without a proof does not keep the ranks from their decision") {
+  Group group(3, test::kNoTimeout);
+  const Flood first(group.cards[0]);
+  const Flood second(group.cards[1]);
+  CHECK(group.agree({0, 1, 2}, 0) == Texts(3, "0 1 2"));
+}
 
 TEST_CASE("lineage: survivors agree on the members and on a meeting, one epoch after the other") {
   for (const auto timeout : {milliseconds(0), test::kNoTimeout}) {
