@@ -107,9 +107,7 @@ seqparAttnDesc_t attentionOf(const Model& model, bool softmax, int64_t tokens, b
   desc.headDim = model.headDim;
   desc.dataType = seqparBfloat16;
   desc.mask = softmax && !full ? seqparAttnCausal : seqparAttnFull;
-  const bool delta = !softmax && (model.linearFamily == seqparAttnDelta || model.linearFamily == seqparAttnGatedDelta ||
-                                  model.linearFamily == seqparAttnKda);
-  desc.normalize = delta ? 1 : 0;
+  desc.normalize = !softmax && attn::linear::findFamily(model.linearFamily)->isDelta() ? 1 : 0;
   return desc;
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "attn/boundary.h"
+#include "attn/linear/families/family.h"
 #include "attn/packing.h"
 #include "attn/problem/mask.h"
 #include "base/versioned.h"
@@ -74,23 +75,16 @@ void readNumbers(const char* call, seqparAttnDesc_t& d) {
   requireRange(call, "inputGate", d.inputGate, 0, 1);
 }
 
-/// `normalize` is the delta families' only.
-void requireNormalized(const char* call, const seqparAttnDesc_t& d) {
-  if (d.normalize == 0 || d.family == seqparAttnDelta || d.family == seqparAttnGatedDelta ||
-      d.family == seqparAttnKda) {
-    return;
+/// `field` is 1 only with the linear families that take it.
+void requireFamily(const char* call, const char* field, int value, int family, bool (linear::Family::*takes)() const) {
+  const linear::Family* const row = linear::findFamily(family);
+  if (value == 0 || (row != nullptr && (row->*takes)())) return;
+  std::string expected;
+  for (const auto& one : linear::families()) {
+    if ((one.*takes)()) expected += concat(", ", static_cast<int>(one.id), " (", one.name, ")");
   }
-  fail(seqparInvalidUsage, call, ": desc->normalize is 1 with family ", d.family, ", expected 0, or a family of ",
-       static_cast<int>(seqparAttnDelta), " (delta), ", static_cast<int>(seqparAttnGatedDelta), " (gated_delta) and ",
-       static_cast<int>(seqparAttnKda), " (kda)");
-}
-
-/// `inputGate` is not for softmax attention and the delta families, whose beta is one.
-void requireInputGate(const char* call, const seqparAttnDesc_t& d) {
-  if (d.inputGate == 0 || (d.family != seqparAttnSoftmax && d.family < seqparAttnDelta)) return;
-  fail(seqparInvalidUsage, call, ": desc->inputGate is 1 with family ", d.family, ", expected 0, or a family of ",
-       static_cast<int>(seqparAttnGla), " (gla), ", static_cast<int>(seqparAttnScalar), " (scalar), ",
-       static_cast<int>(seqparAttnFixed), " (fixed) and ", static_cast<int>(seqparAttnSum), " (sum)");
+  fail(seqparInvalidUsage, call, ": desc->", field, " is 1 with family ", family,
+       ", expected 0, or one of the families", expected.substr(1));
 }
 
 void readMask(const char* call, seqparAttnDesc_t& d) {
@@ -160,8 +154,8 @@ Problem readProblem(const char* call, const seqparAttnDesc_t* given, seqparComm_
   const int ranks = problem.ranks();
   readNumbers(call, d);
   readMask(call, d);
-  requireNormalized(call, d);
-  requireInputGate(call, d);
+  requireFamily(call, "normalize", d.normalize, d.family, &linear::Family::isDelta);
+  requireFamily(call, "inputGate", d.inputGate, d.family, &linear::Family::takesInputGate);
   requireAtLeast(call, "inner", d.inner, 0);
   if (d.inner != 0 && ranks % d.inner != 0) {
     refuse(call, "inner", d.inner, concat("a divisor of the communicator's ", ranks, " ranks, or 0"));

@@ -39,6 +39,9 @@ struct Family {
     while (i < gateCount && gateRows[i].name != gate) ++i;
     return i;
   }
+  /// A delta rule: takes `normalize`.
+  bool isDelta() const { return transition == seqparScanMatrix; }
+  bool takesInputGate() const { return gateCount < gateRows.size() && gateRows[gateCount].name != nullptr; }
   /// Whether the family has this gate, with one value per head.
   bool perHead(size_t gate) const { return gate < gateCount && gateRows[gate].shape == seqparAttnGatePerHead; }
 };
