@@ -4,6 +4,8 @@
 #include <numeric>
 #include <random>
 
+#include "common/sanitized.h"
+
 namespace seqpar::test {
 namespace {
 
@@ -14,8 +16,8 @@ Fault drawFault(int drawn) {
   if (drawn < 28) return Fault::Stop;
   if (drawn < 31) return Fault::Pause;
   if (drawn < 35) return Fault::Leave;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return Fault::Descriptors;  // sanitizers end a process without memory
+#ifdef SEQPAR_SANITIZED
+  return Fault::Kill;  // sanitizers end a process without memory, and misread memory without descriptors
 #else
   return drawn < 38 ? Fault::Memory : Fault::Descriptors;
 #endif
