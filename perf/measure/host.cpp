@@ -41,6 +41,7 @@ Json hostMachine(Samples& samples) {
   seqparCommInfo_t info = SEQPAR_COMM_INFO_INITIALIZER;
   require(seqparCommQuery(group.comm(), &info), "seqparCommQuery", group.comm());
   const auto processors = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  samples.spread();
   const double alpha = info.alphaUs;
   const double call = std::max(0.0, samples.shift(8) - alpha);
 

@@ -12,7 +12,6 @@ namespace seqpar::perf {
 namespace {
 
 constexpr size_t kHeadDim = 128;
-constexpr size_t kHeadBytes = kHeadDim * kHeadDim * sizeof(float);
 
 /// A work without data to restore.
 Work workOf(std::function<void()> run) {
@@ -57,6 +56,18 @@ double Samples::time(const std::string& what, Work work, bool collective) {
   const Row measured = one.measure(cases).front();
   session_.report.row(measured);
   return measured.outOfPlace.us;
+}
+
+void Samples::spread() {
+  constexpr size_t kBytes = size_t{1} << 20;
+  const int calls = quick_ ? 20 : 2000;
+  Buffer from(kBytes, group().comm()), to(kBytes, group().comm());
+  const int next = (group().rank() + 1) % group().size();
+  const int previous = (group().rank() + group().size() - 1) % group().size();
+  for (int i = 0; i < calls; ++i) {
+    require(seqparSendRecv(from.data(), kBytes, next, to.data(), kBytes, previous, group().comm(), nullptr),
+            "seqparSendRecv", group().comm());
+  }
 }
 
 double Samples::shift(size_t bytes) {

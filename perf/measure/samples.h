@@ -19,6 +19,9 @@ class Samples {
   bool quick() const { return quick_; }
   Group& group() { return session_.group; }
 
+  /// Calls that keep all ranks busy, not timed: threads of ranks may start on one processor, and the system moves one
+  /// of them only after some milliseconds.
+  void spread();
   /// seqparSendRecv() to the next rank and from the previous one.
   double shift(size_t bytes);
   /// All-Scan of DIAG or MATRIX with heads of 128 x 128 that fill `bytes`.
