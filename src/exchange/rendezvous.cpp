@@ -16,7 +16,8 @@ constexpr size_t kAtOnce = size_t{256} << 10;
 /// From this size on, a payload for several receivers is read in place: smaller ones are faster from one shared
 /// message.
 constexpr size_t kSharedOffered = size_t{1} << 20;
-/// The same as Mailbox::kMostMessages for a payload of several runs, which both sides copy faster than the kernel.
+/// The same as Mailbox::kMostMessages for a payload of several runs between two ranks, which both copy faster than the
+/// kernel.
 constexpr size_t kMostScattered = size_t{64} << 20;
 /// Payloads with more regions are sent in messages.
 constexpr size_t kMostRegions = 16;
@@ -71,7 +72,10 @@ void sendAddresses(Mailbox& mail, int to, const OutgoingPayload& payload, bool i
 
 void sendRts(Mailbox& mail, OutgoingPayload& payload) {
   const bool worth = worthRendezvous(payload);
-  const size_t most = payload.walk.contiguous() == payload.bytes ? Mailbox::kMostMessages : kMostScattered;
+  const bool scattered = mail.size() == 2 && payload.walk.contiguous() != payload.bytes;
+  // Payloads of this size to all ranks at once: their messages share the caches.
+  const size_t most =
+      scattered ? kMostScattered : Mailbox::kMostMessages / static_cast<size_t>(std::max(1, mail.size() - 1));
   std::erase_if(payload.to, [&](int to) {
     if (!byRendezvous(mail, to, payload.bytes)) return false;
     const bool inPlace = worth && (payload.bytes >= most || !mail.prefersMessages(to));
