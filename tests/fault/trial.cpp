@@ -64,8 +64,8 @@ std::vector<int> Trial::members() const {
   return all;
 }
 
-bool Trial::mayRemain(const std::vector<int>& ranks) const {
-  return ranks == members() || (runsOut() && ranks == survivors());
+bool Trial::mayRemain(const std::vector<int>& living) const {
+  return living == members() || (runsOut() && living == survivors());
 }
 
 }  // namespace seqpar::test

@@ -21,8 +21,8 @@ struct Trial {
   std::vector<int> survivors() const;
   /// The members of the new communicator.
   std::vector<int> members() const;
-  /// Whether `ranks` are right members after a shrink: a rank that ran out of memory may have left.
-  bool mayRemain(const std::vector<int>& ranks) const;
+  /// Whether `living` are right members after a shrink: a rank that ran out of memory may have left.
+  bool mayRemain(const std::vector<int>& living) const;
 
   uint64_t seed;
   int ranks = 2, delayUs = 0, leaveAfter = 0, slackKib = 0;
