@@ -38,7 +38,7 @@ CallGuard::CallGuard(const char* call, seqparComm_t handle) : entry_(Recent::ent
     if (!entry->enter()) fail(seqparInvalidArgument, call, ": comm is being destroyed; expected a communicator in use");
     entry_ = entry.get();
     Recent::keep(handle, std::move(entry));
-    if (threadError().capacity() < kReservedText) threadError().reserve(kReservedText);
+    reserveText(threadError());
   }
   scope_.emplace(entry_->comm->calls(), call);
 }

@@ -21,7 +21,7 @@ void setLastError(const char* call, const char* text) noexcept {
 }
 
 void reserveLastError() {
-  if (lastError().capacity() < kReservedText) lastError().reserve(kReservedText);
+  reserveText(lastError());
 }
 
 void require(seqparResult_t result, const char* call, seqparComm_t comm) {

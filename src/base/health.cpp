@@ -1,7 +1,10 @@
 #include "base/health.h"
 
+#include <chrono>
+#include <thread>
 #include <utility>
 
+#include "base/deadline.h"
 #include "base/log.h"
 #include "base/memory.h"
 
@@ -20,6 +23,11 @@ void Health::onFailure(Hook hook) {
   auto shared = hook ? std::make_shared<const Hook>(std::move(hook)) : nullptr;
   const std::lock_guard lock(mutex_);
   hook_ = std::move(shared);
+}
+
+void Health::awaitFailure() const {
+  constexpr std::chrono::milliseconds kLimit{1000}, kPause{1};
+  for (const Deadline deadline(kLimit); ok() && !deadline.passed();) std::this_thread::sleep_for(kPause);
 }
 
 bool Health::fail(seqparResult_t result, std::string_view text) noexcept {

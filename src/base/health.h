@@ -42,6 +42,9 @@ class Health {
   /// Set it before use.
   void onFailure(Hook hook);
 
+  /// Waits up to a second for a failure, which may be about to name the rank that is lost.
+  void awaitFailure() const;
+
  private:
   [[noreturn]] void raise() const;
 

@@ -52,6 +52,10 @@ class FixedText {
 /// Reserve this for a text that assignText() shall set even without memory.
 constexpr size_t kReservedText = 512;
 
+inline void reserveText(std::string& text) {
+  if (text.capacity() < kReservedText) text.reserve(kReservedText);
+}
+
 /// into = text; without memory, the part of `text` that `into` has space for.
 inline void assignText(std::string& into, std::string_view text) noexcept {
   try {
@@ -66,7 +70,7 @@ inline void assignCallText(std::string& into, std::string_view call, std::string
   if (text.starts_with(call)) return assignText(into, text);
   try {
     into = concat(call, ": ", text);
-    if (into.capacity() < kReservedText) into.reserve(kReservedText);
+    reserveText(into);
   } catch (const std::bad_alloc&) {
     assignText(into, FixedText{call, ": ", text});
   }

@@ -1,22 +1,17 @@
 #include "comm/split.h"
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <iterator>
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "base/deadline.h"
 #include "bootstrap/bootstrap.h"
 
 namespace seqpar {
 namespace {
-
-constexpr std::chrono::milliseconds kPatience{1000}, kLook{2};
 
 struct Request {
   int color = SEQPAR_SPLIT_NOCOLOR;
@@ -33,9 +28,7 @@ std::unique_ptr<Allgather> join(Communicator& parent, const SplitGroup& group, c
     // A member that is lost also fails the parent, with an error that names it.
     const auto* const known = dynamic_cast<const Error*>(&error);
     const bool remote = known != nullptr && known->result() == seqparRemoteError;
-    for (const Deadline end(kPatience); remote && parent.health().ok() && !end.passed();) {
-      std::this_thread::sleep_for(kLook);
-    }
+    if (remote) parent.health().awaitFailure();
     parent.lose(error.what());
     throw;
   }

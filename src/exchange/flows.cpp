@@ -20,9 +20,6 @@ constexpr size_t kLead = 2;
 /// From this size on, a tensor between ranks that can read each other starts with an RTS: its address, or 0 if it is
 /// sent in regions.
 constexpr size_t kRendezvousBytes = size_t{128} << 10;
-/// A rank that also receives copies regions both in and out, and reading in place saves one of the copies. A rank that
-/// only sends shares the two copies with the receiver, which is faster than one copy up to this size.
-constexpr size_t kInPlace = size_t{2} << 20;
 
 /// One direction of an exchange, cut into regions; equal cuts at both ends.
 class Cut {
@@ -137,10 +134,12 @@ void exchangeRegions(Mailbox& mail, std::span<Progress> flows) {
 /// Every rank sends its RTS before it waits for those of other ranks.
 void exchangeRts(Mailbox& mail, std::span<Progress> flows) {
   for (auto& flow : flows) {
-    const size_t least = flow.in.hasLarge() ? kRendezvousBytes : kInPlace;
+    // A rank that also receives copies regions both in and out, and reading in place saves one of the copies. A rank
+    // that only sends shares the two copies with the receiver, which is faster below kMostMessages.
+    const bool receives = flow.in.hasLarge();
     flow.out.eachRts([&](std::span<const std::byte> tensor, uint64_t& rts) {
       const bool inPlace =
-          tensor.size() >= Mailbox::kMostMessages || (tensor.size() >= least && !mail.prefersMessages(flow.out.peer()));
+          tensor.size() >= Mailbox::kMostMessages || (receives && !mail.prefersMessages(flow.out.peer()));
       rts = inPlace ? reinterpret_cast<uint64_t>(tensor.data()) : 0;
       sendRts(mail, flow.out.peer(), rts);
     });

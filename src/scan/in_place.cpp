@@ -22,11 +22,9 @@ std::vector<Block> parts(const Affine& affine, const ScanProblem& problem) {
   return affine.split(std::max<size_t>(1, bytesOf(problem) / kAtOnce));
 }
 
-/// Position 0 without an initial state sends its input state; as messages if they are faster, or if an output
-/// overwrites the state.
+/// Position 0 without an initial state sends its input state; as messages if an output overwrites the state.
 bool offer(Affine& affine, const ScanProblem& problem, int to, Mailbox& mail) {
-  const bool worth = bytesOf(problem) >= Mailbox::kMostMessages || !mail.prefersMessages(to);
-  const bool canRead = worth && problem.initial == nullptr && problem.stateType == problem.wireType &&
+  const bool canRead = problem.initial == nullptr && problem.stateType == problem.wireType &&
                        problem.prefix != problem.state && problem.total != problem.state;
   sendRts(mail, to, canRead ? reinterpret_cast<uint64_t>(problem.state) : 0);
   if (!canRead) return false;

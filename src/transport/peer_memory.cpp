@@ -6,12 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <random>
-#include <thread>
 
-#include "base/deadline.h"
 #include "base/error.h"
 
 namespace seqpar {
@@ -64,9 +61,7 @@ void drop(std::span<iovec>& parts, size_t bytes) {
 /// Throws the communicator's failure if it arrives soon. A peer whose memory is gone has ended or has lost the
 /// communicator, mostly because of a third rank, which the control plane is about to name.
 void awaitCause(const Health& health) {
-  constexpr std::chrono::milliseconds kLimit{1000};
-  constexpr std::chrono::milliseconds kPause{1};
-  for (const Deadline deadline(kLimit); health.ok() && !deadline.passed();) std::this_thread::sleep_for(kPause);
+  health.awaitFailure();
   health.check();
 }
 

@@ -1,10 +1,7 @@
 #include "transport/queue_mailbox.h"
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 
-#include "base/deadline.h"
 #include "base/memory.h"
 #include "base/ticks.h"
 #include "transport/caches.h"
@@ -14,8 +11,6 @@ namespace {
 
 /// For smaller messages between processors without a common cache, waiting for memory would cost more than it saves.
 constexpr size_t kLeastStreamed = 4096;
-
-constexpr std::chrono::milliseconds kNewsWait{1000}, kNewsLook{1};
 
 }  // namespace
 
@@ -73,7 +68,8 @@ void QueueMailbox::read(int peer, std::span<const RemoteBytes> from, std::span<c
   std::atomic_thread_fence(std::memory_order_seq_cst);  // after the reads
   if (parts_.segments[static_cast<size_t>(peer)]->header().abandoned.load(std::memory_order_seq_cst) == 0) return;
   // The reason is on its way, and names the rank that is lost.
-  for (const Deadline end(kNewsWait); !end.passed(); std::this_thread::sleep_for(kNewsLook)) health_.check();
+  health_.awaitFailure();
+  health_.check();
   fail(seqparRemoteError, "rank ", peer, " had given up before rank ", rank_, " had read its data");
 }
 

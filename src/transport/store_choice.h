@@ -1,7 +1,7 @@
 // Chooses between ordinary and streamed stores for the messages to one reader, by the times of both.
 //
 // Between two processors that share a cache, messages written with ordinary stores are read up to three times faster;
-// between others, both writing and reading them take ten times as long. Nobody can tell in advance: virtual machines
+// between others, both writing and reading them take ten times as long. The system does not tell: virtual machines
 // report caches that their processors do not share, and ranks and virtual processors migrate. So the sender now and
 // then makes a trial of two consecutive messages of equal size, the second written the other way. It measures its
 // writing, and the reader reports its reading.
