@@ -1,9 +1,11 @@
 """Holds the includes of src/ and kernels/ against the list of layers in docs/ARCHITECTURE.md, and asks for a README.md.
 
 A line of the list is `folder: what it may include`, in names from src/ or beginning with kernels/. It may name lines
-below it only, so that there can be no cycle; every arrow that it names must exist, so that the list stays true.
+below it only, so that there can be no cycle; every arrow that it names must exist, so that the list
+stays true. A name with * is all folders that it matches and that have no line of their own.
 Usage: layers.py SOURCE_TREE. With --self-test: that each kind of mistake is found.
 """
+import fnmatch
 import pathlib
 import re
 import sys
@@ -29,6 +31,11 @@ def folder_of(path):
     return "/".join(parts[1:] if parts[0] == "src" else parts)
 
 
+def line_of(folder, layers):
+    """The name of a folder's line; the folder if there is none."""
+    return folder if folder in layers else next((name for name in layers if "*" in name and fnmatch.fnmatch(folder, name)), folder)
+
+
 def find_problems(files, layers, documented):
     """files: path -> text, of src/ and kernels/. documented: folder -> lines of its README.md; None without one."""
     order = list(layers)
@@ -40,7 +47,8 @@ def find_problems(files, layers, documented):
             elif order.index(other) <= order.index(name):
                 yield f"the list of layers lets {name} include {other}, which does not stand below it"
     for path, text in sorted(files.items()):
-        here = folder_of(path)
+        folder = folder_of(path)
+        here = line_of(folder, layers)
         if here not in layers:
             yield f"{path}: the list of layers has no {here}"
             continue
@@ -51,9 +59,9 @@ def find_problems(files, layers, documented):
             if target is None or "/" not in included:
                 yield f'{path}: "{included}" is no file of src/ or kernels/ by its path from there'
                 continue
-            there = folder_of(target)
-            if there == here:
+            if folder_of(target) == folder:
                 continue
+            there = line_of(folder_of(target), layers)
             used.add((here, there))
             if there not in layers[here]:
                 yield f'{path}: includes "{included}", but the list of layers lets {here} include only: ' + (
@@ -92,12 +100,16 @@ def self_test():
     right = {"src/api/a.cpp": '#include "base/b.h"\n', "src/base/b.h": "#include <vector>\n"}
     if list(find_problems(right, layers, {"src": 5})):
         return "a tree without a mistake was refused"
+    more = {**right, "src/api/x/c.cpp": '#include "base/b.h"'}
+    if list(find_problems(more, {"api/*": ["base"], **layers}, {})):
+        return "a folder of a line with * was refused"
     wrong = {
         "upwards": ({**right, "src/base/b.h": '#include "api/a.cpp"'}, layers, {}),
         "a cycle in the list": (right, {"api": ["base"], "base": ["api"]}, {}),
         "an arrow that is not used": ({"src/api/a.cpp": "", "src/base/b.h": ""}, layers, {}),
         "a folder that the list lacks": ({**right, "src/new/c.cpp": ""}, layers, {}),
         "an include that does not name the tree": ({**right, "src/api/c.cpp": '#include "a.cpp"'}, layers, {}),
+        "an include of a folder behind a *": ({**right, "src/api/x/c.cpp": '#include "api/a.cpp"'}, {"api/*": ["base"], **layers}, {}),
         "no README": (right, layers, {"src/api": None}),
         "a long README": (right, layers, {"src/api": 40}),
     }

@@ -4,10 +4,6 @@
 #include <algorithm>
 
 #include "attn/linear/algorithms.h"
-#include "attn/linear/device/delta_windows.h"
-#include "attn/linear/device/passes.h"
-#include "attn/linear/families/decay/passes.h"
-#include "attn/linear/families/delta/passes.h"
 #include "attn/linear/operator.h"
 #include "base/error.h"
 
@@ -27,8 +23,7 @@ std::string refuses(const Problem& problem) {
   shard.dv = size(d.valueDim);
   shard.type = problem.type();
   std::copy_n(d.gateTypes, SEQPAR_ATTN_MAX_GATES, shard.gateTypes.begin());
-  const bool isDelta = shard.family->transition == seqparScanMatrix;
-  const char* const reason = isDelta ? whyNoDeltaKernel(shard) : whyNoKernel(shard);
+  const char* const reason = shard.family->whyNoKernel(shard);
   return reason == nullptr ? std::string() : std::string("has no kernel for it on GPUs: ") + reason;
 #else
   return "has no kernels for GPUs: this library was built without CUDA";
@@ -37,17 +32,13 @@ std::string refuses(const Problem& problem) {
 
 std::unique_ptr<Passes> makePasses(const Shard& shard, Exec& exec) {
 #ifdef SEQPAR_ATTN_CUDA
-  if (exec.device() != SEQPAR_HOST_DEVICE) {
-    return shard.family->transition == seqparScanMatrix ? makeDeviceDeltaPasses(shard, exec)
-                                                        : makeDevicePasses(shard, exec);
-  }
+  if (exec.device() != SEQPAR_HOST_DEVICE) return shard.family->makeDevice(shard, exec);
 #endif
   return makeHostPasses(shard, exec);
 }
 
 std::unique_ptr<Passes> makeHostPasses(const Shard& shard, Exec& exec) {
-  if (shard.family->transition == seqparScanMatrix) return makeDeltaPasses(shard, exec);
-  return makeDecayPasses(shard, exec);
+  return shard.family->makeHost(shard, exec);
 }
 
 }  // namespace seqpar::attn::linear

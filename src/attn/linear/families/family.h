@@ -2,13 +2,21 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <span>
 #include <string_view>
 
 #include "attn/exec/tensor.h"
 #include "seqpar/attn_plan.h"
 
+namespace seqpar::attn {
+class Exec;
+}
+
 namespace seqpar::attn::linear {
+
+struct Shard;
+class Passes;
 
 constexpr const char* kLogDecay = "log_decay";
 constexpr const char* kBeta = "beta";
@@ -21,7 +29,7 @@ struct GateRow {
 /// The optional input gate of the families whose transition is no matrix: a factor of each token's update.
 constexpr GateRow kInputGate{"input", seqparAttnGatePerToken};
 
-/// A row of registry.cpp.
+/// A row of the table of families: in the folder of its passes, which a RegisteredFamily adds to the table.
 struct Family {
   seqparAttnFamily_t id = seqparAttnSum;
   const char* name = nullptr;
@@ -29,6 +37,9 @@ struct Family {
   seqparScanOp_t transition = seqparScanSum;  ///< the kind of A
   size_t gateCount = 0;
   std::array<GateRow, SEQPAR_ATTN_MAX_GATES> gateRows{};  ///< the input gate is not counted
+  std::unique_ptr<Passes> (*makeHost)(const Shard& shard, Exec& exec) = nullptr;
+  const char* (*whyNoKernel)(const Shard& shard) = nullptr;  ///< why GPUs do not support a shard; NULL: they do
+  std::unique_ptr<Passes> (*makeDevice)(const Shard& shard, Exec& exec) = nullptr;  ///< in builds with CUDA
 
   std::span<const GateRow> gates() const { return {gateRows.data(), gateCount}; }
   /// The gates of a call.
@@ -44,6 +55,22 @@ struct Family {
   bool takesInputGate() const { return gateCount < gateRows.size() && gateRows[gateCount].name != nullptr; }
   /// Whether the family has this gate, with one value per head.
   bool perHead(size_t gate) const { return gate < gateCount && gateRows[gate].shape == seqparAttnGatePerHead; }
+};
+
+/// Adds a row to the table: a variable of static storage in the row's file.
+class RegisteredFamily {
+ public:
+  explicit RegisteredFamily(const Family& row) noexcept : row_(row), next_(first_) { first_ = this; }
+
+  const Family& row() const { return row_; }
+  const RegisteredFamily* next() const { return next_; }
+  /// Head of the list of all, in no order; nullptr after the last.
+  static const RegisteredFamily* first() { return first_; }
+
+ private:
+  Family row_;
+  const RegisteredFamily* next_;
+  static constinit const RegisteredFamily* first_;
 };
 
 /// The family with this id; null if it is not a linear attention family.

@@ -1,58 +1,31 @@
-// The table of families: lists, errors, Python's functions and the tests read its rows.
+// The table of families: lists, errors and tests read its rows, which are in the families' folders.
+#include <algorithm>
+#include <vector>
+
 #include "attn/linear/families/family.h"
 
 namespace seqpar::attn::linear {
+
+constinit const RegisteredFamily* RegisteredFamily::first_ = nullptr;
+
 namespace {
 
-constexpr std::array kFamilies{
-    Family{seqparAttnGla,
-           "gla",
-           "GLA (arXiv 2312.06635)",
-           seqparScanDiag,
-           1,
-           {GateRow{kLogDecay, seqparAttnGatePerChannel}, kInputGate}},
-    Family{seqparAttnScalar,
-           "scalar",
-           "Mamba-2 (arXiv 2405.21060)",
-           seqparScanScalar,
-           1,
-           {GateRow{kLogDecay, seqparAttnGatePerToken}, kInputGate}},
-    Family{seqparAttnFixed,
-           "fixed",
-           "RetNet (arXiv 2307.08621)",
-           seqparScanScalar,
-           1,
-           {GateRow{kLogDecay, seqparAttnGatePerHead}, kInputGate}},
-    Family{seqparAttnSum, "sum", "linear attention (arXiv 2006.16236)", seqparScanSum, 0, {kInputGate}},
-    Family{seqparAttnDelta,
-           "delta",
-           "DeltaNet (arXiv 2406.06484)",
-           seqparScanMatrix,
-           1,
-           {GateRow{kBeta, seqparAttnGatePerToken}}},
-    Family{seqparAttnGatedDelta,
-           "gated_delta",
-           "Gated DeltaNet (arXiv 2412.06464)",
-           seqparScanMatrix,
-           2,
-           {GateRow{kLogDecay, seqparAttnGatePerToken}, GateRow{kBeta, seqparAttnGatePerToken}}},
-    Family{seqparAttnKda,
-           "kda",
-           "Kimi Delta Attention (arXiv 2510.26692)",
-           seqparScanMatrix,
-           2,
-           {GateRow{kLogDecay, seqparAttnGatePerChannel}, GateRow{kBeta, seqparAttnGatePerToken}}},
-};
-static_assert(kFamilies.size() + 1 == SEQPAR_ATTN_FAMILIES, "a row for each family, and softmax attention");
+std::vector<Family> sortedRows() {
+  std::vector<Family> rows;
+  for (const auto* one = RegisteredFamily::first(); one != nullptr; one = one->next()) rows.push_back(one->row());
+  std::sort(rows.begin(), rows.end(), [](const Family& a, const Family& b) { return a.id < b.id; });
+  return rows;
+}
 
 }  // namespace
 
 std::span<const Family> families() {
-  return kFamilies;
+  static const auto rows = sortedRows();
+  return rows;
 }
 
 const Family* findFamily(int id) {
-  for (const auto& family : kFamilies) {
+  for (const auto& family : families()) {
     if (family.id == id) return &family;
   }
   return nullptr;

@@ -89,6 +89,6 @@ class Passes {
 std::unique_ptr<Passes> makePasses(const Shard& shard, Exec& exec);
 std::unique_ptr<Passes> makeDevicePasses(const Shard& shard, Exec& exec);       ///< in builds with CUDA
 std::unique_ptr<Passes> makeDeviceDeltaPasses(const Shard& shard, Exec& exec);  ///< the same for the delta rule
-std::unique_ptr<Passes> makeHostPasses(const Shard& shard, Exec& exec);         ///< by the family's kind of transition
+std::unique_ptr<Passes> makeHostPasses(const Shard& shard, Exec& exec);         ///< those of the family
 
 }  // namespace seqpar::attn::linear
