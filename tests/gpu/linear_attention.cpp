@@ -17,9 +17,6 @@ using seqpar::test::DecayStrength;
 
 PlacedRun placed;
 
-constexpr int kFamilies[] = {seqparAttnGla,   seqparAttnScalar,     seqparAttnFixed, seqparAttnSum,
-                             seqparAttnDelta, seqparAttnGatedDelta, seqparAttnKda};
-
 LinearCase makeCase(int family, const std::vector<int64_t>& lengths, int type, std::mt19937& random) {
   LinearCase c;
   c.family = family;
@@ -30,7 +27,8 @@ LinearCase makeCase(int family, const std::vector<int64_t>& lengths, int type, s
   c.dk = wide ? 256 : 16 << random() % 4;
   c.dv = 16 * (wide ? 17 + random() % 16 : 1 + random() % 5);
   c.dataType = type;
-  c.gateType = family == seqparAttnGla && type == seqparBfloat16 && random() % 2 == 0 ? seqparBfloat16 : seqparFloat32;
+  c.gateType =
+      c.perChannel() && !c.hasBeta() && type == seqparBfloat16 && random() % 2 == 0 ? seqparBfloat16 : seqparFloat32;
   c.strength = static_cast<DecayStrength>(random() % 3);
   c.hasInitial = random() % 2 == 0;
   c.hasFinalGradient = random() % 2 == 0;
@@ -54,7 +52,7 @@ TEST_CASE("linear attention on GPUs agrees with the recurrence") {
   PlacedRanks all(placed);
   const unsigned seed = seqpar::test::drawSeed();
   std::mt19937 random(seed);
-  for (const int family : kFamilies) {
+  for (const int family : seqpar::test::linearFamilies()) {
     for (const int type : {seqparFloat32, seqparFloat16, seqparBfloat16}) {
       const auto lengths = drawLengths(random);
       auto c = makeCase(family, lengths, type, random);
@@ -77,7 +75,7 @@ TEST_CASE("long sequences on GPUs are cut into segments") {
   PlacedRanks all(placed);
   const unsigned seed = seqpar::test::drawSeed();
   std::mt19937 random(seed);
-  for (const int family : kFamilies) {
+  for (const int family : seqpar::test::linearFamilies()) {
     for (const auto strength : {DecayStrength::Weak, DecayStrength::Strong}) {
       std::vector<int64_t> lengths;
       for (int r = 0; r < placed.ranks; ++r) lengths.push_back(512 + static_cast<int64_t>(random() % 700));
@@ -105,7 +103,7 @@ void checkPacked(bool given) {
   PlacedRanks all(placed);
   const unsigned seed = seqpar::test::drawSeed();
   std::mt19937 random(seed);
-  for (const int family : kFamilies) {
+  for (const int family : seqpar::test::linearFamilies()) {
     const auto lengths = drawLengths(random);
     auto c = makeCase(family, lengths, given && random() % 2 == 0 ? seqparFloat32 : seqparBfloat16, random);
     c.hasInitial = given && random() % 4 != 0;
@@ -134,20 +132,20 @@ TEST_CASE("packed sequences on GPUs start from initial states") {
 
 /// Whether the passes of compute capability 9.0 apply an input gate themselves, so that products are not rounded.
 bool fuses(const LinearCase& c) {
-  return c.dataType == seqparBfloat16 && c.family != seqparAttnGla && c.dk > 64 && c.dk <= 128 && c.dv <= 128;
+  return c.dataType == seqparBfloat16 && !c.perChannel() && c.dk > 64 && c.dk <= 128 && c.dv <= 128;
 }
 
 TEST_CASE("an input gate on GPUs equals values multiplied by it") {
   PlacedRanks all(placed);
   const unsigned seed = seqpar::test::drawSeed();
   std::mt19937 random(seed);
-  for (const int family : kFamilies) {
-    if (family >= seqparAttnDelta) continue;  // no input gate
+  for (const int family : seqpar::test::linearFamilies()) {
     for (const bool usual : {false, false, false, true, true}) {
       const int type = usual ? seqparBfloat16 : static_cast<int>(random() % 3);
       auto lengths = drawLengths(random);
       if (random() % 3 == 0) lengths.back() += 1200;
       auto c = makeCase(family, lengths, type, random);
+      if (c.hasBeta()) continue;  // no input gate
       if (usual) {
         c.dk = 128 - 16 * (random() % 3);
         c.dv = random() % 3 == 0 ? 16 * (1 + random() % 8) : 64;

@@ -1,5 +1,5 @@
-// The delta families in fp64, token by token. The magnitude of a value is the largest one of its head: errors of a
-// token reach all later ones through the state.
+// Families with a step of whole states in fp64, token by token. The magnitude of a value is the largest one of its
+// head: errors of a token reach all later ones through the state.
 #include "support/delta_reference.h"
 
 #include <algorithm>
@@ -42,7 +42,8 @@ struct Unit {
 /// One head of a batch entry.
 class Head {
  public:
-  Head(const LinearCase& c, size_t b, size_t h) : c_(c), b_(b), h_(h), key_(h / c.group()), begins_(c.tokens, -1) {
+  Head(const LinearCase& c, size_t b, size_t h)
+      : c_(c), recurrence_(*headRecurrence(c.family)), b_(b), h_(h), key_(h / c.group()), begins_(c.tokens, -1) {
     for (size_t s = 0; s + 1 < c.cuSeqlens.size(); ++s) {
       if (c.cuSeqlens[s] < c.cuSeqlens[s + 1]) begins_[static_cast<size_t>(c.cuSeqlens[s])] = static_cast<long>(s);
     }
@@ -70,7 +71,7 @@ class Head {
       if (begins_[t] >= 0) state = initialOf(static_cast<size_t>(begins_[t]));
       before_.push_back(state);
       std::vector<double> out(c_.dv);
-      deltaStep(token(t), c_.dk, c_.dv, state.data(), out.data());
+      recurrence_.step(token(t), c_.dk, c_.dv, state.data(), out.data());
       all.insert(all.end(), out.begin(), out.end());
       scale_ = std::max(scale_, largest(state));
     }
@@ -94,8 +95,8 @@ class Head {
       std::vector<double> q(c_.dk), k(c_.dk), v(c_.dv), g(c_.dk), dOut(c_.dv);
       const float* const given = c_.dOut.data() + valueRow(t);
       std::copy_n(given, c_.dv, dOut.begin());
-      DeltaTokenGradients own{q.data(), k.data(), v.data(), g.data(), 0};
-      deltaStepBack(token(t), c_.dk, c_.dv, before_[t].data(), dOut.data(), gradient.data(), own);
+      HeadTokenGradients own{q.data(), k.data(), v.data(), g.data(), 0};
+      recurrence_.stepBack(token(t), c_.dk, c_.dv, before_[t].data(), dOut.data(), gradient.data(), own);
       double sum = 0, across = 0;
       for (size_t i = 0; i < c_.dk; ++i) {
         sum += std::abs(scaled_[t][i] * q[i]) + std::abs(keys_[t].row[i] * k[i]);
@@ -128,6 +129,7 @@ class Head {
       putTokens(
           to.dGate, dGate, width, [&](size_t t) { return gateRow(t); }, 8 * terms + boundary);
     }
+    if (!c_.hasBeta()) return;
     putTokens(
         to.dBeta, dBeta, 1, [&](size_t t) { return (b_ * c_.tokens + t) * c_.heads + h_; },
         ofBeta + most * (scale_ + 1));
@@ -152,9 +154,9 @@ class Head {
     const auto from = c_.initial.begin() + static_cast<long>(stateRow(entry));
     return {from, from + static_cast<long>(size())};
   }
-  DeltaToken token(size_t t) const {
+  HeadToken token(size_t t) const {
     return {scaled_[t].data(), keys_[t].row.data(), values_[t].data(), decays_[t].data(),
-            static_cast<double>(c_.beta[(b_ * c_.tokens + t) * c_.heads + h_])};
+            c_.hasBeta() ? static_cast<double>(c_.beta[(b_ * c_.tokens + t) * c_.heads + h_]) : 0};
   }
 
   static void put(Bounded& to, size_t at, const std::vector<double>& values, double magnitude) {
@@ -179,6 +181,7 @@ class Head {
   }
 
   const LinearCase& c_;
+  const HeadRecurrence& recurrence_;
   size_t b_, h_, key_;
   std::vector<long> begins_;  ///< the sequence that starts at a token, else -1
   std::vector<Unit> keys_, queries_;

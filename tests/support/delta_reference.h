@@ -1,4 +1,4 @@
-// The fp64 reference of the delta families.
+// The fp64 reference of families with a headRecurrence().
 #pragma once
 
 #include <vector>

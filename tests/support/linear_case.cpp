@@ -1,9 +1,11 @@
 #include "support/linear_case.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <random>
 #include <sstream>
+#include <string_view>
 
 #include "base/convert.h"
 
@@ -19,17 +21,34 @@ void roundTo(int type, std::vector<float>& numbers) {
 
 }  // namespace
 
-size_t LinearCase::gateWidth() const {
-  switch (family) {
-    case seqparAttnGla:
-    case seqparAttnKda:
-      return dk;
-    case seqparAttnScalar:
-    case seqparAttnGatedDelta:
-      return 1;
-    default:
-      return 0;
+std::vector<int> linearFamilies() {
+  std::vector<int> ids;
+  for (int id = seqparAttnSoftmax + 1; id < SEQPAR_ATTN_FAMILIES; ++id) ids.push_back(id);
+  return ids;
+}
+
+const seqparAttnFamilyInfo_t& LinearCase::row() const {
+  static const auto rows = [] {
+    std::array<seqparAttnFamilyInfo_t, SEQPAR_ATTN_FAMILIES> all{};
+    for (const int id : linearFamilies()) {
+      all[static_cast<size_t>(id)] = SEQPAR_ATTN_FAMILY_INFO_INITIALIZER;
+      seqparAttnFamilyQuery(id, &all[static_cast<size_t>(id)]);
+    }
+    return all;
+  }();
+  return rows.at(static_cast<size_t>(family));
+}
+
+int LinearCase::shapeOf(const char* name) const {
+  const auto& info = row();
+  for (int i = 0; i < info.gates; ++i) {
+    if (std::string_view(info.gateNames[i]) == name) return info.gateShapes[i];
   }
+  return -1;
+}
+
+size_t LinearCase::gateWidth() const {
+  return perChannel() ? dk : decayShape() == seqparAttnGatePerToken ? 1 : 0;
 }
 
 void LinearCase::fill(unsigned seed) {
@@ -48,8 +67,9 @@ void LinearCase::fill(unsigned seed) {
   const size_t initials = cuSeqlens.empty() ? batch : cuSeqlens.size() - 1;
   fillNormal(initial, hasInitial ? initials * heads * dk * dv : 0, seqparFloat32);
   fillNormal(dFinal, hasFinalGradient ? states() : 0, seqparFloat32);
-  if (delta()) fillDelta(random);
-  gate.resize(!hasGate() ? 0 : family == seqparAttnFixed ? heads : batch * tokens * heads * gateWidth());
+  if (delta()) fillKeys(random);
+  if (hasBeta()) fillBetas(random);
+  gate.resize(!hasGate() ? 0 : perHead() ? heads : batch * tokens * heads * gateWidth());
   for (auto& number : gate) {
     const float sample = exponential(random);
     switch (strength) {
@@ -67,8 +87,8 @@ void LinearCase::fill(unsigned seed) {
   roundTo(gateType, gate);
 }
 
-/// Keys of length 0 to 1 unless the library normalizes them, so that states stay small, and betas.
-void LinearCase::fillDelta(std::mt19937& random) {
+/// Keys of length 0 to 1 unless the library normalizes them, so that states stay small.
+void LinearCase::fillKeys(std::mt19937& random) {
   std::uniform_real_distribution<float> uniform;
   const size_t row = keyHeads * dk;
   for (size_t t = 0; t < batch * tokens; ++t) {
@@ -86,6 +106,10 @@ void LinearCase::fillDelta(std::mt19937& random) {
     for (size_t i = 0; i < dk; ++i) k[r * dk + i] *= factor;
   }
   roundTo(dataType, k);
+}
+
+void LinearCase::fillBetas(std::mt19937& random) {
+  std::uniform_real_distribution<float> uniform;
   beta.resize(batch * tokens * heads);
   for (auto& number : beta) {
     const auto kind = random() % 16;
@@ -96,13 +120,11 @@ void LinearCase::fillDelta(std::mt19937& random) {
 
 std::string LinearCase::describe() const {
   std::ostringstream text;
-  text << "family " << family << ", batch " << batch << ", tokens " << tokens << ", heads " << heads << "/" << keyHeads
-       << ", dk " << dk << ", dv " << dv << ", type " << dataType << "/" << gateType << ", decay "
+  text << "family " << row().name << ", batch " << batch << ", tokens " << tokens << ", heads " << heads << "/"
+       << keyHeads << ", dk " << dk << ", dv " << dv << ", type " << dataType << "/" << gateType << ", decay "
        << static_cast<int>(strength) << (hasInitial ? ", initial" : "") << (hasFinalGradient ? ", dFinal" : "");
-  if (delta()) {
-    text << ", beta to " << mostBeta << " of type " << betaType << ", keys " << static_cast<int>(keys)
-         << (normalize ? ", normalized" : "");
-  }
+  if (hasBeta()) text << ", beta to " << mostBeta << " of type " << betaType;
+  if (delta()) text << ", keys " << static_cast<int>(keys) << (normalize ? ", normalized" : "");
   if (!cuSeqlens.empty()) {
     text << ", packed";
     for (const auto at : cuSeqlens) text << " " << at;

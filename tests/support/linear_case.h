@@ -42,17 +42,27 @@ struct LinearCase {
   std::vector<float> q, k, v, gate, beta, dOut, dFinal;
   std::vector<float> initial;  ///< [batch or sequences][heads][dk][dv]
 
-  size_t gateWidth() const;  ///< log-decays per token and head; 0: not by tokens
-  bool delta() const { return family >= seqparAttnDelta; }
-  bool hasGate() const { return family != seqparAttnSum && family != seqparAttnDelta; }
+  const seqparAttnFamilyInfo_t& row() const;
+  size_t gateWidth() const;                           ///< log-decays per token and head; 0: not by tokens
+  bool hasGate() const { return decayShape() >= 0; }  ///< a log-decay
+  bool hasBeta() const { return shapeOf("beta") >= 0; }
+  bool perHead() const { return decayShape() == seqparAttnGatePerHead; }
+  bool perChannel() const { return decayShape() == seqparAttnGatePerChannel; }
+  bool delta() const { return row().transition == seqparScanMatrix; }
   size_t states() const { return batch * heads * dk * dv; }
   size_t group() const { return heads / keyHeads; }
   void fill(unsigned seed);
   std::string describe() const;
 
  private:
-  void fillDelta(std::mt19937& random);
+  int shapeOf(const char* name) const;  ///< seqparAttnGateShape_t; -1: the family has no such gate
+  int decayShape() const { return shapeOf("log_decay"); }
+  void fillKeys(std::mt19937& random);
+  void fillBetas(std::mt19937& random);
 };
+
+/// The ids of all families of linear attention.
+std::vector<int> linearFamilies();
 
 /// A value with the sum of the magnitudes of its terms.
 struct Bounded {

@@ -90,16 +90,11 @@ class HeadRows {
   /// Index of a row in an array of states; `entry`: batch entry or sequence.
   size_t stateRow(size_t entry, size_t row) const { return ((entry * c_.heads + h_) * c_.dk + first_ + row) * c_.dv; }
   double decayAt(size_t t, size_t row) const {
-    switch (c_.family) {
-      case seqparAttnGla:
-        return std::exp(static_cast<double>(c_.gate[((b_ * c_.tokens + t) * c_.heads + h_) * c_.dk + first_ + row]));
-      case seqparAttnScalar:
-        return std::exp(static_cast<double>(c_.gate[(b_ * c_.tokens + t) * c_.heads + h_]));
-      case seqparAttnFixed:
-        return std::exp(static_cast<double>(c_.gate[h_]));
-      default:
-        return 1.0;
-    }
+    if (!c_.hasGate()) return 1;
+    const size_t head = (b_ * c_.tokens + t) * c_.heads + h_;
+    return std::exp(static_cast<double>(c_.gate[c_.perHead()      ? h_
+                                                : c_.perChannel() ? head * c_.dk + first_ + row
+                                                                  : head]));
   }
   double keyAt(size_t t, size_t row) const { return static_cast<double>(c_.k[keyRow(t) + row]); }
   double queryAt(size_t t, size_t row) const {
@@ -209,14 +204,13 @@ class HeadRows {
     to.dq.magnitude[keyRow(t) + row] += own.dqSize;
     to.dk.value[keyRow(t) + row] += own.dk;
     to.dk.magnitude[keyRow(t) + row] += own.dkSize;
-    if (c_.family == seqparAttnSum) return;
+    if (!c_.hasGate()) return;
     const size_t width = c_.gateWidth();
-    const size_t at = c_.family == seqparAttnFixed
-                          ? h_
-                          : ((b_ * c_.tokens + t) * c_.heads + h_) * width + (width > 1 ? first_ + row : 0);
+    const size_t at =
+        c_.perHead() ? h_ : ((b_ * c_.tokens + t) * c_.heads + h_) * width + (width > 1 ? first_ + row : 0);
     to.dGate.value[at] += gates_[t * count_ + row];
     to.dGate.magnitude[at] += gateMagnitude(t, row);
-    if (c_.family == seqparAttnGla) to.dGateEarlier[at] = earlierMagnitude(t, row);
+    if (c_.perChannel()) to.dGateEarlier[at] = earlierMagnitude(t, row);
   }
 
   struct Keys {
@@ -240,14 +234,15 @@ LinearReference::LinearReference(const LinearCase& c, const std::vector<size_t>&
   dv.assign(out.value.size());
   dq.assign(c.batch * c.tokens * c.keyHeads * c.dk);
   dk.assign(dq.value.size());
-  dGate.assign(c.family == seqparAttnFixed ? c.heads : c.batch * c.tokens * c.heads * c.gateWidth());
-  dGateEarlier.assign(c.family == seqparAttnGla ? dGate.value.size() : 0, 0.0);
+  dGate.assign(c.perHead() ? c.heads : c.batch * c.tokens * c.heads * c.gateWidth());
+  const bool ofHeads = headRecurrence(c.family) != nullptr;
+  dGateEarlier.assign(c.perChannel() && !ofHeads ? dGate.value.size() : 0, 0.0);
   dInitial.assign((c.cuSeqlens.empty() ? c.batch : c.cuSeqlens.size() - 1) * c.heads * c.dk * c.dv);
   final.assign(c.states());
   before.resize(borders.size());
   for (auto& states : before) states.assign(c.states());
-  if (c.delta()) {
-    dBeta.assign(c.beta.size());
+  dBeta.assign(c.beta.size());
+  if (ofHeads) {
     deltaReference(c, borders, *this);
     return;
   }

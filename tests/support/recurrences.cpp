@@ -4,6 +4,8 @@
 #include <cmath>
 #include <vector>
 
+#include "seqpar/attn_family.h"
+
 namespace seqpar::test {
 namespace {
 
@@ -51,7 +53,7 @@ struct Decayed {
   std::vector<double> state, error;
 };
 
-Decayed decayed(const DeltaToken& t, size_t dk, size_t dv, const double* before) {
+Decayed decayed(const HeadToken& t, size_t dk, size_t dv, const double* before) {
   Decayed d{std::vector<double>(dk * dv), std::vector<double>(t.v, t.v + dv)};
   for (size_t i = 0; i < dk; ++i) {
     for (size_t e = 0; e < dv; ++e) {
@@ -88,7 +90,7 @@ void decayStepBack(const DecayToken& t, size_t dv, const StateRow& before, const
   scale(gradient, t.decay, dv);
 }
 
-void deltaStep(const DeltaToken& t, size_t dk, size_t dv, double* state, double* out) {
+void deltaStep(const HeadToken& t, size_t dk, size_t dv, double* state, double* out) {
   const Decayed d = decayed(t, dk, dv, state);
   for (size_t e = 0; e < dv; ++e) out[e] = 0;
   for (size_t i = 0; i < dk; ++i) {
@@ -99,8 +101,8 @@ void deltaStep(const DeltaToken& t, size_t dk, size_t dv, double* state, double*
   }
 }
 
-void deltaStepBack(const DeltaToken& t, size_t dk, size_t dv, const double* before, const double* dOut,
-                   double* gradient, DeltaTokenGradients& to) {
+void deltaStepBack(const HeadToken& t, size_t dk, size_t dv, const double* before, const double* dOut, double* gradient,
+                   HeadTokenGradients& to) {
   const Decayed d = decayed(t, dk, dv, before);
   std::vector<double> dError(dv, 0.0);
   to.dBeta = 0;
@@ -124,6 +126,16 @@ void deltaStepBack(const DeltaToken& t, size_t dk, size_t dv, const double* befo
       x = t.decay[i] == 0 ? 0 : x * t.decay[i];
     }
   }
+}
+
+const HeadRecurrence* headRecurrence(int family) {
+  static constexpr HeadRecurrence kRows[] = {{seqparAttnDelta, deltaStep, deltaStepBack},
+                                             {seqparAttnGatedDelta, deltaStep, deltaStepBack},
+                                             {seqparAttnKda, deltaStep, deltaStepBack}};
+  for (const auto& row : kRows) {
+    if (row.family == family) return &row;
+  }
+  return nullptr;
 }
 
 }  // namespace seqpar::test

@@ -1,5 +1,5 @@
 // The recurrences of the families and their adjoints in fp64. Decay families: one token and one row of a head's state
-// at a time, since rows are independent. Delta families: one token of one head, S is [dk][dv].
+// at a time, since rows are independent. Other families: one token of one head, S is [dk][dv].
 #pragma once
 
 #include <cstddef>
@@ -34,22 +34,31 @@ void decayStepBack(const DecayToken& token, size_t dv, const StateRow& before, c
                    const StateRow& gradient, DecayTokenGradients& to);
 
 /// Inputs of a token: q (scaled) and k (as the rule uses them) [dk], v [dv], decays [dk], beta.
-struct DeltaToken {
+struct HeadToken {
   const double *q, *k, *v, *decay;
   double beta;
 };
 
 /// Gradients, added to: of q, k, v and of the logarithms of the decays; `dBeta` is set.
-struct DeltaTokenGradients {
+struct HeadTokenGradients {
   double *dq, *dk, *dv, *dLogDecay;
   double dBeta;
 };
 
 /// S = (I - beta k k^T) diag(decay) S + beta k v^T; out[dv] = S^T q. A decay of 0 discards its row, NaN included.
-void deltaStep(const DeltaToken& token, size_t dk, size_t dv, double* state, double* out);
+void deltaStep(const HeadToken& token, size_t dk, size_t dv, double* state, double* out);
 
 /// `before`: S before the token. gradient: that of S after the token, in; that of S before it, out. dOut: of out.
-void deltaStepBack(const DeltaToken& token, size_t dk, size_t dv, const double* before, const double* dOut,
-                   double* gradient, DeltaTokenGradients& to);
+void deltaStepBack(const HeadToken& token, size_t dk, size_t dv, const double* before, const double* dOut,
+                   double* gradient, HeadTokenGradients& to);
+
+/// The functions of a family whose rows are not independent.
+struct HeadRecurrence {
+  int family;
+  decltype(&deltaStep) step;
+  decltype(&deltaStepBack) stepBack;
+};
+/// nullptr: a family of decays.
+const HeadRecurrence* headRecurrence(int family);
 
 }  // namespace seqpar::test

@@ -40,7 +40,7 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
   desc.dataType = c.dataType;
   const size_t betaAt = c.hasGate() ? 1 : 0;  // the gate's index
   if (c.hasGate()) desc.gateTypes[0] = c.gateType;
-  if (c.delta()) desc.gateTypes[betaAt] = c.betaType;
+  if (c.hasBeta()) desc.gateTypes[betaAt] = c.betaType;
   const bool hasInput = options.inputGate != nullptr;
   desc.inputGate = hasInput ? 1 : 0;
   if (hasInput) desc.gateTypes[betaAt] = options.inputGateType;
@@ -59,10 +59,10 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
   const auto keys = [&] { return CallerTensor(c.dataType, c.batch, count, c.keyHeads, c.dk, gap, first); };
   const auto values = [&] { return CallerTensor(c.dataType, c.batch, count, c.heads, c.dv, gap, first); };
   auto q = keys(), k = keys(), dq = keys(), dk = keys(), v = values(), dOut = values(), out = values(), dv = values();
-  const bool fixed = c.family == seqparAttnFixed;
+  const bool fixed = c.perHead();
   const auto gates = [&] {
     return CallerTensor(c.gateType, fixed ? 1 : c.batch, fixed ? 1 : count, c.heads, fixed ? 1 : width,
-                        fixed || c.family == seqparAttnScalar ? 0 : gap, first && !fixed);
+                        fixed || (width == 1 && !c.hasBeta()) ? 0 : gap, first && !fixed);
   };
   const auto betas = [&] { return CallerTensor(c.betaType, c.batch, count, c.heads, 1, gap, first); };
   auto gate = gates(), dGate = gates(), beta = betas(), dBeta = betas();
@@ -73,7 +73,7 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
   k.set(tokensOf(c, c.k, c.keyHeads * c.dk, begin, end));
   v.set(tokensOf(c, c.v, c.heads * c.dv, begin, end));
   dOut.set(tokensOf(c, c.dOut, c.heads * c.dv, begin, end));
-  if (c.delta()) beta.set(tokensOf(c, c.beta, c.heads, begin, end));
+  if (c.hasBeta()) beta.set(tokensOf(c, c.beta, c.heads, begin, end));
   if (c.hasGate()) gate.set(fixed ? c.gate : tokensOf(c, c.gate, c.heads * width, begin, end));
   result.saved.assign(states, NAN);
   result.final.assign(states, NAN);
@@ -95,7 +95,7 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
   forward.v = v.view();
   forward.out = out.view();
   if (c.hasGate()) forward.gates[0] = gate.view();
-  if (c.delta()) forward.gates[betaAt] = beta.view();
+  if (c.hasBeta()) forward.gates[betaAt] = beta.view();
   if (hasInput) forward.gates[betaAt] = input.view();
   forward.initial = c.hasInitial ? numbers(initial) : nullptr;
   forward.saved = options.training ? numbers(saved) : nullptr;
@@ -115,7 +115,7 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
   backward.dk = dk.view();
   backward.dv = dv.view();
   if (c.hasGate()) backward.dGates[0] = dGate.view();
-  if (c.delta()) backward.dGates[betaAt] = dBeta.view();
+  if (c.hasBeta()) backward.dGates[betaAt] = dBeta.view();
   if (hasInput) backward.dGates[betaAt] = dInput.view();
   if (options.initialGradient) backward.dInitial = numbers(dInitial);
 
@@ -164,7 +164,7 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
   result.dk = dk.get();
   result.dv = dv.get();
   result.dGate = c.hasGate() ? dGate.get() : std::vector<float>{};
-  result.dBeta = c.delta() ? dBeta.get() : std::vector<float>{};
+  result.dBeta = c.hasBeta() ? dBeta.get() : std::vector<float>{};
   result.dInput = hasInput ? dInput.get() : std::vector<float>{};
   return text;
 }

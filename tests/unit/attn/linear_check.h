@@ -49,7 +49,7 @@ struct LinearExpected {
   const LinearOptions& options;
   const seqpar::test::LinearReference& reference;  ///< of bordersOf(lengths)
   double moreTerms = 0, leastOfStates = 0;
-  /// Packed: a sequence with arbitrary results, as has dGate of seqparAttnFixed then; -1: none.
+  /// Packed: a sequence with arbitrary results, as has dGate of heads then; -1: none.
   long spoiled = -1;
   const Bounded* dInput = nullptr;  ///< of calls with an input gate; its type is that of the options
 };
@@ -99,16 +99,16 @@ inline std::string differences(const LinearExpected& expected, const std::vector
     tokens("dk", reference.dk, keys, mine.dk, c.dataType);
     tokens("dv", reference.dv, values, mine.dv, c.dataType);
     if (c.gateWidth() != 0) tokens("dGate", dGate, c.heads * c.gateWidth(), mine.dGate, c.gateType);
-    if (c.delta()) tokens("dBeta", reference.dBeta, c.heads, mine.dBeta, c.betaType);
+    if (c.hasBeta()) tokens("dBeta", reference.dBeta, c.heads, mine.dBeta, c.betaType);
     if (expected.dInput != nullptr) {
       tokens("dInput", *expected.dInput, c.heads, mine.dInput, expected.options.inputGateType);
     }
-    for (size_t h = 0; c.family == seqparAttnFixed && h < c.heads; ++h) dFixed[h] += mine.dGate[h];
+    for (size_t h = 0; c.perHead() && h < c.heads; ++h) dFixed[h] += mine.dGate[h];
     for (size_t i = 0; packed && i < dInitial.size(); ++i) dInitial[i] += mine.dInitial[i];
   }
   if (!some || to != c.tokens) states("final of the last rank", reference.final, results.back().final);
   if (!training) return text;
-  if (c.family == seqparAttnFixed && !some) note("dGate", farFrom(reference.dGate, dFixed, terms, c.gateType));
+  if (c.perHead() && !some) note("dGate", farFrom(reference.dGate, dFixed, terms, c.gateType));
   if (!expected.options.initialGradient) return text;
   const size_t width = packed ? dInitial.size() / (c.cuSeqlens.size() - 1) : 0;
   for (size_t i = spoiled * width; some && i < (spoiled + 1) * width; ++i) {

@@ -10,7 +10,17 @@ namespace {
 using namespace seqpar::attn::test;
 using seqpar::test::DecayStrength;
 
-constexpr int kFamilies[] = {seqparAttnGla, seqparAttnScalar, seqparAttnFixed, seqparAttnSum};
+/// Families that take an input gate: those without a beta; or the others, softmax attention among them.
+std::vector<int> familiesThat(bool takeOne) {
+  std::vector<int> ids;
+  if (!takeOne) ids.push_back(seqparAttnSoftmax);
+  for (const int family : seqpar::test::linearFamilies()) {
+    LinearCase c;
+    c.family = family;
+    if (c.hasBeta() != takeOne) ids.push_back(family);
+  }
+  return ids;
+}
 
 /// The loss whose gradients with respect to the outputs are those of the case.
 double lossOf(const LinearCase& c, const std::vector<int64_t>& lengths, const std::vector<LinearResult>& results) {
@@ -33,7 +43,7 @@ TEST_CASE("an input gate equals values multiplied by it, in every family, algori
   std::mt19937 random(seed);
   const auto lengths = GENERATE(std::vector<int64_t>{150}, std::vector<int64_t>{40, 0, 95});
   const RankThreads ranks(static_cast<int>(lengths.size()));
-  for (const int family : kFamilies) {
+  for (const int family : familiesThat(true)) {
     for (const int algorithm : {seqparAttnZeco, seqparAttnLasp1, seqparAttnLasp2, seqparAttnLocal}) {
       for (const int type : {seqparFloat32, seqparFloat16, seqparBfloat16}) {
         LinearCase c;
@@ -68,7 +78,7 @@ TEST_CASE("gradients of the input gate are differences of the loss, which is lin
   std::mt19937 random(seed);
   const std::vector<int64_t> lengths{70, 0, 45};
   const RankThreads ranks(3);
-  for (const int family : kFamilies) {
+  for (const int family : familiesThat(true)) {
     LinearCase c;
     c.family = family;
     c.tokens = 115;
@@ -103,8 +113,8 @@ TEST_CASE("gradients of the input gate are differences of the loss, which is lin
   }
 }
 
-TEST_CASE("softmax attention and the delta families refuse an input gate") {
-  for (const int family : {seqparAttnSoftmax, seqparAttnDelta, seqparAttnGatedDelta, seqparAttnKda}) {
+TEST_CASE("softmax attention and families with a beta refuse an input gate") {
+  for (const int family : familiesThat(false)) {
     seqparAttnDesc_t desc = SEQPAR_ATTN_DESC_INITIALIZER;
     desc.family = family;
     desc.tokens = 4;

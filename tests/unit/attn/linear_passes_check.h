@@ -60,7 +60,7 @@ inline Bounded slice(const LinearCase& c, const Bounded& all, size_t row, size_t
 }
 
 inline Gates gatesOf(const LinearCase& c, const Array& gate, const Array& beta) {
-  if (!c.delta()) return {c.hasGate() ? gate.tensor : Tensor{}};
+  if (!c.hasBeta()) return {c.hasGate() ? gate.tensor : Tensor{}};
   return c.hasGate() ? Gates{gate.tensor, beta.tensor} : Gates{beta.tensor};
 }
 
@@ -82,8 +82,8 @@ struct Rank {
         q(c.dataType, c.batch, end - begin, c.keyHeads, c.dk),
         k(q),
         v(c.dataType, c.batch, end - begin, c.heads, c.dv),
-        gate(c.gateType, c.family == seqparAttnFixed ? 1 : c.batch, c.family == seqparAttnFixed ? 1 : end - begin,
-             c.heads, std::max<size_t>(1, c.gateWidth())),
+        gate(c.gateType, c.perHead() ? 1 : c.batch, c.perHead() ? 1 : end - begin, c.heads,
+             std::max<size_t>(1, c.gateWidth())),
         beta(c.betaType, c.batch, end - begin, c.heads, 1),
         out(v),
         dOut(v),
@@ -105,7 +105,7 @@ struct Rank {
     shard.alone = alone;
     shard.pieces = cutIntoPieces(c.cuSeqlens, static_cast<int64_t>(begin), static_cast<int64_t>(end));
     shard.type = static_cast<seqparDataType_t>(c.dataType);
-    if (c.delta()) shard.gateTypes = {c.hasGate() ? c.gateType : c.betaType, c.betaType};
+    if (c.hasBeta()) shard.gateTypes = {c.hasGate() ? c.gateType : c.betaType, c.betaType};
     passes = make(shard, exec);
     Arena counting;
     passes->carve(counting);
@@ -120,9 +120,8 @@ struct Rank {
     k.set(slice(c, c.k, c.keyHeads * c.dk, begin, end));
     v.set(slice(c, c.v, c.heads * c.dv, begin, end));
     dOut.set(slice(c, c.dOut, c.heads * c.dv, begin, end));
-    if (c.delta()) beta.set(slice(c, c.beta, c.heads, begin, end));
-    if (c.hasGate())
-      gate.set(c.family == seqparAttnFixed ? c.gate : slice(c, c.gate, c.heads * c.gateWidth(), begin, end));
+    if (c.hasBeta()) beta.set(slice(c, c.beta, c.heads, begin, end));
+    if (c.hasGate()) gate.set(c.perHead() ? c.gate : slice(c, c.gate, c.heads * c.gateWidth(), begin, end));
     for (auto* states : {&saved, &incoming, &final, &dBefore}) states->assign(c.states(), NAN);
     dInitial.assign(shard.sequences * c.heads * c.dk * c.dv, NAN);
     in = {q.tensor, k.tensor, v.tensor, gatesOf(c, gate, beta),
@@ -224,16 +223,16 @@ inline void check(const LinearCase& c, const std::vector<size_t>& lengths, int t
       CHECK(farFrom(slice(c, expected.dGate, c.heads * c.gateWidth(), begin, end), rank.dGate.get(), terms,
                     c.gateType) == "");
     }
-    if (c.delta()) {
+    if (c.hasBeta()) {
       CHECK(farFrom(slice(c, expected.dBeta, c.heads, begin, end), rank.dBeta.get(), terms, c.betaType) == "");
     }
-    if (c.family == seqparAttnFixed) {
+    if (c.perHead()) {
       const auto mine = rank.dGate.get();
       for (size_t h = 0; h < c.heads; ++h) dFixed[h] += mine[h];
     }
     for (size_t i = 0; i < rank.dInitial.size(); ++i) dInitial[i] += rank.dInitial[i];
   }
-  if (c.family == seqparAttnFixed) CHECK(farFrom(expected.dGate, dFixed, terms, seqparFloat32) == "");
+  if (c.perHead()) CHECK(farFrom(expected.dGate, dFixed, terms, seqparFloat32) == "");
   if (!c.cuSeqlens.empty()) CHECK(farFrom(expected.dInitial, dInitial, terms, seqparFloat32) == "");
 }
 

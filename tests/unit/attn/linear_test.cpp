@@ -10,9 +10,10 @@ namespace {
 using namespace seqpar::attn::test;
 using seqpar::test::DecayStrength;
 using seqpar::test::farFrom;
+using seqpar::test::Keys;
+using seqpar::test::linearFamilies;
 using seqpar::test::LinearReference;
 
-constexpr int kFamilies[] = {seqparAttnGla, seqparAttnScalar, seqparAttnFixed, seqparAttnSum};
 constexpr int kAlgorithms[] = {seqparAttnAuto, seqparAttnZeco, seqparAttnLasp1, seqparAttnLasp2};
 
 LinearCase makeCase(int family, const std::vector<int64_t>& lengths, DecayStrength strength) {
@@ -34,12 +35,15 @@ TEST_CASE("linear attention agrees with the recurrence on any number of ranks") 
                                 std::vector<int64_t>{17, 70, 64, 0, 33}, std::vector<int64_t>{1, 0, 1, 0, 90, 3, 0, 0});
   const seqpar::test::Seed seed;
   const RankThreads ranks(static_cast<int>(lengths.size()));
-  for (const int family : kFamilies) {
+  for (const int family : linearFamilies()) {
     for (const auto strength : {DecayStrength::Weak, DecayStrength::Strong, DecayStrength::Mixed}) {
       auto c = makeCase(family, lengths, strength);
       c.batch = strength == DecayStrength::Weak ? 2 : 1;
       c.hasInitial = strength != DecayStrength::Strong;
       c.hasFinalGradient = strength != DecayStrength::Mixed;
+      c.keys = strength == DecayStrength::Mixed ? Keys::Independent : Keys::Walk;
+      c.normalize = c.delta() && strength == DecayStrength::Strong;
+      c.mostBeta = strength == DecayStrength::Weak ? 2.0f : 1.0f;
       c.fill(seed);
       CAPTURE(c.describe(), lengths);
       check(ranks, c, lengths, {});
@@ -51,8 +55,9 @@ TEST_CASE("every algorithm carries the states of every family, in the call and o
   const std::vector<int64_t> lengths{40, 7, 90};
   const seqpar::test::Seed seed;
   const RankThreads ranks(3);
-  for (const int family : kFamilies) {
+  for (const int family : linearFamilies()) {
     auto c = makeCase(family, lengths, DecayStrength::Weak);
+    if (c.delta()) c.heads = 4;
     c.fill(seed);
     for (const int algorithm : kAlgorithms) {
       for (const bool onStream : {false, true}) {
@@ -74,13 +79,13 @@ TEST_CASE("packed sequences have separate states on all ranks") {
   const RankThreads ranks(static_cast<int>(lengths.size()));
   for (const auto& starts :
        {std::vector<int64_t>{0, 200}, {0, 0, 1, 60, 64, 64, 190, 200, 200}, {0, 128, 200}, {0, 199, 200}}) {
-    for (const int family : kFamilies) {
+    for (const int family : linearFamilies()) {
       auto c = makeCase(family, lengths, DecayStrength::Weak);
       c.cuSeqlens = starts;
       c.fill(seed);
       CAPTURE(c.describe(), lengths);
       LinearOptions options;
-      options.onStream = family == seqparAttnScalar;
+      options.onStream = family % 2 == 0;
       check(ranks, c, lengths, options);
     }
   }
@@ -90,11 +95,13 @@ TEST_CASE("types, strides, head counts and sizes of linear attention") {
   const std::vector<int64_t> lengths{70, 45};
   const seqpar::test::Seed seed;
   const RankThreads ranks(2);
-  for (const int family : kFamilies) {
+  for (const int family : linearFamilies()) {
     for (const int type : {seqparFloat32, seqparFloat16, seqparBfloat16}) {
       auto c = makeCase(family, lengths, DecayStrength::Strong);
       c.dataType = type;
       c.gateType = type == seqparFloat16 ? seqparFloat32 : type;
+      c.betaType = type == seqparBfloat16 ? seqparFloat32 : c.gateType;
+      c.normalize = c.delta() && type != seqparFloat32;
       c.heads = type == seqparFloat32 ? 6 : 1;
       c.keyHeads = type == seqparFloat32 ? 2 : 1;
       c.dk = type == seqparFloat16 ? 1 : 33;
@@ -115,7 +122,7 @@ TEST_CASE("types, strides, head counts and sizes of linear attention") {
 
 TEST_CASE("linear attention on one rank needs no communicator") {
   const seqpar::test::Seed seed;
-  for (const int family : kFamilies) {
+  for (const int family : linearFamilies()) {
     auto c = makeCase(family, {333}, DecayStrength::Weak);
     c.fill(seed);
     CAPTURE(c.describe());
@@ -124,7 +131,8 @@ TEST_CASE("linear attention on one rank needs no communicator") {
     REQUIRE(runLinear(c, {333}, 0, nullptr, {}, result) == "");
     CHECK(farFrom(expected.out, result.out, termsOf(c), c.dataType) == "");
     CHECK(farFrom(expected.dk, result.dk, termsOf(c), c.dataType) == "");
-    if (family != seqparAttnSum) CHECK(farFrom(expected.dGate, result.dGate, termsOf(c), c.gateType) == "");
+    if (c.hasGate()) CHECK(farFrom(expected.dGate, result.dGate, termsOf(c), c.gateType) == "");
+    if (c.hasBeta()) CHECK(farFrom(expected.dBeta, result.dBeta, termsOf(c), c.betaType) == "");
   }
 }
 
@@ -197,9 +205,9 @@ TEST_CASE("a log-decay of -inf discards NaN and infinity from other ranks") {
   const std::vector<int64_t> lengths{20, 70};
   const seqpar::test::Seed seed;
   const RankThreads ranks(2);
-  for (const int family : {seqparAttnGla, seqparAttnScalar}) {
+  for (const int family : linearFamilies()) {
     auto c = makeCase(family, lengths, DecayStrength::Weak);
-    c.batch = 1;
+    if (c.gateWidth() == 0) continue;
     c.fill(seed);
     const size_t row = c.heads * c.gateWidth(), forgets = 35;  // not the first token of a chunk
     std::fill_n(c.gate.begin() + static_cast<std::ptrdiff_t>(forgets * row), row, -INFINITY);
@@ -219,51 +227,115 @@ TEST_CASE("a log-decay of -inf discards NaN and infinity from other ranks") {
     const std::vector<float> out(results[1].out.begin() + static_cast<std::ptrdiff_t>(inRank * values),
                                  results[1].out.end());
     CHECK(farFrom(expected.out, out, termsOf(c), c.dataType, forgets * values) == "");
-    const std::vector<float> behindTheFirst(results[0].dv.begin() + static_cast<std::ptrdiff_t>(values),
-                                            results[0].dv.end());  // skips the token with the infinite key
-    CHECK(farFrom(expected.dv, behindTheFirst, termsOf(c), c.dataType, values) == "");
+    auto finite = c;  // gradients of values before the token do not depend on those after it
+    finite.dFinal.assign(finite.dFinal.size(), 0.0f);
+    const LinearReference before(finite, {});
+    if (!c.delta()) {  // chunks of the delta rule multiply their keys by each other
+      const std::vector<float> behindTheFirst(results[0].dv.begin() + static_cast<std::ptrdiff_t>(values),
+                                              results[0].dv.end());  // skips the token with the infinite key
+      CHECK(farFrom(before.dv, behindTheFirst, termsOf(c), c.dataType, values) == "");
+    }
     const std::vector<float> dv(results[1].dv.begin(),
                                 results[1].dv.begin() + static_cast<std::ptrdiff_t>(inRank * values));
-    CHECK(farFrom(expected.dv, dv, termsOf(c), c.dataType, 20 * values) == "");
+    CHECK(farFrom(before.dv, dv, termsOf(c), c.dataType, 20 * values) == "");
+  }
+}
+
+TEST_CASE("nearly equal keys and betas up to 2 are exact over many chunks") {
+  const seqpar::test::Seed seed;
+  const RankThreads ranks(2);
+  for (const int family : linearFamilies()) {
+    for (const auto keys : {Keys::Walk, Keys::Same}) {
+      const std::vector<int64_t> lengths{1021, 1020};
+      auto c = makeCase(family, lengths, DecayStrength::Weak);
+      if (!c.delta()) continue;
+      c.heads = 1;
+      c.dk = 16;
+      c.dv = 8;
+      c.keys = keys;
+      c.normalize = true;
+      c.mostBeta = keys == Keys::Same ? 1.0f : 2.0f;
+      c.fill(seed);
+      CAPTURE(c.describe());
+      check(ranks, c, lengths, {});
+    }
+  }
+}
+
+TEST_CASE("lengths around those of blocks and chunks") {
+  const seqpar::test::Seed seed;
+  for (const int family : linearFamilies()) {
+    for (const int64_t length : {1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 47, 49, 63, 64, 65, 127, 129}) {
+      const std::vector<int64_t> lengths{length};
+      const RankThreads ranks(1);
+      auto c = makeCase(family, lengths, DecayStrength::Weak);
+      c.dk = 1 + static_cast<size_t>(length) % 9;
+      c.strength = DecayStrength::Mixed;
+      c.fill(seed);
+      CAPTURE(c.describe());
+      check(ranks, c, lengths, {});
+    }
+  }
+}
+
+TEST_CASE("extreme decays") {
+  const seqpar::test::Seed seed;
+  const std::vector<int64_t> lengths{70, 75};
+  const RankThreads ranks(2);
+  for (const int family : linearFamilies()) {
+    for (const float strong : {-1e-3f, -5.0f, -1e4f, -INFINITY}) {
+      auto c = makeCase(family, lengths, DecayStrength::Weak);
+      if (!c.hasGate()) continue;
+      c.fill(seed);
+      for (size_t i = 0; i < c.gate.size(); ++i) c.gate[i] = i % 5 == 0 || strong > -1 ? strong : 0.0f;
+      CAPTURE(c.describe(), strong);
+      check(ranks, c, lengths, {});
+    }
   }
 }
 
 // Central differences of a loss that is linear in the outputs: sum of dOut out + sum of dFinal final.
 TEST_CASE("gradients of linear attention agree with finite differences") {
-  const std::vector<int64_t> lengths{3, 4};
+  const std::vector<int64_t> lengths{7};
   const seqpar::test::Seed seed;
-  for (const int family : kFamilies) {
-    auto c = makeCase(family, lengths, DecayStrength::Weak);
-    c.dk = 3;
-    c.dv = 2;
-    c.fill(seed);
-    CAPTURE(c.describe());
-    const LinearReference expected(c, {});
-    const auto loss = [&](const LinearCase& at) {
-      const LinearReference r(at, {});
-      double sum = 0;
-      for (size_t i = 0; i < r.out.value.size(); ++i) sum += r.out.value[i] * static_cast<double>(at.dOut[i]);
-      for (size_t i = 0; i < r.final.value.size(); ++i) sum += r.final.value[i] * static_cast<double>(at.dFinal[i]);
-      return sum;
-    };
-    const auto differences = [&](std::vector<float> LinearCase::*member, const Bounded& gradient) {
-      for (size_t i = 0; i < gradient.value.size(); ++i) {
-        auto up = c, down = c;
-        constexpr float kStep = 0x1p-7f;  // fp32 inputs: steps must be representable
-        (up.*member)[i] += kStep;
-        (down.*member)[i] -= kStep;
-        const double step = static_cast<double>((up.*member)[i]) - static_cast<double>((down.*member)[i]);
-        const double found = (loss(up) - loss(down)) / step;
-        CAPTURE(i, found, gradient.value[i]);
-        // All inputs except the decays enter linearly; decays have a third derivative of the size of the sum itself.
-        CHECK(std::abs(found - gradient.value[i]) <= 1e-3 * (1 + gradient.magnitude[i]));
-      }
-    };
-    differences(&LinearCase::q, expected.dq);
-    differences(&LinearCase::k, expected.dk);
-    differences(&LinearCase::v, expected.dv);
-    differences(&LinearCase::initial, expected.dInitial);
-    if (family != seqparAttnSum) differences(&LinearCase::gate, expected.dGate);
+  for (const int family : linearFamilies()) {
+    for (const bool normalize : {false, true}) {
+      auto c = makeCase(family, lengths, DecayStrength::Weak);
+      if (normalize && !c.delta()) continue;
+      c.dk = 3;
+      c.dv = 2;
+      c.normalize = normalize;
+      c.fill(seed);
+      for (auto& number : c.beta) number = 0.25f + number / 2;  // steps stay inside
+      for (auto& number : c.k) number = number == 0 ? 0.5f : number;
+      CAPTURE(c.describe());
+      const LinearReference expected(c, {});
+      const auto loss = [&](const LinearCase& at) {
+        const LinearReference r(at, {});
+        double sum = 0;
+        for (size_t i = 0; i < r.out.value.size(); ++i) sum += r.out.value[i] * static_cast<double>(at.dOut[i]);
+        for (size_t i = 0; i < r.final.value.size(); ++i) sum += r.final.value[i] * static_cast<double>(at.dFinal[i]);
+        return sum;
+      };
+      const auto differences = [&](std::vector<float> LinearCase::*member, const Bounded& gradient) {
+        for (size_t i = 0; i < gradient.value.size(); ++i) {
+          auto up = c, down = c;
+          const float step = 0x1p-12f * std::max(0.125f, std::abs((c.*member)[i]));
+          (up.*member)[i] += step;
+          (down.*member)[i] -= step;
+          const double width = static_cast<double>((up.*member)[i]) - static_cast<double>((down.*member)[i]);
+          const double found = (loss(up) - loss(down)) / width;
+          CAPTURE(i, found, gradient.value[i]);
+          CHECK(std::abs(found - gradient.value[i]) <= 1e-3 * (1 + gradient.magnitude[i]));
+        }
+      };
+      differences(&LinearCase::q, expected.dq);
+      differences(&LinearCase::k, expected.dk);
+      differences(&LinearCase::v, expected.dv);
+      if (c.hasBeta()) differences(&LinearCase::beta, expected.dBeta);
+      differences(&LinearCase::initial, expected.dInitial);
+      if (c.hasGate()) differences(&LinearCase::gate, expected.dGate);
+    }
   }
 }
 

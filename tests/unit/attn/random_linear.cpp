@@ -42,7 +42,7 @@ class RandomLinear final : public RandomCase {
     // rounded by 2^-25 and a small gate removes the token's own term; tests/gpu/linear_attention.cpp compares bits
     // instead.
     const bool small = onDevice_ && c_.dataType == seqparFloat16;
-    hasInput_ = !c_.delta() && !small && random() % 3 == 0;
+    hasInput_ = !c_.hasBeta() && !small && random() % 3 == 0;
     options_.inputGateType = coin() ? seqparBfloat16 : seqparFloat32;
     seed_ = static_cast<unsigned>(random());
     const bool spoils = coin();
@@ -113,10 +113,12 @@ class RandomLinear final : public RandomCase {
   void drawSizes(std::mt19937_64& random, int ranks) {
     c_.family = 1 + static_cast<int>(random() % (SEQPAR_ATTN_FAMILIES - 1));
     c_.dataType = static_cast<int>(random() % 3);
-    const bool halfGates = c_.family == seqparAttnGla && random() % 3 == 0 && c_.dataType != seqparFloat16;
+    const bool halfGates = c_.perChannel() && !c_.hasBeta() && random() % 3 == 0 && c_.dataType != seqparFloat16;
     c_.gateType = halfGates ? seqparBfloat16 : seqparFloat32;
-    if (c_.delta()) {
+    if (c_.hasBeta()) {
       c_.betaType = c_.dataType != seqparFloat16 && random() % 2 == 0 ? seqparBfloat16 : seqparFloat32;
+    }
+    if (c_.delta()) {
       c_.normalize = random() % 2 == 0;
       c_.keys = static_cast<seqpar::test::Keys>(random() % 3);
       c_.mostBeta = random() % 2 == 0 ? 1.0f : 2.0f;
