@@ -18,7 +18,7 @@ enum class DecayStrength {
   Mixed,   ///< zeros, strong ones and -inf next to each other
 };
 
-/// Keys of the delta families, whose systems of equations correlated keys make hard.
+/// Keys of the delta families: correlated keys make their systems of equations hard.
 enum class Keys {
   Independent,
   Walk,  ///< each is close to the one before it

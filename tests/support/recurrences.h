@@ -52,7 +52,7 @@ void deltaStep(const HeadToken& token, size_t dk, size_t dv, double* state, doub
 void deltaStepBack(const HeadToken& token, size_t dk, size_t dv, const double* before, const double* dOut,
                    double* gradient, HeadTokenGradients& to);
 
-/// The functions of a family whose rows are not independent.
+/// The functions of a family with rows that depend on each other.
 struct HeadRecurrence {
   int family;
   decltype(&deltaStep) step;

@@ -22,7 +22,7 @@ std::vector<int> familiesThat(bool takeOne) {
   return ids;
 }
 
-/// The loss whose gradients with respect to the outputs are those of the case.
+/// The loss that has the gradients of the case with respect to the outputs.
 double lossOf(const LinearCase& c, const std::vector<int64_t>& lengths, const std::vector<LinearResult>& results) {
   const auto borders = bordersOf(lengths);
   double loss = 0;
