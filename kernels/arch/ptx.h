@@ -49,6 +49,11 @@ SEQPAR_DEVICE void syncthreads() {
 SEQPAR_DEVICE void syncwarp() {
   __syncwarp();
 }
+/// vote.sync.all: whether `value` is true on all lanes. A branch on it is the whole warp's, so it may contain
+/// syncwarp().
+SEQPAR_DEVICE bool voteAll(bool value) {
+  return __all_sync(0xffffffffU, value ? 1 : 0) != 0;
+}
 /// A barrier; returns true if `value` is true on all threads.
 SEQPAR_DEVICE bool syncthreadsAnd(bool value) {
   return __syncthreads_and(value ? 1 : 0) != 0;

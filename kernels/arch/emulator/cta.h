@@ -54,6 +54,7 @@ void griddepcontrolLaunchDependents();
 void syncthreads();
 bool syncthreadsAnd(bool value);
 void syncwarp();
+bool voteAll(bool value);
 void barrierSync(int id, int threads);
 void barrierArrive(int id, int threads);
 bool barrierRedOr(int id, int threads, bool mine);

@@ -121,7 +121,7 @@ inline int __any_sync(unsigned, bool value) {
   return seqpar::emulator::anyOfWarp(value) ? 1 : 0;
 }
 inline int __all_sync(unsigned, bool value) {
-  return seqpar::emulator::anyOfWarp(!value) ? 0 : 1;
+  return seqpar::ptx::voteAll(value) ? 1 : 0;
 }
 inline void __syncwarp() {
   seqpar::ptx::syncwarp();

@@ -93,6 +93,7 @@ void runCta(Cta& own, std::mt19937_64& random) {
 /// Returns whether any thread passed true.
 bool syncAt(Barrier& barrier, int threads, bool wait, bool mine = false) {
   cta->moved = true;
+  ++cta->fibers[cta->current].barriers;
   const uint64_t round = barrier.round;
   barrier.any[round % 2] |= mine;
   barrier.marks.arrive(round);
@@ -179,8 +180,11 @@ void runStream(const std::vector<Grid>& launches, uint64_t seed) {
 
 Meeting& meet(int what) {
   Meeting& warp = ownWarp();
+  const uint64_t barriers = cta->fibers[cta->current].barriers;
   if (warp.arrived > 0 && warp.what != what) throw std::logic_error("lanes of a warp meet for different things");
+  if (warp.arrived > 0 && warp.barriers != barriers) throw std::logic_error("lanes of a warp wait where others do not");
   warp.what = what;
+  warp.barriers = barriers;
   return warp;
 }
 
@@ -239,6 +243,9 @@ bool syncthreadsAnd(bool value) {
 
 void syncwarp() {
   together(meet(8), [] {});
+}
+bool voteAll(bool value) {
+  return reduxMax(value ? 0 : 1) == 0;
 }
 
 }  // namespace seqpar::ptx

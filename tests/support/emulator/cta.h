@@ -38,6 +38,7 @@ struct Fiber {
   size_t bulkTaken = 0;  ///< number of groups of `bulk` that have been read
   Products products;     ///< that are not committed yet
   std::deque<Products> committed;
+  uint64_t barriers = 0;  ///< number of the CTA's barriers that it has reached
 };
 
 /// What the lanes of a warp meet for.
@@ -45,6 +46,7 @@ struct Meeting {
   int arrived = 0;
   uint64_t round = 0;
   int what = 0;
+  uint64_t barriers = 0;  ///< Fiber::barriers of the lanes, which must be equal
   uint32_t in[32][7];
   const void* rows[32];
   uint32_t out[32][4];

@@ -143,4 +143,36 @@ TEST_CASE("the GPU's passes of the delta rule in wide slices agree with the recu
   check(c, {70}, 1, make, roundingsOf(c.dataType));
 }
 
+/// Some lanes of a warp recompute sums that are not finite: all of its lanes must arrive where these wait.
+TEST_CASE("an infinite value does not stop the passes of the delta rule, nor reach another sequence") {
+  const int family = GENERATE(seqparAttnGatedDelta, seqparAttnKda), type = GENERATE(seqparBfloat16, seqparFloat16);
+  const seqpar::test::Seed seed;
+  constexpr size_t kTokens = 90, kSecond = 70;
+  auto c = makeCase(family, kTokens, DecayStrength::Weak);
+  c.dataType = c.betaType = type;
+  c.normalize = true;
+  c.cuSeqlens = {0, kSecond, kTokens};
+  c.fill(seed);
+  CAPTURE(c.describe());
+  const LinearReference expected(c, {0, kTokens});
+  c.v[3] = std::numeric_limits<float>::infinity();
+  c.dOut[5] = -std::numeric_limits<float>::infinity();
+  Rank rank(c, 0, kTokens, true, 1, [](const Shard& shard, Exec& exec) {
+    return std::make_unique<DeltaWindows>(shard, exec, std::make_unique<EmulatedSteps>(), 4, fitsHalf(shard));
+  });
+  rank.exec.begin(nullptr);
+  const std::vector<float> zeros(c.states(), 0.0f);
+  rank.passes->forwardAlone(rank.in, rank.out.tensor, zeros.data(), rank.final.data());
+  const std::vector<float>& dFinal = c.hasFinalGradient ? c.dFinal : zeros;
+  rank.passes->backwardAlone(rank.in, rank.gradients, zeros.data(), dFinal.data(), rank.dBefore.data());
+  const double terms = static_cast<double>(3 * kTokens + c.dk + c.dv + 100) + roundingsOf(type);
+  const auto compare = [&](const Bounded& all, const std::vector<float>& found, size_t width) {
+    const auto second = static_cast<std::ptrdiff_t>(kSecond * width);
+    return farFrom(slice(c, all, width, kSecond, kTokens), {found.begin() + second, found.end()}, terms, type);
+  };
+  CHECK(compare(expected.out, rank.out.get(), c.heads * c.dv) == "");
+  CHECK(compare(expected.dq, rank.dq.get(), c.keyHeads * c.dk) == "");
+  CHECK(compare(expected.dv, rank.dv.get(), c.heads * c.dv) == "");
+}
+
 }  // namespace

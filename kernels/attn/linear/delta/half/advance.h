@@ -71,7 +71,7 @@ class Advance : Chain<T, kGroups> {
     float read[kRows / 8][4] = {};  // (W S)^T
     SEQPAR_UNROLL
     for (int k = 0; k < kKeys / kBlock; ++k) accumulate<T, true>(read, a[k], stage.w, 0, k * kBlock);
-    if (!allFinite(read)) {
+    if (!ptx::voteAll(allFinite(read))) {
       ptx::syncwarp();
       recompute(read, row, 0,
                 [&](int v, int t) { return sumForgetting<T, true, true>(stage.w, t, rounded, v, 0, kKeys); });

@@ -125,7 +125,7 @@ class Chain {
       SEQPAR_UNROLL
       for (int e = 0; e < 4; ++e) added[n][e] += (e % 2 == 0 ? low : high) * state_[n][e];
     }
-    if (!allFinite(added)) {
+    if (!ptx::voteAll(allFinite(added))) {
       ptx::syncwarp();
       recomputeState(total, added, term);
     }

@@ -75,7 +75,7 @@ class Retreat : Chain<T, kGroups> {
         accumulate<T, false>(ofValues, g[k], stage.scores, 0, k * kBlock, 0, 2 * k + 2);
       }
     }
-    if (!allFinite(ofValues)) {
+    if (!ptx::voteAll(allFinite(ofValues))) {
       ptx::syncwarp();
       recompute(ofValues, row, 0, [&](int v, int t) {
         const float sum = sumForgetting<T, true, true>(stage.kOut, t, rounded, v, 0, kKeys);
