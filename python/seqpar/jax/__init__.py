@@ -15,8 +15,9 @@ docs/jax.md has examples.
 """
 
 from .._abi import Error
-from ._attention import (attention, delta_rule, explain, gated_delta_rule, gla, kda, linear_attention, retention,
-                         simple_gla)
+from .._families import FUNCTIONS
+from . import _attention
+from ._attention import attention, explain
 from ._collectives import (all_gather, halo, merge, redistribute, reduce_scatter, ring_permute, short_conv, to_heads,
                            to_sequence)
 from ._comm import Comm
@@ -25,7 +26,8 @@ from ._mamba import mamba2
 from ._mask import Mask, solve_layout
 from ._scan import all_scan
 
-__all__ = ["Comm", "Error", "Layout", "Mask", "all_gather", "all_scan", "attention", "delta_rule", "explain", "gated_delta_rule", "gla",
-           "halo", "kda", "linear_attention", "mamba2", "merge",
-           "positions", "redistribute", "reduce_scatter", "retention", "ring_permute", "shard", "short_conv", "simple_gla", "solve_layout",
-           "to_heads", "to_sequence", "unshard"]
+globals().update({name: getattr(_attention, name) for name in FUNCTIONS})  # gla() and the functions of the other families
+
+__all__ = ["Comm", "Error", "Layout", "Mask", "all_gather", "all_scan", "attention", "explain", "halo", "mamba2", "merge",
+           "positions", "redistribute", "reduce_scatter", "ring_permute", "shard", "short_conv", "solve_layout", "to_heads",
+           "to_sequence", "unshard", *FUNCTIONS]

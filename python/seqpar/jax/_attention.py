@@ -285,9 +285,9 @@ _LINEAR_OPTIONS = ("scale", "initial_state", "output_final_state", "cu_seqlens",
 
 def explain(q, k, v, comm, *, function="attention", log_decay=None, beta=None, **options):
     """The plan of attention() with these arguments, as a dictionary: the algorithm, its modeled time and layout, and
-    why other algorithms are slower or not supported. function: for another function, "gla", "simple_gla",
-    "retention", "linear_attention", "delta_rule", "gated_delta_rule" or "kda", with its log_decay and beta. Call it
-    outside of shard_map, with arrays, or jax.ShapeDtypeStruct, of one rank's shapes."""
+    why other algorithms are slower or not supported. function: for another function, the name of one of the functions of
+    linear attention, as "gla", with its log_decay and beta. Call it outside of shard_map, with arrays, or
+    jax.ShapeDtypeStruct, of one rank's shapes."""
     family = _abi.choose("explain: function", function, {name: family for family, name in _NAMES.items()})
     if family == "softmax":
         _shapes.require_options("explain", options, _OPTIONS, ("sinks",))

@@ -23,14 +23,16 @@ from ._conv import short_conv
 from ._kernels import LocalCall, flex, sdpa
 from ._layout import Layout
 from ._lse import all_reduce_lse, decode, reduce_scatter_lse
-from ._linear import delta_rule, gated_delta_rule, gla, kda, linear_attention, retention, simple_gla
 from ._mamba import mamba2
 from ._mask import Mask, solve_layout
 from ._ring import Ring, ring
 from ._scan import all_scan, start_all_scan
 from ._sharding import positions, shard, shard_batch, shift_labels, unshard
 from ._work import Work
+from .._families import FUNCTIONS
 from . import _attention, _conv, _flops, _linear, _ops
+
+globals().update({name: getattr(_linear, name) for name in FUNCTIONS})  # gla() and the functions of the other families
 
 # Operators with results that selective activation checkpointing saves instead of sending again.
 SAVE_OPS = frozenset({
@@ -45,8 +47,8 @@ SAVE_OPS = frozenset({
 __all__ = [
     "Comm", "Error", "Layout", "LocalCall", "Mask", "Ring", "SAVE_OPS", "Work", "all_gather", "all_reduce_lse", "all_scan",
     "attention", "cached_attention", "close", "comm", "context_parallel", "context_parallel_unshard", "decode",
-    "delta_rule", "explain", "flex", "gated_delta_rule", "gla", "halo", "kda", "linear_attention", "local_attention",
-    "mamba2", "merge", "positions", "redistribute", "reduce_scatter", "reduce_scatter_lse", "retention", "ring", "sdpa", "shard",
-    "shard_batch", "shift", "shift_labels", "short_conv", "simple_gla", "solve_layout",
+    "explain", "flex", "halo", "local_attention",
+    "mamba2", "merge", "positions", "redistribute", "reduce_scatter", "reduce_scatter_lse", "ring", "sdpa", "shard",
+    "shard_batch", "shift", "shift_labels", "short_conv", "solve_layout",
     "start_all_gather", "start_all_scan", "start_halo", "start_redistribute", "start_reduce_scatter", "start_shift",
-    "start_to_heads", "start_to_sequence", "to_heads", "to_sequence", "token_mean", "unshard"]
+    "start_to_heads", "start_to_sequence", "to_heads", "to_sequence", "token_mean", "unshard", *FUNCTIONS]

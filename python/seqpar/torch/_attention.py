@@ -250,8 +250,8 @@ def attention(q, k, v, comm, *, return_lse=False, sinks=None, kernel=None, **opt
 @collective
 def explain(q, k, v, comm, *, function="attention", log_decay=None, beta=None, **options):
     """Collective: the plan of attention() with these arguments, as a dictionary: the algorithm, its modeled time and
-    layout, and why other algorithms are slower or not supported. function: for another function, "gla", "simple_gla",
-    "retention", "linear_attention", "delta_rule", "gated_delta_rule" or "kda", with its log_decay and beta."""
+    layout, and why other algorithms are slower or not supported. function: for another function, the name of one of the
+    functions of linear attention, as "gla", with its log_decay and beta."""
     if function == "attention":
         for name, gate in (("log_decay", log_decay), ("beta", beta)):
             if gate is not None:

@@ -1,9 +1,11 @@
 """The delta rule against the recurrence token by token: functions, drop-ins for flash-linear-attention, torch.compile."""
 
 import torch
+import torch.distributed as dist
 from torch.library import opcheck
 
 import seqpar.torch as sp
+from seqpar._families import FUNCTIONS as FAMILIES, GATES
 from seqpar.testing import reference
 from seqpar.torch import fla
 from torch_checks import check, raises, same, summed, whole
@@ -61,6 +63,32 @@ def the_delta_rule_of_all_ranks(comm, seed):
     raises(TypeError, "gla() got an unexpected keyword argument 'normalize'", sp.gla, x, x, x, -x.abs(), comm, normalize=True)
     told = sp.explain(x, x, x, comm, function="delta_rule", beta=x[..., 0].sigmoid(), algorithm="zeco")
     assert told["family"] == "delta" and told["algorithm"] == "zeco", told
+
+
+@check
+def families_of_all_ranks_equal_one_rank(comm, seed):
+    """Every function of linear attention: outputs and gradients of shards are those of the whole on one rank."""
+    alone = [sp.comm(dist.new_group([rank])) if rank == comm.rank else dist.new_group([rank]) for rank in range(comm.size)][comm.rank]
+    tokens = 5 * comm.size + 4
+    layout = sp.Layout("contiguous", tokens, comm.size)
+    q, k, v, gate, beta, grad = _inputs(seed, 2, tokens, 4, 2, 8, 6)
+    k = k / k.norm(dim=-1, keepdim=True)
+    for name, family in FAMILIES.items():
+        shapes = {"Head": lambda x: x[0, 0, :, 0].contiguous(), "Token": lambda x: x[..., 0].contiguous(), "Channel": lambda x: x}
+        gates = [shapes[shape](gate if one == "log_decay" else gate.exp()) for one, shape in GATES[family]]
+        cut = [x if shape == "Head" else sp.shard(x, layout, comm) for (_, shape), x in zip(GATES[family], gates)]
+        exact, local = _leaves((q, k, v, *gates)), _leaves((*(sp.shard(x, layout, comm) for x in (q, k, v)), *cut))
+        expected, out = getattr(sp, name)(*exact, alone), getattr(sp, name)(*local, comm, layout=layout)
+        same(out, sp.shard(expected, layout, comm), 200)
+        expected.backward(grad)
+        out.backward(sp.shard(grad, layout, comm))
+        shared = [False] * 3 + [shape == "Head" for _, shape in GATES[family]]
+        for one, other, of_heads in zip(local, exact, shared):
+            mine = summed(one.grad, comm) if of_heads else one.grad
+            of_one = other.grad if of_heads else sp.shard(other.grad, layout, comm)
+            largest = max(1.0, of_one.abs().max().item())
+            same(mine / largest, of_one / largest, 300)
+    alone.close()
 
 
 @check
