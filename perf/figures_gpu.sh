@@ -53,7 +53,9 @@ LIMIT=120 run mesh_sockets env NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 SEQPAR_TRAN
 # Softmax attention: all lengths, packed documents, a window, errors; then PyTorch's context parallelism.
 softmax="$programs/softmax_attn_perf -c 0 -w 2 --repeats 3"
 attention="$softmax -n 5 -l 0.2 -g $gpus --pass forward,step"
-run softmax $attention -b 32M -e 128M -f 4 --ideal --algo auto,ring,zigzag,allgather_kv,ulysses
+# 32K and 128K tokens in all, as PyTorch's runs.
+LIMIT=150 run softmax $attention -b $((256 / gpus))M -e $((1024 / gpus))M -f 4 --ideal \
+  --algo auto,ring,zigzag,allgather_kv,ulysses
 run softmax_128k $softmax -n 1 -g "$gpus" -b 512M -e 512M --pass step --algo auto
 run softmax_packed $attention --ideal -b 256M -e 256M --mask causal --documents 8192 --algo auto,zigzag,ulysses
 run softmax_packed_balanced $attention --ideal -b 256M -e 256M --mask causal --documents 8192 --algo ring --balance

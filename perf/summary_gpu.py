@@ -16,7 +16,8 @@ def label(size):
 def names(row):
     """A row's identity except its size: its panel and its series. `row`: labels."""
     if "pass" in row:
-        return row["pass"], f"{row['shape'].lstrip('*')} {row['by']}"
+        return " ".join(row[key] for key in ("mask", "pass") if key in row), " ".join(
+            row[key].lstrip("*") for key in ("shape", "by") if key in row)
     if "by" in row:
         return row.get("pattern") or f"{row['type']} {row['operation']}", row["by"]
     who = "auto" if row["algo"].startswith("a:") else row["algo"]

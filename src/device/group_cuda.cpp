@@ -175,6 +175,7 @@ class GroupCuda : public DeviceGroup {
     checkCuda(cudaDeviceGetAttribute(&each, cudaDevAttrMaxBlocksPerMultiprocessor, options_.device),
               "cudaDeviceGetAttribute");
     mine.blocks = each * smCount_;
+    mine.multiprocessors = smCount_;
     std::vector<Place> all(static_cast<std::size_t>(size()));
     control_.gatherValues(mine, std::span(all));
     const auto at = [&](const Place& place) {
@@ -189,6 +190,8 @@ class GroupCuda : public DeviceGroup {
       if (sharing > 1 && !shared_) sharers_ = sharersOf(all, place);
       shared_ = shared_ || sharing > 1;
       sharedBlocks_ = std::min(sharedBlocks_, place.blocks / sharing);
+      // CTAs of scans wait for those of other ranks, so all of them must be resident; those of MATRIX fill an SM.
+      if (sharing > 1) options_.ctas = std::min(options_.ctas, std::max(1, place.multiprocessors / sharing));
     }
     if (sharing_ > 1) separateStreams();
   }

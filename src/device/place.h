@@ -15,6 +15,7 @@ struct Place {
   std::uint64_t process = processToken();
   int device = 0;
   int blocks = 0;  ///< that the device holds at once
+  int multiprocessors = 0;
   bool operator==(const Place&) const = default;
 };
 
