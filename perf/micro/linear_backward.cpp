@@ -1,5 +1,6 @@
 // micro_linear_backward: the backward kernels of linear attention on one GPU, pass by pass, for segments of several
 // lengths.
+#include "kernels/attn/linear/pairs.h"
 #include "kernels/attn/linear/sequence.h"
 #include "linear_case.h"
 
@@ -33,7 +34,7 @@ void measureSegments(LinearCase& mine, int64_t tokens, void* stream) {
   if (problem.gate != attn::Gate::None) gradients.dGates.data = mine.take(mine.gateBytes());
   gradients.dGates = {gradients.dGates.data, problem.gates.batch, problem.gates.token, problem.gates.head};
   gradients.dGateType = problem.gateType;
-  gradients.workspace = mine.take(attn::gradientsWorkspaceSize(problem, segments));
+  gradients.workspace = mine.take(attn::gradientsWorkspaceSize(problem, segments, attn::gradientsArePaired(problem)));
   mine.measure(
       segments,
       {{"states", mine.numbers() * 4 + mine.gateBytes(),

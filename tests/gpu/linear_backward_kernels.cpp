@@ -198,6 +198,22 @@ void checkAll(uint64_t seed, bool small) {
       });
     }
   }
+  for (const Gate gate : {Gate::None, Gate::Head, Gate::Token}) {
+    for (const double decay : {kSlow, 1.0, kForgets}) {
+      with([&](auto& s) {
+        s.gate = gate, s.tokens = 400, s.decay = decay, s.heads = s.qkHeads = 2, s.inputGates = true;
+      });
+      for (const int keyHeads : {1, 3}) {  // pairs of heads
+        with([&](auto& s) {
+          s.gate = gate, s.tokens = 430, s.decay = decay, s.heads = 12, s.qkHeads = keyHeads,
+          s.dk = keyHeads == 1 ? 96 : 128, s.dv = 64, s.inputGates = true, s.content = keyHeads == 1 ? Maps::PerSegment : Maps::Prefix;
+        });
+      }
+      with([&](auto& s) {
+        s.type = seqparFloat16, s.gate = gate, s.tokens = 300, s.decay = decay, s.heads = 4, s.qkHeads = 1, s.dv = 64;
+      });
+    }
+  }
   for (const int type : {seqparBfloat16, seqparFloat16, seqparFloat32}) {
     for (const Gate gate : {Gate::None, Gate::Token, Gate::Channel}) {
       for (const double decay : {kSlow, 1.0, kForgets}) {

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "kernels/attn/linear/pairs.h"
 #include "kernels/attn/linear/sequence.h"
 
 namespace seqpar::test {
@@ -14,6 +15,11 @@ using namespace attn;
 namespace {
 
 constexpr size_t kGuard = 4096;  // bytes behind each buffer that must stay as they are
+
+size_t workspaceSizeOf(const BackwardCase& c) {
+  const LinearProblem problem = c.problem(nullptr, nullptr, nullptr, nullptr);
+  return gradientsWorkspaceSize(problem, c.segments, gradientsArePaired(problem));
+}
 
 std::vector<double> exponentials(std::vector<double> logs) {
   for (double& log : logs) log = std::exp(log);
@@ -73,10 +79,12 @@ void Errors::add(const char* name, const std::vector<double>& found, const std::
 
 Run::Run(const BackwardCase& given)
     : c(given),
+      gated(c.v, c.problem(nullptr, nullptr, nullptr, nullptr), c.shape.inputGates ? 1 : 0),
       q(c.q),
       k(c.k),
-      v(c.v),
+      v(c.shape.inputGates ? gated.values : c.v),
       gates(c.gates),
+      inputGates(gated.gates),
       dOut(c.dOut),
       spans(c.spans),
       initial(c.initial),
@@ -91,9 +99,13 @@ Run::Run(const BackwardCase& given)
       dk(c.k.size()),
       dv(c.v.size()),
       dGates(c.gates.size()),
+      dInputGates(gated.gates.size() * 4),
       dInitial(c.stateGradient.size() * 4),
-      workspace(gradientsWorkspaceSize(c.problem(nullptr, nullptr, nullptr, nullptr), c.segments)) {
+      workspace(workspaceSizeOf(c)) {
   problem = c.problem(q.get(), k.get(), v.get(), gates.get());
+  if (c.shape.inputGates) {
+    problem.inputGates = {inputGates.get(), c.shape.tokens * problem.heads, problem.heads, 1};
+  }
   segments = c.segmentsAt(reinterpret_cast<const Span*>(spans.get()));
 }
 
@@ -130,6 +142,7 @@ Gradients Run::gradients() const {
   pass.dGates = like(problem.gates, dGates);
   if (problem.gate == Gate::Head) pass.dGates.head = 1;
   pass.dGateType = problem.gateType;
+  if (c.shape.inputGates) pass.dInputGates = like(problem.inputGates, dInputGates);
   pass.dInitial = dInitial.floats();
   pass.workspace = workspace.get();
   return pass;
@@ -149,7 +162,7 @@ void Run::launch(const Launch& on) const {
 
 std::vector<Bytes> Run::results() const {
   std::vector<Bytes> all;
-  for (const Memory* memory : {&after, &stateGradient, &logDecay, &dq, &dk, &dv, &dGates, &dInitial}) {
+  for (const Memory* memory : {&after, &stateGradient, &logDecay, &dq, &dk, &dv, &dGates, &dInputGates, &dInitial}) {
     all.push_back(memory->host());
   }
   workspace.host();
@@ -157,7 +170,8 @@ std::vector<Bytes> Run::results() const {
 }
 
 void Run::poisonResults() {
-  for (Memory* memory : {&after, &afterLog, &stateGradient, &logDecay, &dq, &dk, &dv, &dGates, &dInitial, &workspace}) {
+  for (Memory* memory :
+       {&after, &afterLog, &stateGradient, &logDecay, &dq, &dk, &dv, &dGates, &dInputGates, &dInitial, &workspace}) {
     memory->poison();
   }
 }
@@ -166,11 +180,26 @@ void Run::compareGradients(Errors& errors) const {
   const Tolerance most = toleranceOf(c.shape);
   errors.add("dq", valuesOf(dq.host(), c.shape.type), c.expected.dq, most.values(), most.least);
   errors.add("dk", valuesOf(dk.host(), c.shape.type), c.expected.dk, most.values(), most.least);
-  errors.add("dv", valuesOf(dv.host(), c.shape.type), c.expected.dv, most.values(), most.least);
+  compareValues(errors, most);
   if (c.gateNumbers() == 0) return;
   const double rounding = c.shape.gateType == seqparBfloat16 ? std::ldexp(1.0, -9) : 0;
   errors.add("dGates", valuesOf(dGates.host(), c.shape.gateType), c.expectedGates(), most.gates(c) + rounding,
              most.least);
+}
+
+void Run::compareValues(Errors& errors, const Tolerance& most) const {
+  std::vector<double> values = c.expected.dv;
+  if (c.shape.inputGates) {
+    const std::vector<double> given = valuesOf(gated.values, c.shape.type);
+    std::vector<double> expected(gated.gates.size(), 0);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const size_t row = i / static_cast<size_t>(c.shape.dv);
+      expected[row] += given[i] * values[i];
+      values[i] *= static_cast<double>(gated.gates[row]);
+    }
+    errors.add("dInputGates", valuesOf(dInputGates.host(), seqparFloat32), expected, most.values(), most.least);
+  }
+  errors.add("dv", valuesOf(dv.host(), c.shape.type), values, most.values(), most.least);
 }
 
 void Run::compare(Errors& errors) const {

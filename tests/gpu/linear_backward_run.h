@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "support/gated_values.h"
 #include "support/linear_backward_case.h"
 
 namespace seqpar::test {
@@ -58,8 +59,9 @@ struct Errors {
 /// Both passes of one rank on the GPU.
 struct Run {
   const BackwardCase& c;
-  Memory q, k, v, gates, dOut, spans, initial, dFinal, before, beforeLog;
-  Memory after, afterLog, stateGradient, logDecay, dq, dk, dv, dGates, dInitial, workspace;
+  GatedValues gated;  ///< with input gates
+  Memory q, k, v, gates, inputGates, dOut, spans, initial, dFinal, before, beforeLog;
+  Memory after, afterLog, stateGradient, logDecay, dq, dk, dv, dGates, dInputGates, dInitial, workspace;
   attn::LinearProblem problem;
   attn::Segments segments;
   bool mapWanted = true;  ///< of all tokens
@@ -76,6 +78,7 @@ struct Run {
   void compare(Errors& errors) const;
   /// Of dq, dk, dv and, if there are gates, theirs.
   void compareGradients(Errors& errors) const;
+  void compareValues(Errors& errors, const Tolerance& most) const;
 };
 
 }  // namespace seqpar::test

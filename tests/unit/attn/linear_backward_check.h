@@ -26,9 +26,11 @@ inline std::vector<double> wide(const std::vector<float>& x) {
   return {x.begin(), x.end()};
 }
 
-/// The fp32 terms of a token gradient, one per block, as the kernels write them before they are added.
+/// The terms of a token gradient, one per block, as the kernels write them before they are added: fp32, or fp16 with
+/// scales.
 struct Terms {
-  std::vector<float> numbers;
+  std::vector<float> numbers, scales;
+  std::vector<uint16_t> halves;
   Target target;
   int heads, blocks, width;
 
@@ -44,6 +46,22 @@ struct Terms {
     target.head = int64_t{blocks} * width;
     target.token = heads * target.head;
     target.batch = problem.tokens * target.token;
+  }
+  void useScales() {
+    halves.assign(numbers.size() + 8, 0xffff);
+    scales.assign(numbers.size() / static_cast<size_t>(width) * (kBlock / kScaled), NAN);
+    auto* data = halves.data();
+    while (reinterpret_cast<uintptr_t>(data) % 16 != 0) ++data;
+    target.data = data;
+    target.scales = scales.data();
+    target.wide = true;
+  }
+  void readScaled() {
+    const auto* data = static_cast<const uint16_t*>(target.data);
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      const size_t row = i / static_cast<size_t>(width), column = i % static_cast<size_t>(width);
+      numbers[i] = ptx::lowOf<Fp16>(data[i]) * scales[row * (kBlock / kScaled) + column / kScaled];
+    }
   }
   std::vector<double> sum(int group) const {
     std::vector<double> sums(numbers.size() / (static_cast<size_t>(group) * blocks), 0);
@@ -168,12 +186,16 @@ void checkKernels(BackwardShape shape, double mostOfTokens = 0) {
       dk(problem, task.valueBlocks, problem.dk, task.together), dv(problem, task.keyBlocks, problem.dv),
       gates(problem, gateBlocks, kChannel ? problem.dk : 1);
   std::vector<float> dInitial(c.stateGradient.size(), NAN);
-  task.dq = dq.target;
-  task.dkOut = dk.target;
   task.dvOut = dv.target;
   task.dGates = gates.target;
   task.dGates.wide = seed % 2 == 0;
   task.dInitial = dInitial.data();
+  const bool scaled = task.together == kPair && task.group > kPair;
+  for (auto* terms : {&dq, &dk}) {
+    if (scaled) terms->useScales();
+  }
+  task.dq = dq.target;
+  task.dkOut = dk.target;
   std::vector<float> dInputs(gated.gates.size(), NAN);
   if (shape.inputGates) {
     const Input& like = problem.inputGates;
@@ -184,6 +206,9 @@ void checkKernels(BackwardShape shape, double mostOfTokens = 0) {
   task.states = scratch.data() + std::max<int64_t>(workspace.states, 0);
   task.decays = scratch.data() + std::max<int64_t>(workspace.decays, 0);
   K::gradients(task, seed);
+  for (auto* terms : {&dq, &dk}) {
+    if (scaled) terms->readScaled();
+  }
   if (!K::kExact && task.keyBlocks == 1 && task.valueBlocks == 1 && task.group == task.together) {
     checkNarrow<K>(task, seed, dq.numbers, dk.numbers, dv.numbers);
   }

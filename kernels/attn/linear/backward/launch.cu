@@ -97,6 +97,24 @@ Target targetOf(const Output& output, int type, char* workspace, int64_t offset,
   return terms;
 }
 
+/// The scales of terms in the workspace.
+void addScales(Target& target, char* workspace, int64_t offset) {
+  if (offset < 0) return;
+  target.scales = reinterpret_cast<float*>(workspace + offset);
+  target.wide = true;
+}
+
+/// Adds the terms of pairs of heads.
+cudaError_t addUpPairs(const Sum& sum, const Launch& launch) {
+  const int64_t count = sum.batch * sum.tokens * sum.headCount * sum.width / kTermsTogether;
+  if (count == 0) return cudaSuccess;
+  const int64_t most = launch.ctas > 0 ? launch.ctas : sms() * 16;
+  const int64_t ctas = std::min<int64_t>((count + kSumThreads - 1) / kSumThreads, most);
+  void* arguments[] = {const_cast<Sum*>(&sum)};
+  return cudaLaunchKernel(reinterpret_cast<const void*>(&addScaledTerms), dim3(static_cast<unsigned>(ctas)),
+                          dim3(kSumThreads), arguments, 0, static_cast<cudaStream_t>(launch.stream));
+}
+
 cudaError_t addUp(const Sum& sum, const Launch& launch) {
   constexpr int kTogether = 4;
   const int numbers = sum.width % kTogether == 0 ? kTogether : 1;
@@ -122,34 +140,47 @@ int foldBoth(const Gradients& pass, const Launch& launch) {
 cudaError_t addUpAll(const Gradients& pass, const Task& task, const Workspace& workspace, const Launch& launch) {
   const LinearProblem& problem = pass.problem;
   const auto* base = static_cast<const char*>(pass.workspace);
-  // `together`: heads with one term.
-  const auto sumOf = [&](int64_t offset, const Output& to, int type, int group, int blocks, int width, int together) {
+  const auto sumOf = [&](int64_t offset, const Output& to, int type, int group, int blocks, int width) {
     return Sum{reinterpret_cast<const float*>(base + offset),
                wholeTarget(to, type),
                problem.batch,
                problem.tokens,
-               problem.heads / together,
-               group / together,
+               problem.heads,
+               group,
                blocks,
                width,
                pass.heads.first / group,
-               pass.heads.count / group};
+               pass.heads.count / group,
+               nullptr};
   };
   cudaError_t error = cudaSuccess;
-  const auto add = [&](int64_t offset, const Output& to, int type, int group, int blocks, int width, int together = 1) {
+  const auto add = [&](int64_t offset, const Output& to, int type, int group, int blocks, int width) {
     if (error == cudaSuccess && offset >= 0 && to.data != nullptr) {
-      error = addUp(sumOf(offset, to, type, group, blocks, width, together), launch);
+      error = addUp(sumOf(offset, to, type, group, blocks, width), launch);
     }
   };
-  add(workspace.dq, pass.dq, problem.type, task.group, task.valueBlocks, problem.dk, task.together);
-  add(workspace.dk, pass.dk, problem.type, task.group, task.valueBlocks, problem.dk, task.together);
+  const auto addPairs = [&](int64_t offset, int64_t scales, const Output& to) {
+    if (error != cudaSuccess || offset < 0 || to.data == nullptr) return;
+    Sum sum = sumOf(offset, to, problem.type, task.group, 1, problem.dk);
+    sum.heads /= kPair;
+    sum.group /= kPair;
+    sum.scales = reinterpret_cast<const float*>(base + scales);
+    error = addUpPairs(sum, launch);
+  };
+  if (task.together == kPair) {
+    addPairs(workspace.dq, workspace.dqScales, pass.dq);
+    addPairs(workspace.dk, workspace.dkScales, pass.dk);
+  } else {
+    add(workspace.dq, pass.dq, problem.type, task.group, task.valueBlocks, problem.dk);
+    add(workspace.dk, pass.dk, problem.type, task.group, task.valueBlocks, problem.dk);
+  }
   add(workspace.dv, pass.dv, problem.type, 1, task.keyBlocks, problem.dv);
   if (problem.gate == Gate::Channel) {
     add(workspace.gates, pass.dGates, pass.dGateType, 1, task.valueBlocks, problem.dk);
   } else if (problem.gate == Gate::Token) {
     add(workspace.gates, pass.dGates, pass.dGateType, 1, task.keyBlocks * task.valueBlocks, 1);
   } else if (problem.gate == Gate::Head && pass.dGates.data != nullptr && error == cudaSuccess) {
-    const Sum sum = sumOf(workspace.gates, pass.dGates, seqparFloat32, 1, task.keyBlocks * task.valueBlocks, 1, 1);
+    const Sum sum = sumOf(workspace.gates, pass.dGates, seqparFloat32, 1, task.keyBlocks * task.valueBlocks, 1);
     void* arguments[] = {const_cast<Sum*>(&sum)};
     error = cudaLaunchKernel(reinterpret_cast<const void*>(&addTokens), dim3(static_cast<unsigned>(sum.headCount)),
                              dim3(kSumThreads), arguments, 0, static_cast<cudaStream_t>(launch.stream));
@@ -223,6 +254,8 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
   const int heads = problem.heads, items = heads / task.together;
   task.dq = targetOf(pass.dq, problem.type, base, workspace.dq, problem, items, task.valueBlocks, problem.dk);
   task.dkOut = targetOf(pass.dk, problem.type, base, workspace.dk, problem, items, task.valueBlocks, problem.dk);
+  addScales(task.dq, base, workspace.dqScales);
+  addScales(task.dkOut, base, workspace.dkScales);
   task.dvOut = targetOf(pass.dv, problem.type, base, workspace.dv, problem, heads, task.keyBlocks, problem.dv);
   if (pass.dGates.data != nullptr && problem.gate != Gate::None) {
     const bool channel = problem.gate == Gate::Channel;

@@ -8,6 +8,7 @@
 // dk before the heads are added.
 #pragma once
 
+#include "kernels/attn/linear/backward/images_sm90.h"
 #include "kernels/attn/linear/backward/pair_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
@@ -93,7 +94,6 @@ struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
     Rows(task.dvOut, item, token, me.group * (task.dvOut.head - kPanel), kBlock)
         .template writeThrough<T>(memory.dOut(chunk), dv, me);
     Roles::syncConsumers();  // no warp reads q and k
-    const Rows dqRows = keyRows(task.dq, token), dkRows = keyRows(task.dkOut, token);
     float own[2], products[2] = {0, 0};
     SEQPAR_UNROLL
     for (int r = 0; r < 2; ++r) {
@@ -101,13 +101,13 @@ struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
       SEQPAR_UNROLL
       for (int h = 0; h < 2; ++h) own[r] += input(h, r) * memory.own[h][me.row + r * 8];
     }
-    finishTiles<0>(dq, dk, products, own, dqRows, dkRows);
-    finishTiles<2>(dq, dk, products, own, dqRows, dkRows);
-    finishTiles<4>(dq, dk, products, own, dqRows, dkRows);
-    finishTiles<6>(dq, dk, products, own, dqRows, dkRows);
+    addDiagonal<0>(dq, dk, products, own);
+    addDiagonal<2>(dq, dk, products, own);
+    addDiagonal<4>(dq, dk, products, own);
+    addDiagonal<6>(dq, dk, products, own);
     if constexpr (kGated) storeRows(memory.products[me.group], products);
-    dqRows.writePut(memory.q(chunk), me);
-    dkRows.writePut(memory.k(chunk), me);
+    write(task.dq, memory.q(chunk), dq, token);
+    write(task.dkOut, memory.k(chunk), dk, token);
     Roles::syncConsumers();
     writeGates(token);
     if constexpr (kGated) writeInputGates(token);
@@ -260,15 +260,47 @@ struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
       if (me.c == 0) to[me.row + r * 8] = sum;
     }
   }
-  /// One row for both heads.
-  SEQPAR_DEVICE Rows keyRows(const Target& target, int64_t token) const {
-    return Rows(target, item, token, (item.head / 2 - item.head) * target.head, item.keys);
+  /// Writes dq or dk, one row for both heads; they replace q or k.
+  SEQPAR_DEVICE void write(const Target& target, T* tile, Part& part, int64_t token) const {
+    const Rows rows(target, item, token, (item.head / kPair - item.head) * target.head, item.keys);
+    if (target.scales == nullptr) return rows.template writeThrough<T>(tile, part, me);
+    float scales[2];
+    scaleTerms(part, scales);
+    SEQPAR_UNROLL
+    for (int r = 0; r < 2; ++r) {
+      const int row = me.row + r * 8;
+      const int64_t at = (item.sequence * task.tokens + token + row) * (task.heads / kPair) + item.head / kPair;
+      if (me.c == 0 && row < rows.rows) target.scales[at * (kBlock / kScaled) + me.group] = scales[r];
+    }
+    rows.template writeThrough<Fp16>(reinterpret_cast<Fp16*>(tile), part, me);
   }
-  /// For accumulator tiles n and n + 1: adds the diagonal terms of dq and dk, which replace q and k; kGated: adds the
-  /// products of q and k.
+  /// Multiplies each row by a power of 2 that makes its largest element less than 2^15, but at least 2^14; returns the
+  /// inverse.
+  SEQPAR_DEVICE void scaleTerms(Part& part, float (&scales)[2]) const {
+    constexpr int kMost = 15, kLeast = -100;
+    SEQPAR_UNROLL
+    for (int r = 0; r < 2; ++r) {
+      float most = 0;
+      SEQPAR_UNROLL
+      for (int n = 0; n < Half::kTiles8; ++n) {
+        most = fmaxf(most, fmaxf(fabsf(part[n][r * 2]), fabsf(part[n][r * 2 + 1])));
+      }
+      most = fmaxf(most, ptx::shflXor(most, 1));
+      most = fmaxf(most, ptx::shflXor(most, 2));
+      const int above = exponentAbove(most), exponent = above < kLeast ? kLeast : above;
+      const float factor = powerOf2(kMost - exponent);
+      scales[r] = powerOf2(exponent - kMost);
+      SEQPAR_UNROLL
+      for (int n = 0; n < Half::kTiles8; ++n) {
+        part[n][r * 2] *= factor;
+        part[n][r * 2 + 1] *= factor;
+      }
+    }
+  }
+  /// For accumulator tiles n and n + 1: adds the diagonal terms of dq and dk; kGated: adds the products of q and k.
   template <int n>
-  SEQPAR_DEVICE void finishTiles(Part& dq, Part& dk, [[maybe_unused]] float (&products)[2], const float (&own)[2],
-                                 const Rows& dqRows, const Rows& dkRows) const {
+  SEQPAR_DEVICE void addDiagonal(Part& dq, Part& dk, [[maybe_unused]] float (&products)[2],
+                                 const float (&own)[2]) const {
     uint32_t qs[4], ks[4];
     loadTiles(qs, memory.q(chunk), n, me);
     loadTiles(ks, memory.k(chunk), n, me);
@@ -284,8 +316,6 @@ struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
         dk[tile][r * 2 + e] += own[r] * qPair[e];
       }
     }
-    dqRows.template put<T, n>(memory.q(chunk), dq, me);
-    dkRows.template put<T, n>(memory.k(chunk), dk, me);
   }
 
   /// Sum of k dk without the input gate, except for the diagonal.

@@ -16,13 +16,14 @@ namespace seqpar::attn::backward {
 constexpr int kSumThreads = 256;
 
 /// Sum of terms [batch][tokens][heads][blocks][width], fp32, over blocks and over the heads that share a head of the
-/// target, to a gradient of tokens.
+/// target, to a gradient of tokens. With scales: one block, fp16, as Target describes.
 struct Sum {
-  const float* terms;
+  const void* terms;
   Target to;  ///< head: of the target's heads
   int64_t batch, tokens;
   int heads, group, blocks, width;
   int firstHead, headCount;  ///< of the target
+  const float* scales;
 };
 
 /// kNumbers adjacent elements of a sum of terms, each with a fixed order.
@@ -84,8 +85,42 @@ __global__ void __launch_bounds__(kSumThreads) addTerms(const __grid_constant__ 
       const int ofHead = unit / units, head = sum.firstHead + ofHead, column = (unit - ofHead * units) * kNumbers;
       const int64_t first = (row * sum.heads + int64_t{head} * sum.group) * sum.blocks * sum.width + column;
       float value[kNumbers];
-      addUpTo(value, sum.terms + first, sum.group * sum.blocks, sum.width);
+      addUpTo(value, static_cast<const float*>(sum.terms) + first, sum.group * sum.blocks, sum.width);
       put(sum.to, to + head * sum.to.head + column, value);
+    }
+  }
+}
+
+constexpr int kTermsTogether = 8;
+
+/// The same as addTerms() for terms with scales; their width is a multiple of 16.
+__global__ void __launch_bounds__(kSumThreads) addScaledTerms(const __grid_constant__ Sum sum) {
+  const int units = sum.width / kTermsTogether;
+  const int64_t count = sum.batch * sum.tokens * sum.headCount * units, step = int64_t{gridDim.x} * kSumThreads;
+  for (int64_t at = int64_t{blockIdx.x} * kSumThreads + threadIdx.x; at < count; at += step) {
+    const int64_t row = at / (sum.headCount * units), sequence = sum.batch == 1 ? 0 : row / sum.tokens;
+    const int ofRow = static_cast<int>(at - row * (sum.headCount * units)), head = sum.firstHead + ofRow / units,
+              column = ofRow % units * kTermsTogether;
+    const int64_t first = row * sum.heads + int64_t{head} * sum.group;
+    const auto* terms = static_cast<const uint16_t*>(sum.terms) + first * sum.width + column;
+    const float* scales = sum.scales + first * (kBlock / kScaled) + column / kScaled;
+    float value[kTermsTogether] = {};
+#pragma unroll 8
+    for (int term = 0; term < sum.group; ++term) {
+      const uint4 words = __ldcs(reinterpret_cast<const uint4*>(terms + int64_t{term} * sum.width));
+      const float scale = scales[term * (kBlock / kScaled)];
+      const uint32_t word[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        value[i * 2] += ptx::lowOf<Fp16>(word[i]) * scale;
+        value[i * 2 + 1] += ptx::highOf<Fp16>(word[i]) * scale;
+      }
+    }
+    const int64_t to = sequence * sum.to.batch + (row - sequence * sum.tokens) * sum.to.token + head * sum.to.head;
+#pragma unroll
+    for (int i = 0; i < kTermsTogether; i += 4) {
+      const float four[4] = {value[i], value[i + 1], value[i + 2], value[i + 3]};
+      put(sum.to, to + column + i, four);
     }
   }
 }
@@ -97,7 +132,7 @@ __global__ void __launch_bounds__(kSumThreads) addTokens(const __grid_constant__
   double value = 0;
   for (int64_t row = threadIdx.x; row < sum.batch * sum.tokens; row += kSumThreads) {
     for (int b = 0; b < sum.blocks; ++b)
-      value += static_cast<double>(sum.terms[(row * sum.heads + head) * sum.blocks + b]);
+      value += static_cast<double>(static_cast<const float*>(sum.terms)[(row * sum.heads + head) * sum.blocks + b]);
   }
   parts[threadIdx.x] = value;
   __syncthreads();

@@ -14,8 +14,11 @@ struct Target {
   void* data = nullptr;  ///< NULL: not written
   int64_t batch = 0, token = 0, head = 0, block = 0;
   int type = seqparFloat32;
-  bool wide = false;  ///< 16-byte units of a row are aligned; unused for fp32 terms of dq, dk and dv
+  bool wide = false;        ///< 16-byte units of a row are aligned; unused for fp32 terms of dq, dk and dv
+  float* scales = nullptr;  ///< terms are fp16, times the scale of their kScaled columns: [..][head][width / kScaled]
 };
+
+constexpr int kScaled = 64;  ///< columns of a term with one scale
 
 struct Task {
   int64_t tokens = 0;
