@@ -27,14 +27,14 @@ struct OutputsShared {
   static_assert(kStageBytes % 1024 == 0 && kBytes <= ptx::kSharedBytesSm90);
 };
 
-/// For a pair of heads with the same queries and keys (PairTransform): the values of both, 64 columns each, scores and
-/// vectors of each head.
+/// For a pair of heads with the same queries and keys: the values of both, 64 columns each, scores of each head
+/// (PairTransform), and vectors (PairFactors).
 struct PairShared {
   static constexpr int kQueries = OutputsShared::kQueries, kKeys = OutputsShared::kKeys,
                        kValues = OutputsShared::kValues, kScores = OutputsShared::kScores;
   static constexpr int kVectors = kScores + 2 * kTileBytes;
   static constexpr int kVectorBytes = 4 * Shape::kChannels;
-  static constexpr int kStageBytes = kVectors + 4 * kVectorBytes;
+  static constexpr int kStageBytes = kVectors + 6 * kVectorBytes;
   static constexpr int kStages = 3;
   static constexpr int kOut = kStages * kStageBytes;  ///< an output tile per consumer
   static constexpr int kBarriers = kOut + kConsumers * kTileBytes;

@@ -33,8 +33,8 @@ class OutputsCta {
   using Layout = std::conditional_t<Pair, PairShared, OutputsShared>;
   using Consumer = std::conditional_t<kUniform, UniformConsumer<T, Pair>, ChannelConsumer<T>>;
   using Transform = std::conditional_t<Pair, PairTransform<T>, UniformTransform<T>>;
-  static constexpr int kProducerRegisters = kUniform ? 24 : 32, kTransformRegisters = kUniform ? 104 : 160,
-                       kConsumerRegisters = kUniform ? 192 : 160;
+  static constexpr int kProducerRegisters = Pair ? 40 : kUniform ? 24 : 32,
+                       kTransformRegisters = Pair ? 88 : kUniform ? 104 : 160, kConsumerRegisters = kUniform ? 192 : 160;
   static_assert((kProducerRegisters + kTransformRegisters + 2 * kConsumerRegisters) * kGroupThreads <=
                 warpgroup::kSmRegisters);
   static constexpr int kInFlight = kUniform ? 1 : Layout::kStages;  ///< as in StatesCta
@@ -46,12 +46,18 @@ class OutputsCta {
         pipeline_{ptx::sharedAddress(shared) + Layout::kBarriers} {}
 
   SEQPAR_DEVICE void run() {
-    if (threadIdx.x == 0) pipeline_.init();
+    if (threadIdx.x == 0) pipeline_.init(Pair ? PairFactors::kWarps : 0);
     __syncthreads();
     const int role = static_cast<int>(threadIdx.x) / kGroupThreads;
     if (role == kProducer) {
       warpgroup::setmaxnregDec<kProducerRegisters>();
-      if (threadIdx.x == 0) each([&](const Item& item, int first) { return load(item, first); });
+      const int warp = static_cast<int>(threadIdx.x) / 32;
+      if (threadIdx.x == 0) {
+        each([&](const Item& item, int first) { return load(item, first); });
+      } else if (Pair && warp > 0 && warp <= PairFactors::kWarps) {
+        PairFactors factors(problem_, shared_, warp - 1);
+        each([&](const Item& item, int first) { return factors.run(item, first, pipeline_); });
+      }
     } else if (role == kTransform) {
       if constexpr (kUniform) {
         warpgroup::setmaxnregDec<kTransformRegisters>();
