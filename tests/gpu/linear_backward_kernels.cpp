@@ -206,7 +206,8 @@ void checkAll(uint64_t seed, bool small) {
       for (const int keyHeads : {1, 3}) {  // pairs of heads
         with([&](auto& s) {
           s.gate = gate, s.tokens = 430, s.decay = decay, s.heads = 12, s.qkHeads = keyHeads,
-          s.dk = keyHeads == 1 ? 96 : 128, s.dv = 64, s.inputGates = true, s.content = keyHeads == 1 ? Maps::PerSegment : Maps::Prefix;
+          s.dk = keyHeads == 1 ? 96 : 128, s.dv = 64, s.inputGates = true,
+          s.content = keyHeads == 1 ? Maps::PerSegment : Maps::Prefix;
         });
       }
       with([&](auto& s) {

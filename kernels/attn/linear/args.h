@@ -247,6 +247,11 @@ struct Launch {
 /// builds with CUDA.
 int ctasAtOnce(const LinearProblem& problem);
 
+/// The most shared memory, in bytes, of a CTA of the kernels for any device from sm_80 on; those for sm_90 only use
+/// more than other devices have. Only in builds with CUDA.
+int forwardSharedBytes(const LinearProblem& problem);
+int backwardSharedBytes(const LinearProblem& problem);
+
 /// The launches. They return a cudaError_t, do not allocate or synchronize, can be captured, and return bitwise
 /// identical results on every call. Only in builds with CUDA.
 int launchSegmentStates(const SegmentStates& pass, const Launch& launch);

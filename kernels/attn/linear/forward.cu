@@ -108,6 +108,12 @@ int ctasAtOnce(const LinearProblem& problem) {
          });
 }
 
+int forwardSharedBytes(const LinearProblem& problem) {
+  if (problem.type == seqparFloat32) return forwardSharedFp32(problem);
+  return dispatch(problem,
+                  [](auto t, auto dk, auto perChannel) { return forwardShared<decltype(t), dk(), perChannel()>(); });
+}
+
 Maps fastestMaps(const LinearProblem& problem, const Segments& segments) {
   const bool few = segments.count <= maxPerSegment(problem);
   return few && problem.type != seqparFloat32 && forward_sm90::fits(problem) ? Maps::PerSegment : Maps::Prefix;

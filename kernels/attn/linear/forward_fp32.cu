@@ -125,24 +125,25 @@ __global__ void outputsFp32(const __grid_constant__ Outputs pass, int64_t items)
 int64_t itemsOf(const LinearProblem& problem, const HeadRange& heads, int segments) {
   return itemCount(problem, heads, segments, (problem.dv + kColumns - 1) / kColumns);
 }
-int sharedBytes(const LinearProblem& problem) {
-  return problem.dk * kColumns * static_cast<int>(sizeof(float));
-}
 
 }  // namespace
+
+int forwardSharedFp32(const LinearProblem& problem) {
+  return problem.dk * kColumns * static_cast<int>(sizeof(float));
+}
 
 int runSegmentStatesFp32(const SegmentStates& pass, int segments, const Launch& launch) {
   const int64_t items = itemsOf(pass.problem, pass.heads, segments);
   if (items == 0) return cudaSuccess;
-  return launchKernel(segmentStatesFp32, gridOf(items, launch.ctas), kColumns, sharedBytes(pass.problem), launch.stream,
-                      false, pass, segments, items);
+  return launchKernel(segmentStatesFp32, gridOf(items, launch.ctas), kColumns, forwardSharedFp32(pass.problem),
+                      launch.stream, false, pass, segments, items);
 }
 
 int runOutputsFp32(const Outputs& pass, const Launch& launch) {
   const int64_t items = itemsOf(pass.problem, pass.heads, allSegments(pass.segments));
   if (items == 0) return cudaSuccess;
-  return launchKernel(outputsFp32, gridOf(items, launch.ctas), kColumns, sharedBytes(pass.problem), launch.stream, true,
-                      pass, items);
+  return launchKernel(outputsFp32, gridOf(items, launch.ctas), kColumns, forwardSharedFp32(pass.problem), launch.stream,
+                      true, pass, items);
 }
 
 }  // namespace seqpar::attn

@@ -37,4 +37,10 @@ int forwardOccupancy() {
       occupancyOf(outputsKernel<T, Dk, PerChannel>, Shape::kThreads, OutputsShared<Shape, PerChannel>::kBytes));
 }
 
+template <class T, int Dk, bool PerChannel>
+int forwardShared() {
+  using Shape = KernelShape<Dk>;
+  return std::max(SegmentStatesShared<Shape, PerChannel>::kBytes, OutputsShared<Shape, PerChannel>::kBytes);
+}
+
 }  // namespace seqpar::attn

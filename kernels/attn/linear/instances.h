@@ -14,9 +14,13 @@ int runOutputs(const Outputs& pass, const Launch& launch);
 /// Concurrent CTAs of these kernels on one SM.
 template <class T, int Dk, bool PerChannel>
 int forwardOccupancy();
+/// The most shared memory of one of their CTAs, in bytes.
+template <class T, int Dk, bool PerChannel>
+int forwardShared();
 
 /// The fp32 versions, slow.
 int runSegmentStatesFp32(const SegmentStates& pass, int segments, const Launch& launch);
 int runOutputsFp32(const Outputs& pass, const Launch& launch);
+int forwardSharedFp32(const LinearProblem& problem);
 
 }  // namespace seqpar::attn

@@ -26,8 +26,13 @@ cudaError_t Instance<T, kDimension, kChannel>::segmentMaps(const Task& task, int
 
 template <class T, int kDimension, bool kChannel>
 cudaError_t Instance<T, kDimension, kChannel>::gradients(const Task& task, int ctas, cudaStream_t stream) {
-  return launchTask(gradientsKernel<T, kDimension, kChannel>, task, ctas, warpsOf(kDimension) * 32,
-                    kItemBytes + sizeof(GradientsMemory<T, kDimension, kDimension>), stream);
+  return launchTask(gradientsKernel<T, kDimension, kChannel>, task, ctas, warpsOf(kDimension) * 32, sharedBytes(),
+                    stream);
+}
+
+template <class T, int kDimension, bool kChannel>
+size_t Instance<T, kDimension, kChannel>::sharedBytes() {
+  return kItemBytes + sizeof(GradientsMemory<T, kDimension, kDimension>);  // GradientsKernel: no less than a sweep's
 }
 
 }  // namespace seqpar::attn::backward

@@ -18,6 +18,7 @@ template <class T, int kDimension, bool kChannel>
 struct Instance {
   static cudaError_t segmentMaps(const Task& task, int ctas, cudaStream_t stream);
   static cudaError_t gradients(const Task& task, int ctas, cudaStream_t stream);
+  static size_t sharedBytes();  ///< the most of a CTA
 };
 
 /// The sm_90 versions, for blocks of kBlock rows and columns. An SM runs two CTAs of the maps' kernel, or one of the

@@ -196,6 +196,17 @@ bool gradientsArePaired(const LinearProblem& problem) {
          backward::hasSm90(problem);
 }
 
+int backwardSharedBytes(const LinearProblem& problem) {
+  using namespace backward;
+  if (problem.type == seqparFloat32) return static_cast<int>(sizeof(ExactMemory));
+  size_t bytes = 0;
+  withInstance(problem, [&]<class I>() {
+    bytes = I::sharedBytes();
+    return cudaSuccess;
+  });
+  return static_cast<int>(bytes);
+}
+
 int idleSmsOfGradients(const LinearProblem& problem, const Segments& segments) {
   using namespace backward;
   if (!hasSm90(problem) || segments.count < 2) return 0;

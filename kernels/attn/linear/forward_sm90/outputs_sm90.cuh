@@ -33,8 +33,13 @@ class OutputsCta {
   using Layout = std::conditional_t<Pair, PairShared, OutputsShared>;
   using Consumer = std::conditional_t<kUniform, UniformConsumer<T, Pair>, ChannelConsumer<T>>;
   using Transform = std::conditional_t<Pair, PairTransform<T>, UniformTransform<T>>;
-  static constexpr int kProducerRegisters = Pair ? 40 : kUniform ? 24 : 32,
-                       kTransformRegisters = Pair ? 88 : kUniform ? 104 : 160, kConsumerRegisters = kUniform ? 192 : 160;
+  static constexpr int kProducerRegisters = Pair       ? 40
+                                            : kUniform ? 24
+                                                       : 32,
+                       kTransformRegisters = Pair       ? 88
+                                             : kUniform ? 104
+                                                        : 160,
+                       kConsumerRegisters = kUniform ? 192 : 160;
   static_assert((kProducerRegisters + kTransformRegisters + 2 * kConsumerRegisters) * kGroupThreads <=
                 warpgroup::kSmRegisters);
   static constexpr int kInFlight = kUniform ? 1 : Layout::kStages;  ///< as in StatesCta

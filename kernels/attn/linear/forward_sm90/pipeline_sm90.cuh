@@ -43,8 +43,8 @@ struct Pipeline {
   SEQPAR_DEVICE uint32_t empty(int number) const { return full(number) + 16; }
   static SEQPAR_DEVICE int parity(int number) { return number / Stages & 1; }
 
-  /// Called by one thread, before any other thread uses the barriers. `writers`: threads that arrive on a stage's `full`
-  /// besides the one that loads it.
+  /// Called by one thread, before any other thread uses the barriers. `writers`: threads that arrive on a stage's
+  /// `full` besides the one that loads it.
   SEQPAR_DEVICE void init(int writers = 0) const {
     for (int stage = 0; stage < Stages; ++stage) {
       ptx::mbarrierInit(full(stage), 1 + writers);

@@ -40,9 +40,8 @@ class PairTransform {
   /// Multiplies scores by the decay from the key to the query, and by the key's input gate.
   static SEQPAR_DEVICE void decay(float (&decayed)[32], const float (&scores)[32], const PairVectors& of) {
     if (of.decaysLittle()) {
-      eachKey(of.decays, of.inverses, [&](int i, float ofQuery, float ofKey, int) {
-        decayed[i] = scores[i] * (ofQuery * ofKey);
-      });
+      eachKey(of.decays, of.inverses,
+              [&](int i, float ofQuery, float ofKey, int) { decayed[i] = scores[i] * (ofQuery * ofKey); });
     } else {
       eachKey(of.sums, of.sums, [&](int i, float ofQuery, float ofKey, int key) {
         decayed[i] = scores[i] * ptx::ex2Approx(fminf(ofQuery - ofKey, 0)) * of.inputs[key];

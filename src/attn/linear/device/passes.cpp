@@ -7,15 +7,38 @@
 #include "kernels/attn/linear/pairs.h"
 
 namespace seqpar::attn::linear {
+namespace {
+
+/// Throws Error if the device is too old, or the kernels need more shared memory than it has; sm_90 has enough.
+void requireDevice(const Shard& shard, const LinearProblem& shape, int device) {
+  int major = 0, allowed = 0;
+  checkCuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
+  if (major < 8) {
+    fail(seqparInvalidUsage, kDeviceWho, ": no kernel for device ", device, ", expected sm_80 or newer");
+  }
+  checkCuda(cudaDeviceGetAttribute(&allowed, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+            "cudaDeviceGetAttribute");
+  const auto require = [&](const char* pass, int needed) {
+    if (needed <= allowed) return;
+    fail(seqparInvalidUsage, kDeviceWho, ": no ", pass, " kernel for device ", device, " with keys of ", shape.dk,
+         " and values of ", shape.dv, ": it needs ", needed, " bytes of shared memory per CTA, the device has ",
+         allowed);
+  };
+  require("forward", forwardSharedBytes(shape));
+  if (shard.training) require("backward", backwardSharedBytes(shape));
+}
+
+}  // namespace
+
 DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec_(exec) {
   if (const char* const reason = whyNoKernel(shard)) {
     fail(seqparInvalidUsage, kDeviceWho, ": no kernel for this: ", reason);
   }
   const CurrentDevice current(exec.device());
-  const int ctas = ctasAtOnce(withoutTensors(kernelProblem(shard)));
-  if (ctas == 0)
-    fail(seqparInvalidUsage, kDeviceWho, ": no kernel for device ", exec.device(), ", expected sm_80 or newer");
   const LinearProblem shape = withoutTensors(kernelProblem(shard));
+  requireDevice(shard, shape, exec.device());
+  const int ctas = ctasAtOnce(shape);
+  if (ctas == 0) fail(seqparUnhandledCudaError, kDeviceWho, ": the kernels do not run on device ", exec.device());
   paired_ = gradientsArePaired(shape);
   const int ofHeads = paired_ ? ctas * 2 : ctas;  // a CTA has two heads
   whole_ = wholeOf(shard, ofHeads, spans_);
