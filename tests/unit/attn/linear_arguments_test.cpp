@@ -34,7 +34,8 @@ TEST_CASE("descriptions that linear attention does not support are refused") {
   refuses(seqparInvalidArgument, "kvHeads is 3", [](auto& d) { d.kvHeads = 3; });
   refuses(seqparInvalidArgument, "gateTypes[0] is 1", [](auto& d) { d.gateTypes[0] = seqparFloat16; });
   refuses(seqparInvalidArgument, "kvTokens is 5", [](auto& d) { d.kvTokens = 5; });
-  refuses(seqparInvalidArgument, "family is 8", [](auto& d) { d.family = 8; });
+  refuses(seqparInvalidArgument, "family is " + std::to_string(SEQPAR_ATTN_FAMILIES),
+          [](auto& d) { d.family = SEQPAR_ATTN_FAMILIES; });
   refuses(seqparInvalidUsage, "softcap", [](auto& d) { d.softcap = 2; });
   refuses(seqparInvalidUsage, "windowLeft", [](auto& d) { d.windowLeft = 2; });
   refuses(seqparInvalidUsage, "ring", [](auto& d) { d.algorithm = seqparAttnRing; });
