@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/exchange/lse_args.h"
-#include "kernels/exchange/route_args.h"
+#include "kernels/exchange/payload.h"
 
 namespace seqpar::device {
 

@@ -4,7 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/exchange/combine_args.h"
-#include "kernels/exchange/route_args.h"
+#include "kernels/exchange/payload.h"
 #include "seqpar/types.h"
 
 namespace seqpar::device {

@@ -13,7 +13,7 @@
 #include "kernels/byte_fifo_cuda.cuh"
 #include "kernels/exchange/chunks.h"
 #include "kernels/exchange/ll_packets.h"
-#include "kernels/exchange/route_args.h"
+#include "kernels/exchange/payload.h"
 
 namespace seqpar::device {
 

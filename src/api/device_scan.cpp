@@ -45,9 +45,6 @@ SEQPAR_API seqparResult_t seqparScanDeviceCreate(seqparScanDevice_t* scan, int64
     if (device == nullptr) {
       fail(seqparInvalidUsage, call, ": comm is on host memory, expected a communicator on a CUDA device");
     }
-    if (!device->direct()) {
-      fail(seqparInvalidUsage, call, ": not all ranks reach each other by load and store: ", device->reason());
-    }
     const std::array<NamedValue, 3> values{{{"heads", heads}, {"elements", elements}, {"direction", direction}}};
     comm.compareNow(call, values);
     if (device->shared() && heads > device->sharedBlocks()) {

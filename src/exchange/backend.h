@@ -1,5 +1,5 @@
 // Where a communicator's exchanges run: on host memory through the mailbox (host_backend.cpp), or on GPUs by kernels
-// and NCCL (device_backend.cpp). Only backend.cpp knows which backends a build contains.
+// or NCCL (device_exchanges.h). Only backend.cpp knows which backends a build contains.
 #pragma once
 
 #include <cstddef>
@@ -69,8 +69,7 @@ class ExchangeBackend {
 /// The backend for `comm`'s kind of memory.
 const ExchangeBackend& exchangesOf(const Communicator& comm);
 
-/// Both backends; deviceExchanges() is defined only in builds with CUDA.
+/// The backend of communicators on host memory.
 const ExchangeBackend& hostExchanges();
-const ExchangeBackend& deviceExchanges();
 
 }  // namespace seqpar

@@ -4,7 +4,6 @@
 
 #include "base/convert.h"
 #include "device/cuda.h"
-#include "exchange/device_exchange.h"
 #include "exchange/device_reduction.h"
 #include "kernels/exchange/lse_merge_launch.h"
 
@@ -57,26 +56,29 @@ MergeTask taskOf(const DeviceGroup& group, const LseMerge& given) {
 }
 
 /// Gathers the merged parts of all ranks, in place. `bytes`: of an element of the scatter's tokens.
-void gather(DeviceGroup& group, const LseReduction& scattered, std::size_t bytes, const void* part, void* whole,
-            DeviceStream stream) {
+void gather(const DeviceExchanges& by, DeviceGroup& group, const LseReduction& scattered, std::size_t bytes,
+            const void* part, void* whole, DeviceStream stream) {
   const auto* const from = static_cast<const std::byte*>(part);
   auto* const into = static_cast<std::byte*>(whole);
-  exchangeOnDevice(group, gatherAfter(scattered, bytes), std::span(&from, 1), std::span(&into, 1), stream);
+  by.move(group, gatherAfter(scattered, bytes), std::span(&from, 1), std::span(&into, 1), stream);
 }
 
 }  // namespace
 
-void mergeLseOnDevice(DeviceGroup& group, const LseMerge& given, DeviceStream stream) {
+bool mergeLseByKernel(DeviceGroup& group, const LseMerge& given, DeviceStream stream) {
+  if (!MergeTask::fits(given.rows, given.heads, given.rowBytes)) return false;
+  checkCuda(launchLseMerge(group.peers(), taskOf(group, given), static_cast<cudaStream_t>(stream)), "lseMergeKernel");
+  return true;
+}
+
+void mergeLseOnDevice(const DeviceExchanges& by, DeviceGroup& group, const LseMerge& given, DeviceStream stream) {
   if (given.rows == 0) return;
-  if (group.direct() && MergeTask::fits(given.rows, given.heads, given.rowBytes)) {
-    checkCuda(launchLseMerge(group.peers(), taskOf(group, given), static_cast<cudaStream_t>(stream)), "lseMergeKernel");
-    return;
-  }
+  if (by.mergeInKernel(group, given, stream)) return;
   const LseReduction scattered = scatterOf(given, group.size(), group.rank());
-  reduceLseOnDevice(group, scattered, stream);
+  reduceLseOnDevice(by, group, scattered, stream);
   if (given.byHeads || group.size() == 1) return;
-  gather(group, scattered, given.rowBytes, scattered.outShard, given.outMerged, stream);
-  gather(group, scattered, sizeof(float), scattered.lseShard, given.lseMerged, stream);
+  gather(by, group, scattered, given.rowBytes, scattered.outShard, given.outMerged, stream);
+  gather(by, group, scattered, sizeof(float), scattered.lseShard, given.lseMerged, stream);
 }
 
 }  // namespace seqpar

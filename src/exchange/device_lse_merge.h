@@ -3,12 +3,16 @@
 #pragma once
 
 #include "device/group.h"
+#include "exchange/device_exchanges.h"
 #include "exchange/lse_merge.h"
 
 namespace seqpar {
 
+/// DeviceExchanges::mergeInKernel() between peers: false for heads of more than 8 KiB.
+bool mergeLseByKernel(DeviceGroup& group, const LseMerge& given, DeviceStream stream);
+
 /// Enqueues one rank's part on `stream`. The kernel between peers reads rowCount; the other way, also used for heads of
 /// more than 8 KiB, merges all rows of the buffers, so its launches do not depend on rowCount.
-void mergeLseOnDevice(DeviceGroup& group, const LseMerge& given, DeviceStream stream);
+void mergeLseOnDevice(const DeviceExchanges& by, DeviceGroup& group, const LseMerge& given, DeviceStream stream);
 
 }  // namespace seqpar

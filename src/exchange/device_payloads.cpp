@@ -98,10 +98,20 @@ bool isLong(std::uint64_t bytes, int channels) {
   return payload.chunk != 0;
 }
 
-void numberPeers(DevicePayloads& payloads, std::span<const int> ranks) {
+void orderForPeers(DevicePayloads& payloads, std::span<const int> ranks, const PeerView& view, Order order) {
+  const auto distance = [&](const device::PeerPayload& payload) {
+    return (order == Order::Upwards ? payload.peer - view.self + view.size : view.self - payload.peer + view.size) %
+           view.size;
+  };
   for (auto& payload : payloads.others) {
     payload.peer = static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), payload.peer) - ranks.begin());
+    payload.end = {view.byteFifos[view.self] + ByteFifoLayout::end(payload.peer, 0, view.byteFifoChannels),
+                   view.byteFifos[payload.peer] + ByteFifoLayout::end(view.self, 0, view.byteFifoChannels),
+                   reinterpret_cast<ByteFifoState*>(view.byteFifoState) +
+                       ByteFifoLayout::number(payload.peer, 0, view.byteFifoChannels)};
   }
+  std::sort(payloads.others.begin(), payloads.others.end(),
+            [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
 }
 
 namespace {
@@ -114,7 +124,46 @@ device::Vec16Kind unitsOf(std::span<const device::RegionArg> regions) {
   return words ? device::Vec16Kind::Words : device::Vec16Kind::Narrow;
 }
 
+/// Completes a payload that has all of its regions, and adds it unless it is empty.
+void addPayload(DevicePayloads& made, device::PeerPayload payload, int rank, int channels) {
+  if (payload.count == 0) return;
+  payload.vecs = unitsOf(std::span(made.regions).last(static_cast<std::size_t>(payload.count)));
+  shareAmong(payload, channels);
+  if (payload.peer == rank) {
+    made.self = payload;
+  } else {
+    made.others.push_back(payload);
+  }
+}
+
+template <typename Byte>
+DevicePayloads tensorPayload(int peer, std::span<const std::span<Byte>> tensors, int rank, int channels, int first) {
+  DevicePayloads made;
+  if (peer == SEQPAR_NO_PEER) return made;
+  device::PeerPayload payload{};
+  payload.peer = peer;
+  payload.first = first;
+  for (const auto& tensor : tensors) {
+    if (tensor.empty()) continue;
+    made.regions.push_back(makeRegion({.run = tensor.size()}, tensor.data(), payload.bytes));
+    payload.bytes += tensor.size();
+    ++payload.count;
+  }
+  addPayload(made, payload, rank, channels);
+  return made;
+}
+
 }  // namespace
+
+DevicePayloads makePayloads(int peer, std::span<const std::span<const std::byte>> tensors, int rank, int channels,
+                            int first) {
+  return tensorPayload(peer, tensors, rank, channels, first);
+}
+
+DevicePayloads makePayloads(int peer, std::span<const std::span<std::byte>> tensors, int rank, int channels,
+                            int first) {
+  return tensorPayload(peer, tensors, rank, channels, first);
+}
 
 DevicePayloads makePayloads(std::span<const Transfer> transfers, std::span<const std::byte* const> buffers, int rank,
                             int ranks, int channels, int first) {
@@ -134,13 +183,7 @@ DevicePayloads makePayloads(std::span<const Transfer> transfers, std::span<const
       made.regions.push_back(makeRegion(*region, buffers[static_cast<std::size_t>(region->buffer)], payload.bytes));
       payload.bytes += region->bytes();
     }
-    payload.vecs = unitsOf(std::span(made.regions).last(regions.size()));
-    shareAmong(payload, channels);
-    if (peer == rank) {
-      made.self = payload;
-    } else {
-      made.others.push_back(payload);
-    }
+    addPayload(made, payload, rank, channels);
   }
   return made;
 }

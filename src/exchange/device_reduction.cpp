@@ -6,9 +6,7 @@
 
 #include "device/arena.h"
 #include "exchange/device_combine.h"
-#include "exchange/device_exchange.h"
 #include "exchange/device_payloads.h"
-#include "exchange/device_recv_reduce.h"
 
 namespace seqpar {
 namespace {
@@ -109,22 +107,21 @@ void join(std::vector<Transfer>& transfers, std::vector<Buffer>& buffers, const 
 
 }  // namespace
 
-void reduceOnDevice(DeviceGroup& group, const Reduction& reduction, seqparDataType_t type,
+void reduceOnDevice(const DeviceExchanges& by, DeviceGroup& group, const Reduction& reduction, seqparDataType_t type,
                     std::span<const std::byte* const> sendBuffers, std::span<std::byte* const> receiveBuffers,
                     DeviceStream stream) {
   const Outgoing out(reduction, group.rank(), sendBuffers);
   if (reduction.sums.size() == 1) {
     const Sum& sum = reduction.sums.front();
     auto* const buffer = receiveBuffers[static_cast<std::size_t>(sum.region.buffer)];
-    const auto recvReduce = planRecvReduce(group, out.sends, sendBuffers, sum, buffer, out.own);
-    if (recvReduce) return launchRecvReduce(group.peers(), *recvReduce, type, stream);
+    if (by.recvReduce(group, out.sends, sendBuffers, sum, buffer, out.own, type, stream)) return;
   }
   const Gathering gathering = gatherTerms(group, reduction, out);
-  exchangeOnDevice(group, gathering.route, gathering.from, gathering.into, stream);
+  by.move(group, gathering.route, gathering.from, gathering.into, stream);
   launchSums(readySums(reduction, gathering.payloads, receiveBuffers), type, group.smCount(), stream);
 }
 
-void reduceLseOnDevice(DeviceGroup& group, const LseReduction& given, DeviceStream stream) {
+void reduceLseOnDevice(const DeviceExchanges& by, DeviceGroup& group, const LseReduction& given, DeviceStream stream) {
   const LseShards& shards = given.shards;
   const std::size_t member = given.member;
   device::LseArgs weights;
@@ -143,14 +140,13 @@ void reduceLseOnDevice(DeviceGroup& group, const LseReduction& given, DeviceStre
   const Reduction outputs = scatterSum(shards.out, member);
   const Outgoing outgoing(outputs, group.rank(), std::span(&given.out, 1));
   Gathering gathering = gatherTerms(group, outputs, outgoing);
-  // Over NCCL, a payload of several regions would need a copy into one buffer first.
-  if (group.direct() && canJoin(shards)) {
+  if (by.joinsRegions() && canJoin(shards)) {
     join(gathering.route.sends, gathering.from, logarithms.sends, lseBytes);
     join(gathering.route.receives, gathering.into, logarithms.receives, partsBytes);
   } else {
-    exchangeOnDevice(group, logarithms, std::span(&lseBytes, 1), std::span(&partsBytes, 1), stream);
+    by.move(group, logarithms, std::span(&lseBytes, 1), std::span(&partsBytes, 1), stream);
   }
-  exchangeOnDevice(group, gathering.route, gathering.from, gathering.into, stream);
+  by.move(group, gathering.route, gathering.from, gathering.into, stream);
   launchSums(readySums(outputs, gathering.payloads, std::span(&given.outShard, 1)), shards.type, group.smCount(),
              stream, weights);
 }

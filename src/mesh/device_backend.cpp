@@ -2,7 +2,7 @@
 #include "base/convert.h"
 #include "device/arena.h"
 #include "device/cuda.h"
-#include "exchange/device_exchange.h"
+#include "exchange/device_exchanges.h"
 #include "kernels/mesh/rows.h"
 #include "mesh/backend.h"
 
@@ -10,7 +10,7 @@ namespace seqpar {
 namespace {
 
 void carryOut(DeviceGroup& device, const MeshShift& shift, const MeshGroup& group, DeviceStream stream) {
-  exchangeOnDevice(device, shift.route(group), shift.sends, shift.receives, stream);
+  exchangesOf(device).move(device, shift.route(group), shift.sends, shift.receives, stream);
 }
 
 void combine(const CombineRows& rows, DeviceStream stream) {

@@ -1,6 +1,6 @@
 #include "ring/device_backend.h"
 
-#include "exchange/device_exchange.h"
+#include "exchange/device_exchanges.h"
 #include "ring/copy_backend.h"
 #include "ring/device_buffers.h"
 #include "ring/graph_memory.h"
@@ -54,7 +54,7 @@ class DeviceRingBackend : public RingBackend {
 
   const char* name() const override {
     if (!stream_) return "kernels on the caller's stream";
-    return comm_->device()->direct() ? "kernels on a stream of the ring" : "NCCL on a stream of the ring";
+    return exchangesOf(*comm_->device()).mapsAll() ? "kernels on a stream of the ring" : "NCCL on a stream of the ring";
   }
 
   std::byte* buffer(int set, size_t tensor) const override { return memory_->buffers.at(set, tensor); }
@@ -107,7 +107,7 @@ class DeviceRingBackend : public RingBackend {
     std::vector<const std::byte*> from;
     const Route route = routeOf(transfers, buffers, from);
     comm_->enqueue("seqparRingPost", stream,
-                   [&](DeviceGroup& group) { exchangeOnDevice(group, route, from, buffers.all(), stream); });
+                   [&](DeviceGroup& group) { exchangesOf(group).move(group, route, from, buffers.all(), stream); });
   }
 
   std::shared_ptr<Communicator> comm_;

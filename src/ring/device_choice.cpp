@@ -7,6 +7,7 @@
 #include "base/env.h"
 #include "device/cuda.h"
 #include "device/stream_memory.h"
+#include "exchange/device_exchanges.h"
 #include "ring/copy_rule.h"
 #include "ring/device_backend.h"
 
@@ -65,7 +66,7 @@ RingChoice chooseDeviceRingBackend(Communicator& comm, const RingBuffers& buffer
   // All ranks reach this point with the same arguments: only the environment may differ before the offers are
   // exchanged.
   if (comm.size() == 1) return {false, false, "one rank"};
-  if (!comm.device()->direct()) return {false, false, "not all ranks reach each other's memory"};
+  if (!exchangesOf(*comm.device()).mapsAll()) return {false, false, "not all ranks reach each other's memory"};
   if (!buffers.everybody) return {false, false, "not all ranks of the communicator are in the ring"};
   const CurrentDevice current(comm.device()->device());
   const EnginePreference preference = preferred();

@@ -54,6 +54,11 @@ class NcclScans : public ScanBackend {
 
   std::string limits() const override { return "not every algorithm is done over NCCL"; }
 
+  std::unique_ptr<HeadWindow> makeHeadWindow(int64_t, int64_t, seqparDirection_t) override {
+    fail(seqparInvalidUsage,
+         "seqparScanDeviceCreate: not all ranks reach each other by load and store: ", comm_.device()->reason());
+  }
+
   std::optional<LinkModel> links() const override {
     LinkModel model;
     model.node = {links_.node.alpha, links_.node.secondsPerByte, 0};
