@@ -5,7 +5,6 @@
 
 #include "transport/agree.h"
 #include "transport/queue_mailbox.h"
-#include "transport/ucx.h"
 
 namespace seqpar {
 namespace {
@@ -62,7 +61,7 @@ void describe(const MailboxOptions& options, const MailboxParts& parts, const st
   description.reason =
       concat("rank ", first,
              " is reached by messages: ", whyNotDirect(options, parts.memory.get(), self, static_cast<int>(first)),
-             ". UCX ", ucxVersion(), parts.network->cuda() ? " knows" : " was built without", " CUDA memory.");
+             ". ", parts.network->library(), parts.network->cuda() ? " knows" : " was built without", " CUDA memory.");
 }
 
 /// Index of each rank among the ranks of its host.
@@ -108,10 +107,10 @@ std::unique_ptr<Mailbox> makeMailbox(Allgather& control, const MailboxOptions& o
   });
   together(control, [&] {
     const auto remotePeers = std::find(network.begin(), network.end(), true);
-    if (remotePeers == network.end() || findUcx().problem.empty()) return;
+    if (remotePeers == network.end() || Network::problem().empty()) return;
     const int rank = static_cast<int>(remotePeers - network.begin());
     fail(seqparInvalidUsage, "rank ", self, " reaches rank ", rank, " only through UCX (",
-         whyNotDirect(options, parts.memory.get(), self, rank), "), but there is ", findUcx().problem);
+         whyNotDirect(options, parts.memory.get(), self, rank), "), but there is ", Network::problem());
   });
   parts.network = Network::connect(control, network, health, options.timeout);
 

@@ -23,6 +23,9 @@ class Network {
   static std::unique_ptr<Network> connect(Allgather& control, const std::vector<bool>& peers, Health& health,
                                           std::chrono::milliseconds timeout);
 
+  /// The reason why this process has no network, as "no libucp.so.0"; empty if it has one.
+  static const std::string& problem();
+
   Network() = default;
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
@@ -49,8 +52,9 @@ class Network {
   /// Sleeps until there is work, at most `most`.
   virtual void doze(std::chrono::milliseconds most) = 0;
 
-  /// Description of the transport, e.g. "UCX 1.13.1 tcp".
+  /// Description of the transport, e.g. "UCX 1.13.1 tcp", and its library, e.g. "UCX 1.13.1".
   virtual std::string transport() const = 0;
+  virtual std::string library() const = 0;
   /// True if it supports the memory of CUDA devices.
   virtual bool cuda() const = 0;
 };

@@ -32,11 +32,6 @@ void sleepUntilEvent(bool armed, int descriptor, int milliseconds) {
 
 }  // namespace
 
-std::unique_ptr<Network> Network::connect(Allgather& control, const std::vector<bool>& peers, Health& health,
-                                          std::chrono::milliseconds timeout) {
-  return UcxNetwork::connect(control, peers, health, timeout);
-}
-
 std::unique_ptr<UcxNetwork> UcxNetwork::connect(Allgather& control, const std::vector<bool>& peers, Health& health,
                                                 std::chrono::milliseconds timeout) {
   std::unique_ptr<UcxNetwork> network;

@@ -39,6 +39,7 @@ class UcxNetwork : public Network {
   bool progress() override;
   void doze(std::chrono::milliseconds most) override;
   std::string transport() const override;
+  std::string library() const override { return "UCX " + ucxVersion(); }
   bool cuda() const override { return knowsCuda(context_.get()); }
 
  private:
