@@ -7,6 +7,7 @@ from ._collectives import merge
 from ._refusals import collective
 
 _MOST_SCORES = 1 << 24  # elements of a block of scores
+_FUSED = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def _scores(q, k, scale, softcap):
@@ -22,8 +23,38 @@ def _seen(q_positions, k_positions, window):
     return seen & (j > i - window) if window else seen
 
 
+def _by_products(q, k, v, seen, scale, softcap):
+    """(out, lse) by matrix products; k, v in fp32; seen: bool [batch][queries][keys] or None."""
+    x = _scores(q.float().unflatten(2, (k.shape[2], -1)), k, scale, softcap)
+    if seen is not None:
+        x = x.masked_fill(~seen[:, None, None], -torch.inf)
+    total = torch.logsumexp(x, -1)  # [batch][kv heads][heads of each][queries]
+    weights = torch.exp(x - total.masked_fill(total == -torch.inf, 0.0)[..., None])
+    out = torch.einsum("bhgqk,bkhd->bqhgd", weights, v).flatten(2, 3)
+    return out, total.permute(0, 3, 1, 2).flatten(2)
+
+
+def _fused(q, k, v, seen, scale, softcap):
+    """The same by PyTorch's flash attention for CPUs, in the type of q, k and v. The queries of all heads with the same keys are
+    the rows of one head, so keys are not copied."""
+    rows = q.unflatten(2, (k.shape[2], -1)).permute(0, 2, 3, 1, 4)  # [batch][kv heads][heads of each][queries][dim]
+    shape = rows.shape[1:4]
+    mask = None
+    if seen is not None:
+        mask = torch.zeros(seen.shape, dtype=q.dtype).masked_fill_(~seen, -torch.inf)[:, None].expand(-1, shape[1], -1, -1)
+        mask = mask.flatten(1, 2)[:, None]
+    k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (k, v))
+    out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(rows.flatten(2, 3), k.transpose(1, 2), v.transpose(1, 2),
+                                                                          attn_mask=mask, scale=scale)
+    out, lse = (x.unflatten(2, shape[1:]) for x in (out, lse.float()))
+    out, lse = out.permute(0, 3, 1, 2, 4).flatten(2, 3), lse.permute(0, 3, 1, 2).flatten(2)
+    return out, lse if seen is None else lse.masked_fill(~seen.any(2)[..., None], -torch.inf)
+
+
 def local_attention(q, k, v, *, q_positions=None, k_positions=None, window=0, scale=None, softcap=0.0):
-    """(out, lse) of causal attention to one rank's part of a cache, in fp32 by matrix products: the kernel for hosts.
+    """(out, lse) of causal attention to one rank's part of a cache: the kernel for hosts, where PyTorch's flash attention computes
+    fp32, bf16 and fp16. Matrix products in fp32 compute a softcap, values of other dimensions than keys, derivatives, and tensors
+    on GPUs.
 
         q            [batch][queries][heads][dim]
         k, v         [batch][keys][kv heads][dim]; heads is a multiple of kv heads. Any order of keys
@@ -49,18 +80,16 @@ def local_attention(q, k, v, *, q_positions=None, k_positions=None, window=0, sc
     lse = torch.full((batch, queries, heads), -torch.inf, dtype=torch.float32, device=q.device)
     if keys == 0 or queries == 0:
         return out, lse
-    grouped = q.float().unflatten(2, (kv_heads, heads // kv_heads))
-    k, v = k.float(), v.float()
+    fused = (q.device.type == "cpu" and not softcap and q.dtype in _FUSED and q.dtype == k.dtype == v.dtype and v.shape[-1] == dim
+             and not (torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))))
+    attend = _fused if fused else _by_products
+    if not fused:
+        k, v = k.float(), v.float()
     step = max(1, _MOST_SCORES // max(1, batch * heads * keys))
     for first in range(0, queries, step):
         part = slice(first, first + step)
-        x = _scores(grouped[:, part], k, scale, softcap)
-        if q_positions is not None:
-            x = x.masked_fill(~_seen(q_positions[:, part], k_positions, window)[:, None, None], -torch.inf)
-        total = torch.logsumexp(x, -1)  # [batch][kv heads][heads of each][queries]
-        weights = torch.exp(x - total.masked_fill(total == -torch.inf, 0.0)[..., None])
-        out[:, part] = torch.einsum("bhgqk,bkhd->bqhgd", weights, v).flatten(2, 3).to(out.dtype)
-        lse[:, part] = total.permute(0, 3, 1, 2).flatten(2)
+        seen = None if q_positions is None else _seen(q_positions[:, part], k_positions, window)
+        out[:, part], lse[:, part] = attend(q[:, part], k, v, seen, scale, softcap)
     return out, lse
 
 
