@@ -143,6 +143,8 @@ void UcxNetwork::noteFailure(const Queue& queue, ucs_status_t status) {
 
 void UcxNetwork::reportFailure() {
   if (!failed_ || !health_.ok()) return;
+  // The peer may have left because of a third rank, which the control plane is about to name.
+  health_.awaitFailure();
   std::string failure;
   {
     const std::lock_guard lock(mutex_);
