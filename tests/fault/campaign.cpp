@@ -1,8 +1,9 @@
-// campaign [--trials N] [--seconds S] [--seed S] [--json FILE]: random faults in jobs of random calls on hosts. In each
-// trial 2 to 5 processes issue random calls; some of them are killed, stopped, abort, or run out of memory, at a random
-// time. Every survivor must return an error that names a victim, no output may be wrong with success, and a new
-// communicator of the survivors, by seqparCommShrink or a new id, in the same processes, must compute correctly, also
-// while a stopped process wakes. A seed repeats a trial.
+// campaign [--trials N] [--seconds S] [--seed S] [--json FILE] [--hosts ...]: random faults in jobs of random calls on
+// hosts. In each trial 2 to 5 processes issue random calls; some of them are killed, stopped, abort, or run out of
+// memory, at a random time. Every survivor must return an error that names a victim, no output may be wrong with
+// success, and a new communicator of the survivors, by seqparCommShrink or a new id, in the same processes, must
+// compute correctly, also while a stopped process wakes. With --hosts (tests/net/campaign.sh) the ranks are on two
+// hosts, and the link between them is cut. A seed repeats a trial.
 #include <signal.h>
 #include <unistd.h>
 
@@ -10,18 +11,21 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "campaign_rank.h"
 #include "common/draw_seed.h"
 #include "common/timeouts.h"
+#include "hosts.h"
 
 using namespace seqpar::test;
 
 namespace {
 
-constexpr int kStopTimeout = 1000;    ///< ms, if the timeout decides
+constexpr int kStopTimeout = 1000;  ///< ms, if the timeout decides
+constexpr useconds_t kShortCut = 300000;
 constexpr double kHungSeconds = 180;  ///< A rank without a report for so long hangs.
 
 struct Row {
@@ -30,6 +34,8 @@ struct Row {
 };
 
 bool namesVictim(const Trial& trial, const std::string& text) {
+  // The first rank that a wait misses after a cut may be on the near side: it waits for one of the far side.
+  if (trial.is(Fault::Cut)) return text.find("rank ") != std::string::npos;
   // A rank without memory may fail a step of all ranks, and the next that one hears of is another rank that gives up.
   if (trial.runsOut()) return text.find("rank ") != std::string::npos;
   return std::any_of(trial.victims.begin(), trial.victims.end(),
@@ -43,26 +49,33 @@ bool namesCall(const std::string& text) {
 /// One run of a trial.
 class Run {
  public:
-  Run(const Trial& trial, int timeoutMs, Row& row) : trial_(trial), timeoutMs_(timeoutMs), row_(row) {
+  Run(const Trial& trial, const Hosts* hosts, int timeoutMs, Row& row)
+      : trial_(trial), hosts_(hosts), timeoutMs_(timeoutMs), row_(row) {
     if (pipe(ids_) != 0) std::abort();
   }
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
   ~Run() {
+    if (trial_.is(Fault::Cut)) hosts_->heal();
     for (const int file : ids_) close(file);
   }
 
   /// "" or what went wrong.
   std::string run() {
-    Job job(trial_.ranks, trial_.is(Fault::Stop) ? timeoutMs_ : kNoTimeoutMs,
-            [this](seqparComm_t comm, Report& report) { runRank(trial_, ids_, comm, report); });
+    const auto start = [this](int rank) {
+      return hosts_ == nullptr ? fork() : hosts_->fork(trial_.hosts[static_cast<size_t>(rank)]);
+    };
+    Job job(
+        trial_.ranks, trial_.stops() ? timeoutMs_ : kNoTimeoutMs,
+        [this](seqparComm_t comm, Report& report) { runRank(trial_, ids_, comm, report); }, start);
     if (!job.running()) wrong_ = "a rank did not start";
     usleep(static_cast<useconds_t>(trial_.delayUs));
     since_ = now();
     inject(job);
     const auto survivors = trial_.survivors();
     judge(job.reports(survivors, kHungSeconds), survivors.size());
-    if (trial_.is(Fault::Stop) || trial_.runsOut()) judgeVictims(job, job.reports(trial_.victims, kHungSeconds));
+    if (trial_.is(Fault::Cut)) hosts_->heal();
+    if (trial_.stops() || trial_.runsOut()) judgeVictims(job, job.reports(trial_.victims, kHungSeconds));
     return wrong_;
   }
 
@@ -74,6 +87,7 @@ class Run {
   void inject(const Job& job) {
     switch (trial_.fault) {
       case Fault::Kill:
+      case Fault::KillHost:
         return signalVictims(job, SIGKILL);
       case Fault::Abort:
         return signalVictims(job, SIGABRT);
@@ -86,6 +100,12 @@ class Run {
         // A stopped rank wakes only when the survivors have noticed: one that wakes at the timeout may fail no call.
         usleep(2 * static_cast<useconds_t>(timeoutMs_) * 1000 + static_cast<useconds_t>(trial_.delayUs));
         return signalVictims(job, SIGCONT);
+      case Fault::ShortCut:
+        hosts_->cut();
+        usleep(kShortCut);
+        return hosts_->heal();
+      case Fault::Cut:
+        return hosts_->cut();
       default:
         return;  // the victims fail by themselves
     }
@@ -96,7 +116,7 @@ class Run {
       row_.hung += static_cast<long>(count - reports.size());
       fail("a survivor ended or hung without a report");
     }
-    const bool fails = !trial_.is(Fault::Pause);
+    const bool fails = !trial_.harmless();
     for (const auto& report : reports) {
       const std::string text(report.text);
       const std::string which = "rank " + std::to_string(report.rank) + ": ";
@@ -144,6 +164,7 @@ class Run {
   }
 
   const Trial& trial_;
+  const Hosts* hosts_;
   int timeoutMs_;
   Row& row_;
   int ids_[2] = {-1, -1};  ///< for unique ids, from the first survivor to the others
@@ -156,19 +177,21 @@ struct Options {
   double seconds = 1e9;
   uint64_t seed = drawSeed();
   std::FILE* json = nullptr;
+  std::optional<Hosts> hosts;
 };
 
 /// Adds to `row`; false if something went wrong.
 bool runTrial(const Options& options, uint64_t seed, Row& row) {
-  const Trial trial(seed);
+  const Trial trial(seed, options.hosts.has_value());
+  const Hosts* const hosts = options.hosts ? &*options.hosts : nullptr;
   Row own;
   const double begin = now();
   const auto attempt = [&](int timeoutMs) {
     own = Row{};
-    return Run(trial, timeoutMs, own).run();
+    return Run(trial, hosts, timeoutMs, own).run();
   };
   // On a busy machine a healthy rank may be silent for longer than a short timeout.
-  const std::string wrong = trial.is(Fault::Stop) ? withGrowingTimeout(kStopTimeout, attempt) : attempt(0);
+  const std::string wrong = trial.stops() ? withGrowingTimeout(kStopTimeout, attempt) : attempt(0);
   const char* const name = kFaultNames[static_cast<size_t>(trial.fault)];
   if (!wrong.empty()) {
     std::printf("seed %llu, %d ranks, %s: %s\n", static_cast<unsigned long long>(seed), trial.ranks, name,
@@ -203,6 +226,7 @@ int main(int argc, char** argv) {
     if (option == "--trials") options.trials = std::atol(argv[i + 1]);
     if (option == "--seconds") options.seconds = std::atof(argv[i + 1]);
     if (option == "--seed") options.seed = std::strtoull(argv[i + 1], nullptr, 10);
+    if (option == "--hosts") options.hosts.emplace(argv[i + 1]);
     if (option == "--json") options.json = std::fopen(argv[i + 1], "a");
   }
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
@@ -212,7 +236,7 @@ int main(int argc, char** argv) {
   const double begin = now();
   for (long i = 0; i < options.trials && now() - begin < options.seconds; ++i) {
     const uint64_t seed = options.seed + static_cast<uint64_t>(i);
-    Row& row = rows[static_cast<size_t>(Trial(seed).fault)];
+    Row& row = rows[static_cast<size_t>(Trial(seed, options.hosts.has_value()).fault)];
     good = runTrial(options, seed, row) && good;
   }
   if (options.json != nullptr) std::fclose(options.json);

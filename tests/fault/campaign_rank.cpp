@@ -86,7 +86,7 @@ seqparResult_t callUntilFailure(const Trial& trial, RandomCalls& calls, seqparCo
   auto result = fails ? seqparCommBarrier(comm) : seqparSuccess;
   const double begin = now();
   while (result == seqparSuccess && now() - begin < kMostSeconds) {
-    if (trial.is(Fault::Pause) && calls.succeeded() == kCalm) break;
+    if (trial.harmless() && calls.succeeded() == kCalm) break;
     if (fails && trial.isVictim(report.rank) && calls.succeeded() == trial.leaveAfter) {
       return trial.runsOut() ? callShort(trial, calls, report) : seqparSuccess;
     }
@@ -113,7 +113,7 @@ void runRank(const Trial& trial, const int (&ids)[2], seqparComm_t comm, Report&
   report.scans = calls.succeeded();
   report.wrong = calls.wrong();
   if (report.result == seqparSuccess) note(report, result, calls.error());
-  if (trial.is(Fault::Pause)) {
+  if (trial.harmless()) {
     if (result != seqparSuccess) return void(seqparCommAbort(comm));
     if (seqparCommDestroy(comm) != seqparSuccess) note(report, seqparRemoteError, seqparGetLastError(nullptr));
     return;

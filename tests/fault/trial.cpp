@@ -23,15 +23,21 @@ Fault drawFault(int drawn) {
 #endif
 }
 
+Fault drawFaultOfHosts(int drawn) {
+  if (drawn < 16) return Fault::Cut;
+  return drawn < 28 ? Fault::ShortCut : Fault::KillHost;
+}
+
 }  // namespace
 
-Trial::Trial(uint64_t number) : seed(number) {
+Trial::Trial(uint64_t number, bool onHosts) : seed(number) {
   std::mt19937_64 random(seed);
   const auto below = [&](int end) { return static_cast<int>(random() % static_cast<uint64_t>(end)); };
   ranks = 2 + below(4);
   const int drawn = below(40);
-  fault = drawFault(drawn);
-  const bool kills = is(Fault::Kill) || is(Fault::Abort);
+  fault = onHosts ? drawFaultOfHosts(drawn) : drawFault(drawn);
+  if (is(Fault::Cut)) ranks = 3 + below(3);  // one side has the majority
+  const bool kills = is(Fault::Kill) || is(Fault::Abort) || is(Fault::KillHost);
   int left = kills ? 1 + (below(3) == 0 ? below(ranks - 1) : 0) : 1;
   for (; left > 0; --left) {
     int victim = below(ranks);
@@ -43,6 +49,17 @@ Trial::Trial(uint64_t number) : seed(number) {
   slackKib = below(8192);
   // Half of two ranks cannot decide while the other one is silent.
   shrinks = below(2) == 0 && (fault != Fault::Stop || ranks > 2);
+  if (!onHosts) return;
+  // The ranks of a host are neighbors, as the algorithm HIER needs.
+  int first = 1 + below(ranks - 1);
+  if (is(Fault::Cut) && 2 * first == ranks) ++first;  // neither half could go on
+  for (int rank = 0; rank < ranks; ++rank) hosts.push_back(rank < first ? 0 : 1);
+  if (!is(Fault::Cut)) return;
+  shrinks = true;
+  victims.clear();
+  for (int rank = 0; rank < ranks; ++rank) {
+    if ((rank < first) == (2 * first < ranks)) victims.push_back(rank);
+  }
 }
 
 bool Trial::isVictim(int rank) const {
