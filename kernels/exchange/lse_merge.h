@@ -10,9 +10,11 @@ namespace seqpar {
 
 /// kMost: the most peers, including this one.
 template <seqparDataType_t kType, int kMost, class Memory, class Group>
-class LseMergeProgram : MergeProgram<Group> {
+class LseMergeProgram {
  public:
-  using MergeProgram<Group>::MergeProgram;
+  SEQPAR_DEVICE LseMergeProgram(const PeerView& view, const MergeTask& task, int channel, const Group& group,
+                                MergeShared& shared)
+      : view_(view), task_(task), at_(task, view.size, channel), group_(group), shared_(shared) {}
 
   /// Returns false on timeout.
   SEQPAR_DEVICE bool run() {
@@ -29,7 +31,7 @@ class LseMergeProgram : MergeProgram<Group> {
 
  private:
   static constexpr int kHeld = kMost < 8 ? kMost : 8;  // peers whose packets a thread polls with their lse
-  using Range = MergeChannel::Range;
+  using Range = MergeChannel<true>::Range;
 
   /// Transfers results [begin, begin + task_.step) of this channel for every receiver.
   SEQPAR_DEVICE bool step(SteppedFifos<Memory, Group>& steps, std::uint32_t begin, bool last) {
@@ -226,8 +228,11 @@ class LseMergeProgram : MergeProgram<Group> {
     MergePackets<kType, Memory>::store(task_, result, lane, packet);
   }
 
-  using Base = MergeProgram<Group>;
-  using Base::view_, Base::task_, Base::at_, Base::group_, Base::shared_;
+  const PeerView& view_;
+  const MergeTask& task_;
+  const MergeChannel<true> at_;
+  const Group& group_;
+  MergeShared& shared_;
 };
 
 }  // namespace seqpar

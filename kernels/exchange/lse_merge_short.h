@@ -9,100 +9,144 @@ namespace seqpar {
 
 /// kMost: the most peers, including this one.
 template <seqparDataType_t kType, int kMost, class Memory, class Group>
-class ShortMergeProgram : MergeProgram<Group> {
+class ShortMergeProgram {
  public:
-  using MergeProgram<Group>::MergeProgram;
+  using Shared = MergeShared;
+
+  /// Reads nothing that earlier kernels write.
+  SEQPAR_DEVICE ShortMergeProgram(const PeerView& view, const MergeTask& task, int channel, const Group& group,
+                                  MergeShared& shared)
+      : view_(view),
+        task_(task),
+        group_(group),
+        shared_(shared),
+        channel_(channel),
+        item_(static_cast<std::uint32_t>(group.thread()) / task.packets),
+        lane_(static_cast<std::uint32_t>(group.thread()) % task.packets),
+        items_(static_cast<std::uint32_t>(group.threads()) / task.packets),
+        lanes_(static_cast<std::uint32_t>(group.threads()) % task.packets) {}
 
   /// Returns false on timeout. Requires MergeTask::isShort().
   SEQPAR_DEVICE bool run() {
-    if (all(0).size() == 0) return true;
+    const At at(task_, view_.size, channel_);
+    if (all(at, 0).size() == 0) return true;
     FifoState state[kMost];
     SEQPAR_UNROLL
     for (int m = 0; m < kMost; ++m) {
-      if (isPeer(m)) state[m] = alignedToCall(*fifoState(view_, m, at_.channel));
+      if (isPeer(m)) state[m] = alignedToCall(*fifoState(view_, m, channel_));
     }
-    bool ok = send(state);
-    ok = ok && merge(state);
+    const bool ok = send(at, state) && merge(at, state);
     if (group_.any(!ok)) return false;
     // All threads have read the inputs, which may be in the same place.
-    const Range mine = all(view_.self);
+    const Range mine = all(at, view_.self);
     SEQPAR_ROLLED
     for (auto i = static_cast<std::uint32_t>(group_.thread()); i < mine.size();
          i += static_cast<std::uint32_t>(group_.threads())) {
-      task_.lseMerged[at_.target(view_.self, mine.begin + i)] = shared_.merged[0][i];
+      task_.lseMerged[at.target(view_.self, mine.begin + i)] = shared_.merged[0][i];
     }
-    if (group_.inFirstWarp()) finish(state, mine);
+    if (group_.inFirstWarp()) finish(at, state, mine);
     return true;
   }
 
  private:
-  using Range = MergeChannel::Range;
+  using At = MergeChannel<false>;
+  using Range = At::Range;
   using Packets = MergePackets<kType, Memory>;
 
-  SEQPAR_DEVICE Range all(int receiver) const { return at_.range(receiver, 0, at_.perChannel); }
+  SEQPAR_DEVICE static Range all(const At& at, int receiver) { return at.range(receiver, 0, at.perChannel); }
   SEQPAR_DEVICE bool isPeer(int m) const { return m < view_.size && m != view_.self; }
   SEQPAR_DEVICE Receiver<Memory> receiver(const FifoState& state, int peer) const {
-    return Receiver<Memory>(view_, peer, at_.channel, state.received);
+    return Receiver<Memory>(view_, peer, channel_, state.received);
   }
 
-  /// Sends this rank's results to all peers. Sets the credit in `state`.
-  SEQPAR_DEVICE bool send(FifoState (&state)[kMost]) const {
-    const Range first = all(0);  // no receiver has more
-    const std::uint32_t vecs = first.size() * task_.packets;
-    bool ok = true;
+  /// Calls work(item, lane) for this thread's packets of `items` results while it returns true.
+  template <class Work>
+  SEQPAR_DEVICE bool forPackets(std::uint32_t items, const Work& work) const {
+    std::uint32_t item = item_, lane = lane_;
     SEQPAR_ROLLED
-    for (auto vec = static_cast<std::uint32_t>(group_.thread()); vec < vecs;
-         vec += static_cast<std::uint32_t>(group_.threads())) {
-      const std::uint32_t item = vec / task_.packets, lane = vec % task_.packets;
-      LamportPacket packet[kMost];
-      float lse[kMost];
-      SEQPAR_UNROLL
-      for (int m = 0; m < kMost; ++m) {
-        if (!isPeer(m) || item >= all(m).size()) continue;
-        if (m > 0 && task_.kind == MergeKind::All && isPeer(m - 1)) {
-          packet[m] = packet[m > 0 ? m - 1 : 0];
-          lse[m] = lse[m > 0 ? m - 1 : 0];
-          continue;
-        }
-        const std::size_t from = at_.source(m, all(m).begin + item);
-        packet[m] = Packets::loadWhole(task_, from, lane);
-        lse[m] = task_.lse[from];
+    while (item < items) {
+      if (!work(item, lane)) return false;
+      item += items_;
+      lane += lanes_;
+      if (lane >= task_.packets) {
+        lane -= task_.packets;
+        ++item;
       }
-      SEQPAR_UNROLL
-      for (int m = 0; m < kMost; ++m) {
-        if (!isPeer(m)) continue;
-        const Range items = all(m);
-        Sender<Memory> out(view_, m, at_.channel, state[m].sent, state[m].credit);
-        ok = ok && out.reserve(at_.packetsOf(items));
-        state[m].credit = out.credit();
-        if (!ok || item >= items.size()) continue;
-        if (lse[m] != -INFINITY) out.put(vec, packet[m]);
-        if (lane == 0) {
-          out.putWord(4 * items.size() * task_.packets + item, sendable(asBits(lse[m]), kAbsentAsFloat));
-        }
-      }
+    }
+    return true;
+  }
+
+  /// Waits for space in all peers' rings. Sets the credit in `state`.
+  SEQPAR_DEVICE bool reserve(const At& at, FifoState (&state)[kMost]) const {
+    bool ok = true;
+    SEQPAR_UNROLL
+    for (int m = 0; m < kMost; ++m) {
+      if (!isPeer(m)) continue;
+      Sender<Memory> out(view_, m, channel_, state[m].sent, state[m].credit);
+      ok = ok && out.reserve(at.packetsOf(all(at, m)));
+      state[m].credit = out.credit();
     }
     return ok;
   }
 
-  SEQPAR_DEVICE bool merge(const FifoState (&state)[kMost]) const {
-    const Range mine = all(view_.self);
-    const std::uint32_t vecs = mine.size() * task_.packets;
-    SEQPAR_ROLLED
-    for (auto vec = static_cast<std::uint32_t>(group_.thread()); vec < vecs;
-         vec += static_cast<std::uint32_t>(group_.threads())) {
-      const std::uint32_t item = vec / task_.packets, lane = vec % task_.packets;
-      const std::size_t from = at_.source(view_.self, mine.begin + item);
+  /// Sends this rank's results to all peers: loads first, so that they overlap those of `state`.
+  SEQPAR_DEVICE bool send(const At& at, FifoState (&state)[kMost]) const {
+    if (task_.kind == MergeKind::All) return sendToAll(at, state);
+    // No receiver has more than the first.
+    return forPackets(all(at, 0).size(), [&](std::uint32_t item, std::uint32_t lane) {
       LamportPacket packet[kMost];
-      std::uint32_t bits[kMost];
+      float lse[kMost];
       SEQPAR_UNROLL
       for (int m = 0; m < kMost; ++m) {
-        bits[m] = asBits(-INFINITY);
-        if (m != view_.self) continue;
+        if (!isPeer(m) || item >= all(at, m).size()) continue;
+        const std::size_t from = at.source(m, all(at, m).begin + item);
         packet[m] = Packets::loadWhole(task_, from, lane);
-        bits[m] = sendable(asBits(task_.lse[from]), kAbsentAsFloat);
+        lse[m] = task_.lse[from];
       }
-      if (!await(state, vec, 4 * vecs + item, bits, packet)) return false;
+      if (!reserve(at, state)) return false;
+      SEQPAR_UNROLL
+      for (int m = 0; m < kMost; ++m) {
+        const std::uint32_t items = all(at, m).size();
+        if (isPeer(m) && item < items) put(state[m], m, items, item, lane, packet[m], lse[m]);
+      }
+      return true;
+    });
+  }
+  SEQPAR_DEVICE bool sendToAll(const At& at, FifoState (&state)[kMost]) const {
+    const Range items = all(at, 0);
+    return forPackets(items.size(), [&](std::uint32_t item, std::uint32_t lane) {
+      const LamportPacket packet = Packets::loadWhole(task_, items.begin + item, lane);
+      const float lse = task_.lse[items.begin + item];
+      if (!reserve(at, state)) return false;
+      SEQPAR_UNROLL
+      for (int m = 0; m < kMost; ++m) {
+        if (isPeer(m)) put(state[m], m, items.size(), item, lane, packet, lse);
+      }
+      return true;
+    });
+  }
+  SEQPAR_DEVICE void put(const FifoState& state, int peer, std::uint32_t items, std::uint32_t item, std::uint32_t lane,
+                         const LamportPacket& packet, float lse) const {
+    const Sender<Memory> out(view_, peer, channel_, state.sent, state.credit);
+    if (lse != -INFINITY) out.put(item * task_.packets + lane, packet);
+    if (lane == 0) out.putWord(4 * items * task_.packets + item, sendable(asBits(lse), kAbsentAsFloat));
+  }
+
+  SEQPAR_DEVICE bool merge(const At& at, const FifoState (&state)[kMost]) const {
+    const Range mine = all(at, view_.self);
+    return forPackets(mine.size(), [&](std::uint32_t item, std::uint32_t lane) {
+      const std::size_t from = at.source(view_.self, mine.begin + item);
+      const LamportPacket own = Packets::loadWhole(task_, from, lane);
+      const std::uint32_t ownBits = sendable(asBits(task_.lse[from]), kAbsentAsFloat);
+      LamportPacket packet[kMost];
+      std::uint32_t bits[kMost];
+      if (!await(state, item * task_.packets + lane, 4 * mine.size() * task_.packets + item, bits, packet))
+        return false;
+      SEQPAR_UNROLL
+      for (int m = 0; m < kMost; ++m) {
+        if (m == view_.self) packet[m] = own;
+        if (m == view_.self) bits[m] = ownBits;
+      }
       MergedPacket result;
       mergePackets<kType, Memory>(
           bits,
@@ -112,12 +156,12 @@ class ShortMergeProgram : MergeProgram<Group> {
           },
           result);
       if (lane == 0) shared_.merged[0][item] = result.lse;
-      Packets::storeWhole(task_, at_.target(view_.self, mine.begin + item), lane, result.packet);
-    }
-    return true;
+      Packets::storeWhole(task_, at.target(view_.self, mine.begin + item), lane, result.packet);
+      return true;
+    });
   }
 
-  /// Waits for a packet and its lse of all peers, and resets the packets.
+  /// Waits for a packet and its lse of all peers, and resets the packets. Other bits are -inf.
   SEQPAR_DEVICE bool await(const FifoState (&state)[kMost], std::uint32_t index, std::uint32_t word,
                            std::uint32_t (&bits)[kMost], LamportPacket (&packet)[kMost]) const {
     Wait<Memory> wait(view_, view_.self);
@@ -125,6 +169,7 @@ class ShortMergeProgram : MergeProgram<Group> {
     while (true) {
       SEQPAR_UNROLL
       for (int m = 0; m < kMost; ++m) {
+        bits[m] = asBits(-INFINITY);
         if (!isPeer(m)) continue;
         const Receiver<Memory> in = receiver(state[m], m);
         bits[m] = in.pollWord(word);
@@ -147,7 +192,7 @@ class ShortMergeProgram : MergeProgram<Group> {
   }
 
   /// Resets the words, gives credit and keeps the positions. By the first warp, after the barrier.
-  SEQPAR_DEVICE void finish(const FifoState (&state)[kMost], const Range& mine) const {
+  SEQPAR_DEVICE void finish(const At& at, const FifoState (&state)[kMost], const Range& mine) const {
     const auto warp = group_.warp();
     SEQPAR_UNROLL
     for (int m = 0; m < kMost; ++m) {
@@ -158,14 +203,19 @@ class ShortMergeProgram : MergeProgram<Group> {
     for (int m = 0; m < kMost; ++m) {
       if (!isPeer(m) || m % warp.threads() != warp.thread()) continue;
       FifoState next = state[m];
-      next.sent += at_.packetsOf(all(m));
-      countReceived<Memory>(view_, m, at_.channel, next, at_.packetsOf(mine));
-      *fifoState(view_, m, at_.channel) = next;
+      next.sent += at.packetsOf(all(at, m));
+      countReceived<Memory>(view_, m, channel_, next, at.packetsOf(mine));
+      *fifoState(view_, m, channel_) = next;
     }
   }
 
-  using Base = MergeProgram<Group>;
-  using Base::view_, Base::task_, Base::at_, Base::group_, Base::shared_;
+  const PeerView& view_;
+  const MergeTask& task_;
+  const Group& group_;
+  MergeShared& shared_;
+  int channel_;
+  std::uint32_t item_, lane_;    ///< of the thread's first packet
+  std::uint32_t items_, lanes_;  ///< to its next packet
 };
 
 }  // namespace seqpar

@@ -135,16 +135,19 @@ SEQPAR_DEVICE bool mergePackets(const std::uint32_t (&bits)[kMost], const TermOf
     const float lse = asFloat(each);
     return lse == -INFINITY ? 0.0F : expf(lse - most);
   };
-  float sum = 0;
+  float sum = 0, shares[kMost];
   SEQPAR_UNROLL
-  for (int m = 0; m < kMost; ++m) sum += share(bits[m]);
+  for (int m = 0; m < kMost; ++m) {
+    shares[m] = share(bits[m]);
+    sum += shares[m];
+  }
   MergeValues<kType> total;
   SEQPAR_UNROLL
   for (int m = 0; m < kMost; ++m) {
     if (asFloat(bits[m]) == -INFINITY) continue;
     LamportPacket term;
     if (!termOf(m, term)) return false;
-    const float weight = share(bits[m]) / sum;
+    const float weight = shares[m] / sum;
     if (weight != 0) total.add(weight, term);
   }
   merged.packet = MergePackets<kType, Memory>::sendable(total.pack());
@@ -160,7 +163,8 @@ SEQPAR_DEVICE std::uint32_t rowsOf(const MergeTask& task) {
   return used < task.rows ? used : task.rows;
 }
 
-/// Which results a channel transfers, and where they are.
+/// Which results a channel transfers, and where they are. kParts: MergeKind::Parts is possible.
+template <bool kParts>
 struct MergeChannel {
   const MergeTask& task;
   int peers, channel;
@@ -169,8 +173,7 @@ struct MergeChannel {
   SEQPAR_DEVICE MergeChannel(const MergeTask& aTask, int aPeers, int aChannel)
       : task(aTask), peers(aPeers), channel(aChannel), rows(rowsOf(aTask)) {
     // No receiver has more results than the first.
-    const auto channels = static_cast<std::uint32_t>(task.channels);
-    perChannel = (task.results(rows, peers, 0) + channels - 1) / channels;
+    perChannel = task.rowCount == nullptr ? task.perChannel : task.partOf(results(0));
   }
 
   struct Range {
@@ -179,10 +182,14 @@ struct MergeChannel {
   };
   /// Results [first, first + count) of the channel for a receiver.
   SEQPAR_DEVICE Range range(int receiver, std::uint32_t first, std::uint32_t count) const {
-    const std::uint32_t all = task.results(rows, peers, receiver);
+    const std::uint32_t all = results(receiver);
     const std::uint32_t base = static_cast<std::uint32_t>(channel) * perChannel;
     const std::uint32_t end = first + count < perChannel ? first + count : perChannel;
     return {least(base + first, all), least(base + end, all)};
+  }
+  SEQPAR_DEVICE std::uint32_t results(int receiver) const {
+    if constexpr (kParts) return task.results(rows, peers, receiver);
+    return task.resultsAtOnce(rows, receiver);
   }
   SEQPAR_DEVICE static std::uint32_t least(std::uint32_t a, std::uint32_t b) { return a < b ? a : b; }
   SEQPAR_DEVICE std::uint32_t packetsOf(const Range& items) const {
@@ -192,31 +199,16 @@ struct MergeChannel {
   /// Index of a receiver's result in `out` and `lse`.
   SEQPAR_DEVICE std::size_t source(int receiver, std::uint32_t result) const {
     if (task.kind == MergeKind::All) return result;
-    if (task.kind == MergeKind::Parts) return MergeTask::firstOf(rows * task.heads, peers, receiver) + result;
-    const std::uint32_t own = MergeTask::shareOf(task.heads, peers, receiver);
-    const std::uint32_t first = MergeTask::firstOf(task.heads, peers, receiver);
-    return static_cast<std::size_t>(result / own) * task.heads + first + result % own;
+    if constexpr (kParts) {
+      if (task.kind == MergeKind::Parts) return MergeTask::firstOf(rows * task.heads, peers, receiver) + result;
+    }
+    const std::uint32_t own = task.headsOf(receiver), row = result / own;
+    return static_cast<std::size_t>(row) * task.heads + task.firstHeadOf(receiver) + result - row * own;
   }
   /// Index of a result of `owner` in the outputs.
   SEQPAR_DEVICE std::size_t target(int owner, std::uint32_t result) const {
     return task.kind == MergeKind::Heads ? result : source(owner, result);
   }
-};
-
-/// A channel's part of a merge: the view of the programs.
-template <class Group>
-class MergeProgram {
- public:
-  SEQPAR_DEVICE MergeProgram(const PeerView& view, const MergeTask& task, int channel, const Group& group,
-                             MergeShared& shared)
-      : view_(view), task_(task), at_(task, view.size, channel), group_(group), shared_(shared) {}
-
- protected:
-  const PeerView& view_;
-  const MergeTask& task_;
-  const MergeChannel at_;
-  const Group& group_;
-  MergeShared& shared_;
 };
 
 /// Resets the packets of `words` words, starting at packet `first`.

@@ -9,6 +9,7 @@
 #include "kernels/exchange/ll_packets.h"
 #include "kernels/exchange/lse_merge.h"
 #include "kernels/exchange/lse_merge_short.h"
+#include "kernels/exchange/lse_merge_teams.h"
 #include "kernels/exchange/payload.h"
 #include "kernels/exchange/regions.h"
 #include "kernels/scan/chain.h"

@@ -10,11 +10,14 @@
 namespace seqpar {
 namespace {
 
-/// The most CTAs, 32 K threads: a quarter of what an H100 or H200 runs at once with 64 registers each.
+/// The most CTAs: each has an SM of an H100 or H200.
 constexpr std::size_t kMostChannels = 128;
 
 /// Merges of at most this many packets are bound by their launch: one packet for each thread of all CTAs.
 constexpr std::size_t kBriefPackets = kMostChannels * MergeTask::kBriefThreads;
+
+/// Up to this many ranks, kernels of MergeTask::kMostThreads threads exist: more peers need more registers.
+constexpr std::size_t kWideRanks = 4;
 
 /// One exchange of everything sends (ranks - 1) x bytes, two send 2 (ranks - 1) / ranks x bytes but take a hop more:
 /// as much time as this many bytes, measured on 4 H200, where both ways take equally long at about 1.2 MiB. Two ranks
@@ -41,17 +44,25 @@ MergeTask taskOf(const DeviceGroup& group, const LseMerge& given) {
   task.kind = given.byHeads                              ? MergeKind::Heads
               : twoHops(results * given.rowBytes, ranks) ? MergeKind::Parts
                                                          : MergeKind::All;
-  task.complete();
-  const std::size_t most = task.results(task.rows, group.size(), 0);
-  const std::size_t packets = most * task.packets;
+  task.complete(group.size());
+  const std::size_t mostResults = task.results(task.rows, group.size(), 0);
+  const std::size_t packets = mostResults * task.packets;
   task.brief = !group.shared() && packets <= kBriefPackets;
-  const auto threads = static_cast<std::size_t>(task.threads());
+  task.threads = task.brief ? MergeTask::kBriefThreads : MergeTask::kThreads;
+  // A packet per thread, if possible.
+  const int mostThreads = ranks <= kWideRanks ? MergeTask::kMostThreads : MergeTask::kThreads;
+  while (!task.brief && task.threads < mostThreads &&
+         packets > kMostChannels * static_cast<std::size_t>(task.threads)) {
+    task.threads *= 2;
+  }
+  const auto threads = static_cast<std::size_t>(task.threads);
   const std::size_t wanted = (packets + threads - 1) / threads;
   const auto limit = std::min(kMostChannels, static_cast<std::size_t>(group.peers().channels));
   // All CTAs of ranks that share a GPU must be resident at once.
   const std::size_t resident = group.shared() ? static_cast<std::size_t>(group.smCount()) / ranks : limit;
-  task.channels = static_cast<int>(
-      std::clamp<std::size_t>(std::min(wanted, most), 1, std::max<std::size_t>(1, std::min(limit, resident))));
+  const auto channels =
+      std::clamp<std::size_t>(std::min(wanted, mostResults), 1, std::max<std::size_t>(1, std::min(limit, resident)));
+  task.setChannels(static_cast<int>(channels), group.size());
   return task;
 }
 

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "kernels/exchange/lse_merge.h"
 #include "kernels/exchange/lse_merge_short.h"
+#include "kernels/exchange/lse_merge_teams.h"
 #include "thread_peers.h"
 #include "unit/seed.h"
 
@@ -80,24 +81,39 @@ std::unique_ptr<Call> draw(std::mt19937_64& random, int ranks, int channels, boo
     task.out = call->inPlace ? task.outMerged : call->out[rank].data() + call->offset;
     task.lse = call->inPlace ? task.lseMerged : call->lse[rank].data();
     task.rowCount = counted ? &call->rowCount : nullptr;
-    task.complete();
+    task.complete(ranks);
+    task.setChannels(shape.channels, ranks);
+    task.brief = random() % 2 == 0;  // selects a program; each rank may select another
     call->tasks.push_back(task);
   }
   return call;
 }
 
-void run(const MergeTask& task, const ChannelThread& thread, MergeShared& shared, std::atomic<bool>& ok) {
+/// Of a channel's threads.
+struct Shared {
+  MergeShared merge;
+  TeamShared<4> teams;
+};
+
+void run(const MergeTask& task, const ChannelThread& thread, Shared& shared, std::atomic<bool>& ok) {
   const auto with = [&](auto type) {
     constexpr auto kType = decltype(type)::value;
     const auto merge = [&](auto most) {
       constexpr int kMost = decltype(most)::value;
-      if (thread.view.size <= 8 && task.isShort(thread.view.size)) {
+      if constexpr (kMost == 4) {
+        if (task.brief && task.isShort() && thread.group.threads() >= thread.view.size - 1) {
+          return TeamMergeProgram<kType, kMost, ThreadMemory, ThreadGroup>(thread.view, task, thread.channel,
+                                                                           thread.group, shared.teams)
+              .run();
+        }
+      }
+      if (thread.view.size <= 8 && task.isShort()) {
         return ShortMergeProgram<kType, kMost, ThreadMemory, ThreadGroup>(thread.view, task, thread.channel,
-                                                                          thread.group, shared)
+                                                                          thread.group, shared.merge)
             .run();
       }
       return LseMergeProgram<kType, kMost, ThreadMemory, ThreadGroup>(thread.view, task, thread.channel, thread.group,
-                                                                      shared)
+                                                                      shared.merge)
           .run();
     };
     const bool done = thread.view.size <= 2   ? merge(std::integral_constant<int, 2>())
@@ -151,9 +167,9 @@ std::string judge(const Call& call, int rank, int ranks) {
 /// Calls follow each other with nothing between them.
 void runCalls(ThreadPeers& peers, int threadsOfChannel, std::vector<std::unique_ptr<Call>>& calls) {
   std::atomic<bool> ok = true;
-  std::vector<MergeShared> shared(static_cast<std::size_t>(peers.size() * peers.channels()));
+  std::vector<Shared> shared(static_cast<std::size_t>(peers.size() * peers.channels()));
   peers.run(threadsOfChannel, [&](const ChannelThread& thread) {
-    MergeShared& mine = shared[static_cast<std::size_t>(thread.view.self * peers.channels() + thread.channel)];
+    Shared& mine = shared[static_cast<std::size_t>(thread.view.self * peers.channels() + thread.channel)];
     for (const auto& call : calls) {
       const MergeTask& task = call->tasks[static_cast<std::size_t>(thread.view.self)];
       if (thread.channel < task.channels) run(task, thread, mine, ok);
@@ -197,7 +213,7 @@ TEST_CASE("Merges between peers equal fp64, back to back, with equal bits on all
     std::vector<std::unique_ptr<Call>> calls;
     for (int i = 0; i < 24; ++i) calls.push_back(draw(random, size, 2, false));
     CAPTURE(size);
-    runCalls(peers, size <= 4 ? 3 : 1, calls);
+    runCalls(peers, size > 4 ? 1 : random() % 2 == 0 ? 3 : 7, calls);
   }
 }
 
@@ -220,7 +236,7 @@ TEST_CASE("A merge whose peer is absent ends at the timeout without a result") {
   auto call = draw(random, 2, 1, false);
   while (call->rowCount == 0 || call->shape.kind == MergeKind::Heads) call = draw(random, 2, 1, false);
   std::atomic<bool> ok = true;
-  MergeShared shared;
+  Shared shared;
   const auto before = call->lseMerged[0];
   peers.run(2, [&](const ChannelThread& thread) { run(call->tasks[0], thread, shared, ok); }, {0});
   CHECK_FALSE(ok);
