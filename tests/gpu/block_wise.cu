@@ -231,6 +231,7 @@ void checkCalls(const Shape& shape, int gpus) {
     constexpr int kCalls = 200;
     for (int i = 0; i < kCalls; ++i) rank.countAndRun(i % 3 == 0);
     rank.verify(2 + kCalls, what + ", many calls");
+    rank.meeting.barrier();          // memory is freed next, which waits for all work of the GPU
     if (shape.ranks > gpus) return;  // graphs of ranks that share a GPU may stand still (docs/GPU.md)
 
     checkCuda(cudaStreamBeginCapture(rank.stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
@@ -310,7 +311,12 @@ int main() {
   }
   loadKernels(gpus);
   checkRefusals();
+  constexpr int kMostOfGpu = 3;  // docs/GPU.md: of five ranks on one GPU, the kernels of three did not start
   for (const int ranks : {1, 2, 3, 5}) {
+    if (ranks > kMostOfGpu * gpus) {
+      std::printf("%d ranks: left out on %d GPUs\n", ranks, gpus);
+      continue;
+    }
     for (const seqparDirection_t direction : {seqparForward, seqparReverse}) {
       checkCalls({ranks, 5, 15, direction, 5}, gpus);
       checkCalls({ranks, 16, 4096, direction, 8}, gpus);
