@@ -75,6 +75,7 @@ class MeshOperator final : public SoftmaxOperator {
       block.dk = arena.tensor(seqparFloat32, d.batch, tokens, d.kvHeads, d.headDim);
       block.dv = arena.tensor(seqparFloat32, d.batch, tokens, d.kvHeads, d.valueDim);
     }
+    copies_ = {queries_[0].q, keys_[0].k, keys_[0].v, queries_[0].dOut, queries_[0].out};
     const int64_t rows = problem_.queries.longest(), columns = problem_.keys.longest();
     carryO_ = arena.tensor(wire, d.batch, rows, d.heads, std::max(d.valueDim, d.headDim));
     carryLse_ = arena.rows(d.batch, d.heads, rows);
@@ -125,9 +126,9 @@ class MeshOperator final : public SoftmaxOperator {
     const auto& own = queries_[0];
     loadInputs(inputs(args));
     makeDelta(*block_, args, own.delta);
-    exec_.copy(own.dOut, outTensor(problem_, args.dOut));
+    queries_[0].dOut = ready(outTensor(problem_, args.dOut), copies_.dOut);
     exec_.copy(own.lse, lseRows(problem_, args.lse));
-    if (block_->needsOut()) exec_.copy(own.out, outTensor(problem_, args.out));
+    if (block_->needsOut()) queries_[0].out = ready(outTensor(problem_, args.out), copies_.out);
     for (const auto& block : queries_) exec_.zero(block.dq);
     for (const auto& block : keys_) {
       exec_.zero(block.dk);
@@ -172,9 +173,16 @@ class MeshOperator final : public SoftmaxOperator {
   }
 
   void loadInputs(const BlockInputs& given) {
-    exec_.copy(queries_[0].q, given.q);
-    exec_.copy(keys_[0].k, given.k);
-    exec_.copy(keys_[0].v, given.v);
+    queries_[0].q = ready(given.q, copies_.q);
+    keys_[0].k = ready(given.k, copies_.k);
+    keys_[0].v = ready(given.v, copies_.v);
+  }
+
+  /// The caller's tensor if it is dense, otherwise a copy in `memory`.
+  Tensor ready(const Tensor& given, const Tensor& memory) {
+    if (given.dense()) return given;
+    exec_.copy(memory, given);
+    return memory;
   }
 
   template <typename Attend>
@@ -268,31 +276,53 @@ class MeshOperator final : public SoftmaxOperator {
         kCaller, problem_.comm);
   }
 
+  /// Memory for this rank's tensors that are not dense.
+  struct Copies {
+    Tensor q, k, v, dOut, out;
+  };
+
   std::vector<QueryBlock> queries_;                 ///< [a]
   std::vector<KeyBlock> keys_;                      ///< [b]
   std::vector<std::vector<Rectangle>> rectangles_;  ///< [a][b]
+  Copies copies_;
   Tensor carryO_, carryK_, carryV_;  ///< received from the predecessor; carryO_ also for gradients of queries
   Rows carryLse_;
   std::unique_ptr<std::remove_pointer_t<seqparMesh_t>, Destroy> mesh_;
   Schedule forward_, backward_;
 };
 
+/// The sum over the tiles of the most scores of a rank: ranks wait for each other at every transfer, as in rings.
+double scoresByTile(const CostModel& model, int a, int b) {
+  double sum = 0;
+  for (int tile = 0; tile < a * b; ++tile) {
+    double most = 0;
+    for (int rank = 0; rank < a * b; ++rank) {
+      const int query = rank / a * a + (rank + tile) % a, key = rank % a + a * ((rank / a + tile / a) % b);
+      most = std::max(most, model.scores(query, key));
+    }
+    sum += most;
+  }
+  return sum;
+}
+
 Estimate estimateMesh(const Problem& problem) {
   const CostModel model(problem);
-  const auto cost = meshCost(model);
-  const auto& bytes = cost.bytes;
+  const auto bytes = meshCost(model).bytes;
   const int a = ranksOfQueryGroup(problem), b = problem.ranks() / a;
+  const double scores = scoresByTile(model, a, b);
   // The last send has no overlap.
   const auto ring = [&](int members, double all) {
     return members < 2 ? 0.0 : (members - 1) * model.sendUs(all / (members - 1));
   };
   const double last = a < 2 ? 0.0 : model.sendUs(bytes.out / (a - 1)),
                lastDq = a < 2 ? 0.0 : model.sendUs(bytes.dq / (a - 1));
-  return {model.overlapUs(cost.forwardUs, ring(a, bytes.q) + ring(b, bytes.kv) + ring(a, bytes.out) - last) + last,
-          model.overlapUs(cost.backwardUs, ring(a, bytes.gradientInputs) + ring(b, bytes.kv) + ring(a, bytes.dq) +
-                                               ring(b, bytes.sums) - lastDq) +
-              lastDq,
-          bytes.forward() + bytes.backward()};
+  return {
+      model.overlapUs(model.blockUs(scores, false), ring(a, bytes.q) + ring(b, bytes.kv) + ring(a, bytes.out) - last) +
+          last,
+      model.overlapUs(model.blockUs(scores, true), ring(a, bytes.gradientInputs) + ring(b, bytes.kv) +
+                                                       ring(a, bytes.dq) + ring(b, bytes.sums) - lastDq) +
+          lastDq,
+      bytes.forward() + bytes.backward()};
 }
 
 const RegisteredAlgorithm kMesh({.id = seqparAttnMesh,
