@@ -117,7 +117,7 @@ class GroupCuda : public DeviceGroup {
   }
 
   void checkCapture(const char* name, DeviceStream stream) const override {
-    if (!shared_ || !capturing(static_cast<cudaStream_t>(stream))) return;
+    if (sharers_.empty() || !capturing(static_cast<cudaStream_t>(stream))) return;
     fail(seqparInvalidUsage, name, ": the stream is being captured, and ", sharers_,
          "; expected a GPU for each rank, or no capture");
   }
@@ -176,24 +176,26 @@ class GroupCuda : public DeviceGroup {
               "cudaDeviceGetAttribute");
     mine.blocks = each * smCount_;
     mine.multiprocessors = smCount_;
+    cudaDeviceProp properties{};
+    checkCuda(cudaGetDeviceProperties(&properties, options_.device), "cudaGetDeviceProperties");
+    static_assert(sizeof(properties.uuid.bytes) == sizeof(mine.uuid));
+    std::memcpy(mine.uuid.data(), properties.uuid.bytes, sizeof(mine.uuid));
     std::vector<Place> all(static_cast<std::size_t>(size()));
     control_.gatherValues(mine, std::span(all));
     const auto at = [&](const Place& place) {
-      return std::count_if(all.begin(), all.end(), [&](const Place& other) {
-        return other.process == place.process && other.device == place.device;
-      });
+      return std::count_if(all.begin(), all.end(), [&](const Place& other) { return shareSms(place, other); });
     };
     sharing_ = static_cast<int>(at(mine));
     sharedBlocks_ = mine.blocks;
     for (const Place& place : all) {
       const auto sharing = static_cast<int>(at(place));
-      if (sharing > 1 && !shared_) sharers_ = sharersOf(all, place);
       shared_ = shared_ || sharing > 1;
       sharedBlocks_ = std::min(sharedBlocks_, place.blocks / sharing);
       // CTAs of scans wait for those of other ranks, so all of them must be resident; those of MATRIX fill an SM.
       if (sharing > 1) options_.ctas = std::min(options_.ctas, std::max(1, place.multiprocessors / sharing));
     }
     if (sharing_ > 1) separateStreams();
+    sharers_ = sharersOf(all);
   }
 
   /// Disables the allocator's reuse of memory across streams before it is free: such reuse inserts a wait of one stream
@@ -366,7 +368,7 @@ class GroupCuda : public DeviceGroup {
   int smCount_ = 0;
   int sharing_ = 1;
   bool shared_ = false;
-  std::string sharers_;  ///< which ranks, if shared_
+  std::string sharers_;  ///< the first two ranks that share a GPU, also in different processes
   int sharedBlocks_ = 0;
   cudaStream_t setup_ = nullptr;
   MappedMemory words_;

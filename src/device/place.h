@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -13,18 +14,31 @@ namespace seqpar {
 
 struct Place {
   std::uint64_t process = processToken();
+  std::array<char, 16> uuid{};  ///< of the GPU; processes may number GPUs differently
   int device = 0;
   int blocks = 0;  ///< that the device holds at once
   int multiprocessors = 0;
-  bool operator==(const Place&) const = default;
 };
 
-/// The first two ranks at a place that several ranks share, for errors.
-inline std::string sharersOf(const std::vector<Place>& all, const Place& place) {
-  const auto first = std::find(all.begin(), all.end(), place);
-  const auto second = std::find(first + 1, all.end(), place);
-  return concat("ranks ", first - all.begin(), " and ", second - all.begin(), " share device ", place.device,
-                " in one process");
+inline bool shareGpu(const Place& one, const Place& other) {
+  return one.uuid == other.uuid || (one.process == other.process && one.device == other.device);
+}
+
+/// Whether kernels of both may be resident at once: the driver runs kernels of different processes in turn.
+inline bool shareSms(const Place& one, const Place& other) {
+  return one.process == other.process && one.device == other.device;
+}
+
+/// The first two ranks that share a GPU, for errors; "" if none do.
+inline std::string sharersOf(const std::vector<Place>& all) {
+  for (std::size_t second = 1; second < all.size(); ++second) {
+    for (std::size_t first = 0; first < second; ++first) {
+      if (!shareGpu(all[first], all[second])) continue;
+      if (!shareSms(all[first], all[second])) return concat("ranks ", first, " and ", second, " share a GPU");
+      return concat("ranks ", first, " and ", second, " share device ", all[first].device, " in one process");
+    }
+  }
+  return "";
 }
 
 }  // namespace seqpar

@@ -96,8 +96,9 @@ class Slab {
 class DeviceBackend : public Backend {
  public:
   /// For `ranks` threads of this process. `sharing`: some have the same GPU, and thus the same default stream, where
-  /// their kernels would block each other; every thread gets a separate stream instead.
-  explicit DeviceBackend(int ranks, bool sharing = false) : ranks_(ranks), sharing_(sharing) {}
+  /// their kernels would block each other; every thread gets a separate stream instead. `pinned`: bytes for buffers.
+  explicit DeviceBackend(int ranks, bool sharing = false, std::size_t pinned = std::size_t{1} << 30)
+      : ranks_(ranks), sharing_(sharing), slab_(pinned) {}
 
   void* noStream() override { return sharing_ ? cudaStreamPerThread : nullptr; }
 
@@ -198,7 +199,7 @@ class DeviceBackend : public Backend {
   std::condition_variable all_;
   int met_ = 0;
   unsigned round_ = 0;
-  Slab slab_{std::size_t{1} << 30};
+  Slab slab_;
 };
 
 }  // namespace seqpar::test
