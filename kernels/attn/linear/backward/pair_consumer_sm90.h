@@ -200,8 +200,18 @@ struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
   /// gates; adds the second head's to the first's; stores column sums, and returns row sums, of their product.
   template <int kHead>
   SEQPAR_DEVICE void applyDecays(Scores (&dA)[2], const Scores& a, float (&rowSums)[2]) const {
-    const float* sums = sumsOf(kHead);
-    const float ofQueries[2] = {sums[me.row], sums[me.row + 8]};
+    if (PairProducer<T, kGated>::decaysLittle(kHead, chunk, memory)) {
+      applyDecays<kHead, true>(dA, a, rowSums);
+    } else {
+      applyDecays<kHead, false>(dA, a, rowSums);
+    }
+  }
+  /// kLittle: decays are products of one factor of each token, which takes fewer instructions.
+  template <int kHead, bool kLittle>
+  SEQPAR_DEVICE void applyDecays(Scores (&dA)[2], const Scores& a, float (&rowSums)[2]) const {
+    const float* queries = kLittle ? memory.factors[chunk % 2][kHead] : sumsOf(kHead);
+    const float* keys = kLittle ? memory.inverses[chunk % 2][kHead] : queries;
+    const float ofQueries[2] = {queries[me.row], queries[me.row + 8]};
     float columnSums[8];
     rowSums[0] = rowSums[1] = 0;
     SEQPAR_UNROLL
@@ -210,7 +220,7 @@ struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
       SEQPAR_UNROLL
       for (int i = 0; i < 2; ++i) {
         float columns[2], inputs[2] = {1, 1};
-        ptx::loadPair(sums + Products::keyOf(n + i, 0, me), columns[0], columns[1]);
+        ptx::loadPair(keys + Products::keyOf(n + i, 0, me), columns[0], columns[1]);
         if constexpr (kGated) {
           ptx::loadPair(memory.inputs[chunk % 2][kHead] + Products::keyOf(n + i, 0, me), inputs[0], inputs[1]);
         }
@@ -218,13 +228,14 @@ struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
         SEQPAR_UNROLL
         for (int e = 0; e < 4; ++e) {
           const int t = Products::queryOf(e, me), s = Products::keyOf(n + i, e, me);
-          const float decay = decayOf(ofQueries[e / 2] - columns[e % 2]);
-          tiles[i][e] = s <= t ? times(decay, task.scale * a[n + i][e]) : 0.f;
+          const float decay = kLittle ? ofQueries[e / 2] * columns[e % 2] : decayOf(ofQueries[e / 2] - columns[e % 2]);
+          const auto decayed = [&](float x) { return kLittle ? decay * x : times(decay, task.scale * x); };
+          tiles[i][e] = s <= t ? decayed(a[n + i][e]) : 0.f;
           float& own = dA[kHead][n + i][e];
-          const float product = s < t && decay != 0 ? tiles[i][e] * own : 0.f;
+          const float product = s < t && (kLittle || decay != 0) ? tiles[i][e] * own : 0.f;
           columnSums[(n + i) * 2 + e % 2] += product;
           rowSums[e / 2] += inputs[e % 2] * product;
-          own = s < t ? times(decay, task.scale * own) * inputs[e % 2] : 0.f;
+          own = s < t ? decayed(own) * inputs[e % 2] : 0.f;
           if (kHead == 1) dA[0][n + i][e] += own;
         }
       }

@@ -35,7 +35,8 @@ struct PairMemory : ChunkTiles<T> {
   float products[2][kChunk];        ///< q k of a token with itself, per warpgroup
   float own[2][kChunk];             ///< dA of a token with itself, per head
   float sums[2][2][kChunk];         ///< [stage][head]
-  float factors[2][kChunk];         ///< of queries: the scale times decays from the chunk's start, per head
+  float factors[2][2][kChunk];      ///< of queries: the scale times decays from the chunk's start: [stage][head]
+  float inverses[2][2][kChunk];     ///< inverse decays from the chunk's start: [stage][head]
   float inputs[2][2][kChunk];       ///< input gates, if there are any
   uint8_t forgets[2][2][kChunk];
   float carry[2][2][kWarps];  ///< sums of S * E at the ends of two chunks: [stage][head][warp]
@@ -85,7 +86,9 @@ struct PairProducer {
       logs.addUp(sums, memory.forgets[chunk % 2][which], me.lane);
       SEQPAR_UNROLL
       for (int i = 0; i < 2; ++i) {
-        memory.factors[which][me.lane * 2 + i] = task.scale * decayOf(sums[me.lane * 2 + i]);
+        const float sum = sums[me.lane * 2 + i];
+        memory.factors[chunk % 2][which][me.lane * 2 + i] = task.scale * decayOf(sum);
+        memory.inverses[chunk % 2][which][me.lane * 2 + i] = ptx::ex2Approx(-sum);
       }
     }
     if (copies(me)) {
@@ -118,6 +121,11 @@ struct PairProducer {
     addHead<1>(gradient, chunk, memory, me.opaque());
   }
 
+  /// Whether a product of a factor of a query and one of a key is exact to rounding; else, both may be 0 or infinite.
+  SEQPAR_DEVICE static bool decaysLittle(int which, int chunk, const Memory& memory) {
+    constexpr float kLeast = -100;
+    return total(which, chunk, memory) >= kLeast;
+  }
   /// The log-decay of the chunk, for one of the heads.
   SEQPAR_DEVICE static float total(int which, int chunk, const Memory& memory) {
     return memory.sums[chunk % 2][which][kChunk - 1];
@@ -148,7 +156,7 @@ struct PairProducer {
       SEQPAR_UNROLL
       for (int i = 0; i < 4; ++i) {
         float low, high;
-        ptx::loadPair(memory.factors[kHead] + step * 16 + i / 2 * 8 + me.c * 2, low, high);
+        ptx::loadPair(memory.factors[chunk % 2][kHead] + step * 16 + i / 2 * 8 + me.c * 2, low, high);
         own[i] = ptx::pack<T>(ptx::lowOf<T>(own[i]) * low, ptx::highOf<T>(own[i]) * high);
       }
       warpgroup::arrive();
