@@ -34,6 +34,13 @@ SEQPAR_DEVICE void tmaLoad(uint32_t to, const CUtensorMap& map, uint32_t barrier
       "l"(&map), "r"(barrier), "r"(column), "r"(head), "r"(token), "r"(batch), "l"(policy)
       : "memory");
 }
+/// One thread: copies contiguous bytes of device memory to shared memory; addresses and size are multiples of 16.
+SEQPAR_DEVICE void cpAsyncBulkLoad(void* to, const void* from, int bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   sharedAddress(to)),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
 /// One thread: prefetches the box to the L2 cache, for later ordinary loads.
 SEQPAR_DEVICE void tmaPrefetch(const CUtensorMap& map, int column, int head, int token, int batch) {
   asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];" ::"l"(&map), "r"(column), "r"(head),

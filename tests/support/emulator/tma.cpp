@@ -54,6 +54,21 @@ TransferBarrier& at(uint32_t barrier) {
   return cta->transferBarriers.at(barrier);
 }
 
+/// Performs copies as late as allowed.
+void start(std::vector<Copy> copies, uint32_t barrier) {
+  Transfer transfer;
+  transfer.copies = std::move(copies);
+  char begin = 0;
+  test::lead(begin);
+  transfer.engine.enter();
+  test::follow(begin);
+  for (const Copy& copy : transfer.copies) corrupt(copy);
+  cta->fibers[cta->current].strand.enter();
+  TransferBarrier& own = at(barrier);
+  own.bytesPending -= static_cast<int64_t>(transfer.copies.size()) * transfer.copies[0].bytes;
+  own.transfers.push_back(std::move(transfer));
+}
+
 }  // namespace
 
 void mbarrierInit(uint32_t barrier, int count) {
@@ -77,17 +92,16 @@ void mbarrierWaitParity(uint32_t barrier, int parity) {
 }
 
 void tmaLoad(uint32_t to, const CUtensorMap& map, uint32_t barrier, int column, int head, int token, int batch) {
-  Transfer transfer;
-  transfer.copies = copiesOf(map, to, column, head, token, batch, false);
-  char begin = 0;
-  test::lead(begin);
-  transfer.engine.enter();
-  test::follow(begin);
-  for (const Copy& copy : transfer.copies) corrupt(copy);
-  cta->fibers[cta->current].strand.enter();
-  TransferBarrier& own = at(barrier);
-  own.bytesPending -= static_cast<int64_t>(transfer.copies.size()) * transfer.copies[0].bytes;
-  own.transfers.push_back(std::move(transfer));
+  start(copiesOf(map, to, column, head, token, batch, false), barrier);
+}
+void cpAsyncBulkLoad(void* to, const void* from, int bytes, uint32_t barrier) {
+  constexpr int kPiece = 16;
+  if (bytes % kPiece != 0) throw std::logic_error("a bulk copy of a size that is not a multiple of 16");
+  std::vector<Copy> copies;
+  for (int at = 0; at < bytes; at += kPiece) {
+    copies.push_back({static_cast<char*>(to) + at, static_cast<const char*>(from) + at, true, kPiece});
+  }
+  start(std::move(copies), barrier);
 }
 void tmaStore(const CUtensorMap& map, uint32_t from, int column, int head, int token, int batch) {
   for (const Copy& copy : copiesOf(map, from, column, head, token, batch, true)) {

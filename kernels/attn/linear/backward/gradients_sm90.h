@@ -9,6 +9,7 @@
 // Tiles     chunks of 64 tokens x 128; S and E 128 x 128, E fp32 in the registers of the producers
 // Smem      q k v dO [2][64][128] 128 KiB, images of S and E 64 KiB; decays, scales and the item follow (memory_sm90.h)
 // Barriers  named, Roles: prepared, added (producers arrive, consumers wait), read, done, stateRead (the reverse)
+//           kPair: an mbarrier for states, which one thread loads by bulk copies
 // Overlap   may start before the previous kernel ends. griddepcontrol.wait: producers before they read the gradient
 //           after the segment; consumers before they read the state before it, unless Task::beforeVisible; all before
 //           they exit, because the next kernel waits for this one only.
@@ -22,6 +23,7 @@
 #pragma once
 
 #include "kernels/arch/pdl.h"
+#include "kernels/arch/tma.h"
 #include "kernels/attn/linear/backward/channel_producer_sm90.h"
 #include "kernels/attn/linear/backward/channel_sm90.h"
 #include "kernels/attn/linear/backward/pair_consumer_sm90.h"
@@ -50,9 +52,16 @@ struct GradientsKernel {
   SEQPAR_DEVICE static void run(const Task& task) {
     auto& memory = opaque();
     const Half me;
+    if constexpr (kPair) {
+      if (ptx::thread() == 0) {
+        ptx::mbarrierInit(ptx::sharedAddress(&memory.stateArrived), 1);
+        ptx::fenceMbarrierInit();
+      }
+    }
     if (Roles::produces()) {
       warpgroup::setmaxnregDec<kProducerRegisters>();
-      each(task, memory, [&](const Item<T>& item, int64_t index) { produce(task, item, index, memory, me); });
+      int states = 0;
+      each(task, memory, [&](const Item<T>& item, int64_t index) { produce(task, item, index, memory, states, me); });
     } else {
       warpgroup::setmaxnregInc<kConsumerRegisters>();
       each(task, memory, [&](const Item<T>& item, int64_t) { consume(task, item, memory, me); });
@@ -68,7 +77,8 @@ struct GradientsKernel {
     }
   }
 
-  SEQPAR_DEVICE static void produce(const Task& task, const Item<T>& item, int64_t index, Memory& memory,
+  /// `states`: the number of states that this CTA has loaded.
+  SEQPAR_DEVICE static void produce(const Task& task, const Item<T>& item, int64_t index, Memory& memory, int& states,
                                     const Half& me) {
     const bool mild = ptx::syncthreadsAnd(Producer::sweep(task, item, me.opaque()));
     if (kChannel && me.thread == 0) task.strong[index] = mild ? 0 : 1;
@@ -89,7 +99,7 @@ struct GradientsKernel {
     Roles::syncProducers();
     ptx::cpAsyncCommitGroup();  // of the last chunk's state, which the sweep stored
     for (int i = item.chunks - 1; i >= 0; --i) {
-      produceChunk(task, item, i, opaque(), producer, gradient, me.opaque());
+      produceChunk(task, item, i, opaque(), producer, gradient, states, me.opaque());
     }
     if (item.chunks > 0) {
       Roles::awaitStateRead();
@@ -223,7 +233,7 @@ struct GradientsKernel {
 
   /// Processes one chunk; on return, `gradient` is the gradient of the state before it.
   SEQPAR_DEVICE static void produceChunk(const Task& task, const Item<T>& item, int chunk, Memory& memory,
-                                         Producer& producer, StateOf& gradient, Half me) {
+                                         Producer& producer, StateOf& gradient, int& states, Half me) {
     const bool isLast = chunk == item.chunks - 1;
     producer.addUp(task, item, chunk, memory, me);
     ptx::cpAsyncWaitGroup<Producer::kLaterGroups>();  // of: queries and keys; values and dOut; the state
@@ -238,6 +248,9 @@ struct GradientsKernel {
     Producer::copyScaled(task, chunk, memory, me);
     if (!Producer::kDecaysFirst) decay(gradient, chunk, memory, me);
     ptx::cpAsyncWaitGroup<0>();
+    if constexpr (kPair) {
+      if (!isLast) ptx::mbarrierWaitParity(ptx::sharedAddress(&memory.stateArrived), states++ % 2);
+    }
     warpgroup::fenceProxyAsync();
     Roles::syncProducers();
     Roles::arrivePrepared(chunk);
@@ -260,7 +273,16 @@ struct GradientsKernel {
     if (chunk > 0) {
       producer.load(task, item, chunk - 1, me.opaque());
       Roles::awaitStateRead();  // also of all producers, which have computed their sums
-      memory.fetchState(statesOf(task), chunk - 1, me.opaque().thread);
+      if constexpr (kPair) {
+        if (me.thread == 0) {
+          const uint32_t arrived = ptx::sharedAddress(&memory.stateArrived);
+          ptx::mbarrierArriveExpectTx(arrived, kMatrix * int{sizeof(T)});
+          ptx::cpAsyncBulkLoad(memory.before, statesOf(task) + int64_t{chunk - 1} * kMatrix, kMatrix * int{sizeof(T)},
+                               arrived);
+        }
+      } else {
+        memory.fetchState(statesOf(task), chunk - 1, me.opaque().thread);
+      }
       ptx::cpAsyncCommitGroup();
     }
   }

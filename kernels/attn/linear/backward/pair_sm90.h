@@ -39,7 +39,8 @@ struct PairMemory : ChunkTiles<T> {
   float inverses[2][2][kChunk];     ///< inverse decays from the chunk's start: [stage][head]
   float inputs[2][2][kChunk];       ///< input gates, if there are any
   uint8_t forgets[2][2][kChunk];
-  float carry[2][2][kWarps];  ///< sums of S * E at the ends of two chunks: [stage][head][warp]
+  float carry[2][2][kWarps];         ///< sums of S * E at the ends of two chunks: [stage][head][warp]
+  alignas(8) uint64_t stateArrived;  ///< mbarrier
   alignas(16) char item[kItemBytes];
 
   SEQPAR_DEVICE T* sweptKeys(int chunk) { return this->tiles[chunk % 4 * 2]; }
