@@ -20,7 +20,14 @@ constexpr unsigned kCallsAgain = 30;  ///< on the last communicator
 /// Takes what is left of the device's memory.
 class Hog {
  public:
-  Hog() {
+  Hog() { take(); }
+  Hog(const Hog&) = delete;
+  Hog& operator=(const Hog&) = delete;
+  ~Hog() {
+    for (void* memory : memory_) cudaFree(memory);
+  }
+
+  void take() {
     for (size_t bytes = size_t{1} << 38; bytes >= size_t{1} << 16;) {
       void* memory = nullptr;
       if (cudaMalloc(&memory, bytes) == cudaSuccess) {
@@ -30,11 +37,6 @@ class Hog {
         bytes /= 2;
       }
     }
-  }
-  Hog(const Hog&) = delete;
-  Hog& operator=(const Hog&) = delete;
-  ~Hog() {
-    for (void* memory : memory_) cudaFree(memory);
   }
 
  private:
@@ -75,6 +77,8 @@ class Rank {
   void work(PrefixSums& sums, std::optional<AttentionSteps>& layer, cudaGraphExec_t graph, std::mt19937_64& random) {
     const auto drawn = random() % 8;
     if (drawn == 0) {
+      layer.reset();
+      if (hog_) hog_->take();        // what the earlier layer had
       layer.emplace(comms_.back());  // allocates windows
       layer->enqueue(2);
       layer->check("a layer");
@@ -109,7 +113,6 @@ class Rank {
     auto* const comm = comms_.back();
     Outcome& outcome = shared_.outcomes[step_][static_cast<size_t>(rank_)];
     seqparResult_t state = seqparSuccess;
-    std::optional<Hog> hog;
     std::string caught;
     try {
       auto random = randomOfStep();
@@ -118,7 +121,7 @@ class Rank {
       cudaGraphExec_t graph = capture(sums);
       try {
         for (bool first = true;; first = false) {
-          if (!first) cause(sums, hog);
+          if (!first) cause(sums);
           if (left_) return;
           work(sums, layer, graph, random);
           if (first) ++shared_.working[step_];
@@ -130,6 +133,7 @@ class Rank {
     } catch (const std::runtime_error& error) {
       caught = error.what();
     }
+    hog_.reset();
     outcome.failedAt = now();
     expectSuccess(seqparCommGetAsyncError(comm, &state), "seqparCommGetAsyncError", comm);
     const std::string text = seqparGetLastError(comm);
@@ -150,7 +154,7 @@ class Rank {
   }
 
   /// Causes the fault that the parent process orders.
-  void cause(PrefixSums& sums, std::optional<Hog>& hog) {
+  void cause(PrefixSums& sums) {
     const int order = shared_.order[static_cast<size_t>(rank_)].exchange(0);
     if (order == 0) return;
     switch (static_cast<Fault>(order - 1)) {
@@ -162,7 +166,7 @@ class Rank {
         expectSuccess(seqparCommRevoke(comms_.back()), "seqparCommRevoke", comms_.back());
         return;
       case Fault::Memory:
-        hog.emplace();
+        hog_.emplace();
         return;
       default: {
         void* memory = nullptr;
@@ -214,6 +218,7 @@ class Rank {
   int rank_;
   bool left_ = false;  ///< as ordered
   size_t step_ = 0;
+  std::optional<Hog> hog_;
   std::vector<seqparComm_t> comms_;
 };
 
