@@ -174,15 +174,12 @@ void measureAdjoint(Session& session, const Shape& shape) {
 }
 
 void runAll(Session& session, const Choices& choices) {
-  if (session.group.size() < 2) throw std::runtime_error("halo_perf needs at least 2 ranks, but was given 1");
   const auto nccl = ncclPeer(session);
-  for (const int operation : choices.operations) {
-    for (const size_t size : session.settings.sizes()) {
-      const Shape shape(size, choices);
-      if (operation == kFetch) measureFetch(session, shape, nccl);
-      if (operation == kAdjoint) measureAdjoint(session, shape);
-    }
-  }
+  forEachSize(session, choices.operations, [&](int operation, size_t size) {
+    const Shape shape(size, choices);
+    if (operation == kFetch) measureFetch(session, shape, nccl);
+    if (operation == kAdjoint) measureAdjoint(session, shape);
+  });
 }
 
 }  // namespace
@@ -196,6 +193,7 @@ int main(int argc, char** argv) {
       "seqparHaloExchange and seqparHaloAdjoint on a ring of ranks, of floats: SIZE is the halo of one side; every\n"
       "rank gets one from each neighbor. Peers: MPI_Sendrecv to the right, then to the left, followed by an\n"
       "addition each for the adjoint; or ncclSend and ncclRecv, for the halo alone.");
+  program.leastRanks = 2;
   program.addOptions = [&](OptionParser& parser) {
     parser.addNames(0, "operation", "halo, adjoint or all (halo)", kOperations, choices.operations);
     parser.addCount(0, "shard", "length of a shard, in halos (4)", 1 << 20, choices.tokens);

@@ -149,12 +149,10 @@ void measureShape(Session& session, const Choices& c, int family, size_t tokens)
 }
 
 void runAll(Session& session, const Choices& choices) {
-  for (const int family : choices.families) {
-    for (const size_t size : session.settings.sizes()) {
-      measureShape(session, choices, family,
-                   tokensFor(size, choices.batch * choices.keyHeads * choices.keyDim * bytesOf(choices.type)));
-    }
-  }
+  forEachSize(session, choices.families, [&](int family, size_t size) {
+    measureShape(session, choices, family,
+                 tokensFor(size, choices.batch * choices.keyHeads * choices.keyDim * bytesOf(choices.type)));
+  });
 }
 
 }  // namespace
@@ -179,8 +177,9 @@ int main(int argc, char** argv) {
                   {{"rate", "(GF/s)", 9}, {"over", "(%)", 8}, {"exposed", "(us)", 10}}};
   };
   program.addOptions = [&](OptionParser& parser) {
-    parser.addNames('F', "family", "gla, scalar, fixed, sum, delta, gated_delta, kda or all (gla)", kFamilies,
-                    choices.families);
+    std::string families;
+    for (const auto& family : kFamilies) families += family.first + ", ";
+    parser.addNames('F', "family", families + "or all (gla)", kFamilies, choices.families);
     parser.addNames('A', "algo", "local, zeco, lasp1, lasp2 or all (all)", kAlgorithms, choices.algorithms);
     parser.addNames(0, "pass", "forward, backward, step (both) or all (all)", passNames(), choices.passes);
     parser.addCount(0, "batch", "sequences (1)", 1 << 20, choices.batch);

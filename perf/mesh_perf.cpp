@@ -176,13 +176,10 @@ class Comparison {
 };
 
 void runAll(Session& session, const MeshSettings& settings) {
-  if (session.group.size() < 2) throw std::runtime_error("mesh_perf needs at least 2 ranks, but was given 1");
   const auto nccl = ncclPeer(session);
-  for (const int pass : settings.passes) {
-    for (const size_t size : session.settings.sizes()) {
-      Comparison(session, settings, nccl).run(size, static_cast<seqparMeshPass_t>(pass));
-    }
-  }
+  forEachSize(session, settings.passes, [&](int pass, size_t size) {
+    Comparison(session, settings, nccl).run(size, static_cast<seqparMeshPass_t>(pass));
+  });
 }
 
 void addOptions(OptionParser& parser, MeshSettings& settings) {
@@ -210,6 +207,7 @@ int main(int argc, char** argv) {
   MeshSettings settings;
   Program program;
   program.name = "mesh_perf";
+  program.leastRanks = 2;
   program.summary =
       "The movements of Mesh-Attention without the attention, for all shapes a x b; 1 x n is the ring. Size is a\n"
       "block of queries. steps: the schedule's movements one after the other. atonce: all-gathers and\n"

@@ -154,14 +154,11 @@ class Comparison {
 };
 
 void runAll(Session& session, const Options& options) {
-  if (session.group.size() < 2) throw std::runtime_error("ring_perf needs at least 2 ranks, but was given 1");
   const auto nccl = ncclPeer(session);
-  for (const int pattern : options.patterns) {
-    for (const size_t size : session.settings.sizes()) {
-      Comparison(session, options, size, nccl).run(pattern);
-      session.group.barrier();
-    }
-  }
+  forEachSize(session, options.patterns, [&](int pattern, size_t size) {
+    Comparison(session, options, size, nccl).run(pattern);
+    session.group.barrier();
+  });
 }
 
 }  // namespace
@@ -172,6 +169,7 @@ int main(int argc, char** argv) {
   Options options;
   Program program;
   program.name = "ring_perf";
+  program.leastRanks = 2;
   program.knowsGpus = true;
   program.summary =
       "Tensors that are passed around a ring; times are of one step. shift: seqparShift to the next rank. ring:\n"

@@ -194,20 +194,17 @@ class Comparison {
 };
 
 void runAll(Session& session, const std::vector<int>& patterns) {
-  if (session.group.size() < 2) throw std::runtime_error("sendrecv_perf needs at least 2 ranks, but was given 1");
   std::unique_ptr<Nccl> nccl;
   if (session.settings.peers && session.settings.gpu) {
     std::string reason;
     nccl = makeNccl(session.group, reason);
     session.report.note(nccl ? "NCCL " + nccl->version() : "no NCCL peers: " + reason);
   }
-  for (const int pattern : patterns) {
-    for (const size_t size : session.settings.sizes()) {
-      Comparison comparison(session, static_cast<Pattern>(pattern), size);
-      if (session.settings.peers) comparison.addPeers(nccl.get());
-      comparison.run();
-    }
-  }
+  forEachSize(session, patterns, [&](int pattern, size_t size) {
+    Comparison comparison(session, static_cast<Pattern>(pattern), size);
+    if (session.settings.peers) comparison.addPeers(nccl.get());
+    comparison.run();
+  });
 }
 
 }  // namespace
@@ -218,6 +215,7 @@ int main(int argc, char** argv) {
   std::vector<int> patterns{kPingPong};
   Program program;
   program.name = "sendrecv_perf";
+  program.leastRanks = 2;
   program.knowsGpus = true;
   program.summary =
       "seqparSendRecv: latency and bandwidth. pingpong: ranks 0 and 1 in turn, time is half a round trip. shift:\n"

@@ -128,6 +128,10 @@ int runProgram(const Program& program, int argc, char** argv) {
       report.header(group);
       const HostStream hostStream(!settings.blockingCalls() && !settings.gpu);
       Session session{group, settings, report, settings.gpu ? group.gpu()->stream() : hostStream.get()};
+      if (group.size() < program.leastRanks) {
+        throw std::runtime_error(program.name + " needs at least " + std::to_string(program.leastRanks) +
+                                 " ranks, but was given " + std::to_string(group.size()));
+      }
       for (int cycle = 0; settings.cycles == 0 || cycle < settings.cycles; ++cycle) program.body(session);
       report.footer(group);
       if (report.failed()) failed = true;

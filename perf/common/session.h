@@ -30,12 +30,21 @@ struct Session {
   void wait();
 };
 
+/// Calls visit(kind, bytes) for every size of every kind.
+template <class Kind, class Visit>
+void forEachSize(const Session& session, const std::vector<Kind>& kinds, const Visit& visit) {
+  for (const auto& kind : kinds) {
+    for (const size_t size : session.settings.sizes()) visit(kind, size);
+  }
+}
+
 /// A perf binary.
 struct Program {
   std::string name, summary;
   size_t defaultBytes = 32 << 20;  ///< the default size
-  bool hasPeers = true;            ///< measures peers with --peers
-  bool knowsGpus = false;          ///< passes only Buffer::data() and Session::stream to collectives
+  int leastRanks = 1;
+  bool hasPeers = true;    ///< measures peers with --peers
+  bool knowsGpus = false;  ///< passes only Buffer::data() and Session::stream to collectives
   std::function<void(OptionParser&)> addOptions;
   std::function<void(Settings&)> checkOptions;  ///< after parsing; throws UsageError; may be empty
   std::function<Layout()> layout;
