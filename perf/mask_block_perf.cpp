@@ -160,11 +160,10 @@ void run(Bench& bench, const char* name, const Slices& slices, int64_t tokens, i
     bench.measure("all", seen, rows, columns, true, true);
     BlockLimits limits;
     limits.cudnn = limits.changing = true;
-    const auto split = splitDiagonals(seen, kLeastSplitRows);
-    limits.sharedColumns = true;
-    for (const auto& step : stepsOf(split, limits))
+    limits.sharedColumns = limits.join = true;
+    for (const auto& step : stepsOf(forForward(seen, limits), limits))
       bench.measure(text(step).c_str(), step.rectangles, rows, columns, true, false);
-    limits.sharedColumns = false;
+    limits.sharedColumns = limits.join = false;
     for (const auto& step : stepsOf(forBackward(seen), limits)) {
       bench.measure(text(step).c_str(), step.rectangles, rows, columns, false, true);
     }

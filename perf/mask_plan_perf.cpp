@@ -31,12 +31,12 @@ struct Calls {
 /// The calls of block kernels for these keys.
 void count(const Problem& problem, const std::vector<TokenRun>& keys, bool improved, Calls& most) {
   const auto seen = rectanglesOf(problem.queries.runsOf(problem.rank()), keys, problem.visibility());
-  const auto forward = splitDiagonals(seen, kLeastSplitRows), backward = improved ? forBackward(seen) : forward;
+  const auto split = splitDiagonals(seen, kLeastSplitRows);
   BlockLimits limits;
   limits.cudnn = limits.changing = true;
-  most.backward = std::max(most.backward, stepsOf(backward, limits).size());
-  limits.sharedColumns = improved;
-  most.forward = std::max(most.forward, stepsOf(forward, limits).size());
+  most.backward = std::max(most.backward, stepsOf(improved ? forBackward(seen) : split, limits).size());
+  limits.sharedColumns = limits.join = improved;
+  most.forward = std::max(most.forward, stepsOf(improved ? forForward(seen, limits) : split, limits).size());
 }
 
 /// The tokens of a shard that a ring sends, as a share of all: the needed ranges, and one range that contains them.

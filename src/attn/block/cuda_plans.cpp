@@ -204,29 +204,27 @@ void CudaBlock::describe(Prepared& prepared) {
 }
 
 std::vector<CudaBlock::Prepared> CudaBlock::prepareSteps(const Work& work, bool backward) {
+  auto joined = limits_;
+  joined.sharedColumns = joined.join = !backward;
+  auto apart = joined, without = joined;
+  apart.join = false;
+  without.cudnn = false;
+  auto rest = work.rectangles;
+  if (joined.cudnn) rest = backward ? forBackward(rest) : forForward(rest, joined);
   std::vector<Prepared> all;
-  std::vector<Rectangle> refused;
-  const auto append = [&](BlockStep step) {
-    Prepared prepared;
-    prepared.step = std::move(step);
-    describe(prepared);
-    if (prepared.step.kind != BlockStep::Kind::Bands && !build(prepared, work, backward)) {
-      refused.insert(refused.end(), prepared.step.rectangles.begin(), prepared.step.rectangles.end());
-      return;
+  for (const auto& limits : {joined, apart, without}) {
+    std::vector<Rectangle> refused;
+    for (auto& step : stepsOf(rest, limits)) {
+      Prepared prepared;
+      prepared.step = std::move(step);
+      describe(prepared);
+      if (prepared.step.kind == BlockStep::Kind::Bands || build(prepared, work, backward)) {
+        all.push_back(std::move(prepared));
+      } else {
+        refused.insert(refused.end(), prepared.step.rectangles.begin(), prepared.step.rectangles.end());
+      }
     }
-    all.push_back(std::move(prepared));
-  };
-  auto limits = limits_;
-  limits.sharedColumns = !backward;
-  auto rectangles = work.rectangles;
-  if (limits.cudnn) {
-    rectangles = backward ? forBackward(work.rectangles) : splitDiagonals(work.rectangles, kLeastSplitRows);
-  }
-  for (auto& step : stepsOf(rectangles, limits)) append(std::move(step));
-  if (!refused.empty()) {
-    auto without = limits;
-    without.cudnn = false;
-    for (auto& step : stepsOf(refused, without)) append(std::move(step));
+    rest = std::move(refused);
   }
   return all;
 }

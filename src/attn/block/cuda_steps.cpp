@@ -37,6 +37,34 @@ Mask maskOf(const Rectangle& r) {
   return mask;
 }
 
+/// Whether a mask, applied to a rectangle, shows what its band shows.
+bool shows(const Mask& mask, const Rectangle& r) {
+  if (mask.bottomRight && r.columns < r.rows) return false;
+  const int64_t shift = mask.bottomRight ? r.columns - r.rows : 0;
+  const int64_t upper = mask.right < 0 ? r.columns - 1 : std::min(mask.right + shift, r.columns - 1);
+  const int64_t lower = mask.left < 0 ? 1 - r.rows : std::max(1 - mask.left + shift, 1 - r.rows);
+  return upper == std::min(r.upper, r.columns - 1) && lower == std::max(r.lower, 1 - r.rows);
+}
+
+using ByMask = std::map<Mask, std::vector<Rectangle>>;
+
+/// Moves rectangles with one mask to another mask that shows the same of all of them: whole documents to that of the
+/// end of a document, short ones to a window. One ragged call then computes both.
+void join(ByMask& groups) {
+  for (auto group = groups.begin(); group != groups.end();) {
+    const auto into = std::find_if(groups.begin(), groups.end(), [&](const auto& other) {
+      return other.first != group->first && std::all_of(group->second.begin(), group->second.end(),
+                                                        [&](const Rectangle& r) { return shows(other.first, r); });
+    });
+    if (into == groups.end()) {
+      ++group;
+      continue;
+    }
+    into->second.insert(into->second.end(), group->second.begin(), group->second.end());
+    group = groups.erase(group);
+  }
+}
+
 /// Intervals without overlap.
 class Intervals {
  public:
@@ -133,6 +161,12 @@ std::vector<Rectangle> cutAtColumns(std::span<const Rectangle> full) {
 
 }  // namespace
 
+std::vector<Rectangle> forForward(std::span<const Rectangle> rectangles, const BlockLimits& limits) {
+  auto split = splitDiagonals(rectangles, kLeastSplitRows);
+  if (!limits.changing || stepsOf(split, limits).size() <= stepsOf(rectangles, limits).size()) return split;
+  return {rectangles.begin(), rectangles.end()};
+}
+
 std::vector<Rectangle> forBackward(std::span<const Rectangle> rectangles) {
   constexpr size_t kMost = 1024;  // the time is quadratic
   auto all = splitDiagonals(rectangles, kLeastSplitRows);
@@ -142,7 +176,7 @@ std::vector<Rectangle> forBackward(std::span<const Rectangle> rectangles) {
   auto cut = cutAtColumns(full);
   if (cut.size() > full.size()) return all;
   cut.insert(cut.end(), bands.begin(), bands.end());
-  return cut;
+  return columnsDisjoint(cut) ? cut : all;
 }
 
 RaggedSizes roundedUp(const RaggedSizes& sizes) {
@@ -153,7 +187,7 @@ RaggedSizes roundedUp(const RaggedSizes& sizes) {
 
 std::vector<BlockStep> stepsOf(std::span<const Rectangle> rectangles, const BlockLimits& limits) {
   std::vector<Rectangle> bands;
-  std::map<Mask, std::vector<Rectangle>> byMask;
+  ByMask byMask;
   size_t large = 0;
   for (const auto& r : rectangles) large += r.scores() >= limits.leastScores ? 1 : 0;
   const bool ragged = limits.batch == 1 && (limits.changing || rectangles.size() >= limits.leastRagged) && large > 0;
@@ -166,6 +200,7 @@ std::vector<BlockStep> stepsOf(std::span<const Rectangle> rectangles, const Bloc
       bands.push_back(r);
     }
   }
+  if (ragged && limits.join) join(byMask);
   std::vector<BlockStep> steps;
   const auto append = [&](std::vector<BlockStep> more) {
     for (auto& step : more) steps.push_back(std::move(step));

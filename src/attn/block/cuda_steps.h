@@ -34,15 +34,21 @@ struct BlockLimits {
   bool sharedColumns = false;
   /// Rectangles differ from plan to plan: all cuDNN calls are ragged, because only ragged plans serve many rectangles.
   bool changing = false;
+  /// Rectangles with several masks are one ragged call if one of the masks shows the same of them: in a forward pass.
+  /// cuDNN's backward pass computes all scores of a rectangle with a diagonal that starts right of its first column.
+  bool join = false;
 };
 
 /// From this number of rows, a band with a diagonal that starts right of its first column is split: cuDNN also computes
 /// the scores above such a diagonal, which takes longer than a second call.
 inline constexpr int64_t kLeastSplitRows = 1024;
 
+/// The rectangles of a forward pass: with split diagonals, unless the whole ones take fewer calls.
+std::vector<Rectangle> forForward(std::span<const Rectangle> rectangles, const BlockLimits& limits);
+
 /// The rectangles of a backward pass: with split diagonals, and those without bands cut by columns, if they do not
-/// become more. Then the gradients of most keys are the result of one call, and sums of the queries' gradients, which
-/// are fewer numbers, remain.
+/// become more and no two rectangles then have common columns. Then each key's gradients are the result of one call,
+/// and sums of the queries' gradients, which are fewer numbers, remain. Otherwise the cuts leave short calls only.
 std::vector<Rectangle> forBackward(std::span<const Rectangle> rectangles);
 
 /// The sizes of the cuDNN plan that runs a ragged step.

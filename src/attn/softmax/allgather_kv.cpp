@@ -129,13 +129,14 @@ class AllGatherKvOperator final : public SoftmaxOperator {
       finishKeys(*sumV, buffer.sent.v);
       if (again || s > 0) exec_.join();  // wait for the next slice and the previous slice's sums
       if (s > 0) store(args, s - 1);
+      const Pair sums = sumsOf(args, s);
       if (keys_.leavesSome()) {
-        exec_.zero(buffer.sumShard.k);
-        exec_.zero(buffer.sumShard.v);
+        exec_.zero(sums.k);
+        exec_.zero(sums.v);
       }
       exec_.fork();
-      keys_.scatter(buffer.sent.k, buffer.sumShard.k, exec_.side());
-      keys_.scatter(buffer.sent.v, buffer.sumShard.v, exec_.side());
+      keys_.scatter(buffer.sent.k, sums.k, exec_.side());
+      keys_.scatter(buffer.sent.v, sums.v, exec_.side());
     }
     exec_.join();
     store(args, slices_ - 1);
@@ -174,6 +175,10 @@ class AllGatherKvOperator final : public SoftmaxOperator {
     return reserved_.empty() ? bufferOf(slice).whole : reserved_[static_cast<size_t>(slice)];
   }
 
+  Pair headsOf(const Pair& all, int64_t slice) const {
+    return {all.k.headsFrom(slice * kvHeads_, kvHeads_), all.v.headsFrom(slice * kvHeads_, kvHeads_)};
+  }
+
   const Buffer& bufferOf(int64_t slice) const { return buffers_[static_cast<size_t>(slice % 2)]; }
   template <typename View>
   View queryHeads(const View& view, int64_t slice) const {
@@ -187,17 +192,33 @@ class AllGatherKvOperator final : public SoftmaxOperator {
   /// Starts to gather a slice, overlapped with later work.
   void gather(const BlockInputs& own, int64_t slice) {
     const Pair& all = wholeOf(slice);
-    const Pair mine = keys_.inPlace() ? ownPart(all) : bufferOf(slice).shard;
-    exec_.copy(mine.k, own.k.headsFrom(slice * kvHeads_, kvHeads_));
-    exec_.copy(mine.v, own.v.headsFrom(slice * kvHeads_, kvHeads_));
+    const Pair given = headsOf({own.k, own.v}, slice);
+    const bool direct = !keys_.inPlace() && given.k.dense() && given.v.dense();
+    const Pair mine = direct ? given : keys_.inPlace() ? ownPart(all) : bufferOf(slice).shard;
+    if (!direct) copy(mine, given);
     exec_.fork();
     keys_.gather(mine.k, all.k, exec_.side());
     keys_.gather(mine.v, all.v, exec_.side());
   }
 
+  void copy(const Pair& to, const Pair& from) {
+    exec_.copy(to.k, from.k);
+    exec_.copy(to.v, from.v);
+  }
+
+  /// The caller's gradients of a slice.
+  Pair gradientsOf(const seqparAttnBackwardArgs_t& args, int64_t slice) const {
+    return headsOf({keyTensor(problem_, args.dk), valueTensor(problem_, args.dv)}, slice);
+  }
+  /// Memory for this rank's sums of a slice: the caller's, if their type and strides are the same.
+  Pair sumsOf(const seqparAttnBackwardArgs_t& args, int64_t slice) const {
+    const Pair given = gradientsOf(args, slice);
+    const bool direct = !keys_.inPlace() && given.k.type == sumType_ && given.k.dense() && given.v.dense();
+    return direct ? given : bufferOf(slice).sumShard;
+  }
   void store(const seqparAttnBackwardArgs_t& args, int64_t slice) {
-    exec_.copy(keyTensor(problem_, args.dk).headsFrom(slice * kvHeads_, kvHeads_), bufferOf(slice).sumShard.k);
-    exec_.copy(valueTensor(problem_, args.dv).headsFrom(slice * kvHeads_, kvHeads_), bufferOf(slice).sumShard.v);
+    const Pair given = gradientsOf(args, slice), sums = sumsOf(args, slice);
+    if (sums.k.data != given.k.data) copy(given, sums);
   }
 
   std::unique_ptr<Block> rows_;  ///< all heads, for per-row work

@@ -37,6 +37,20 @@ Cells cellsOf(std::span<const Rectangle> rectangles) {
   return cells;
 }
 
+/// The scores that cuDNN computes for a step.
+Cells cellsOf(const BlockStep& step) {
+  if (step.kind == BlockStep::Kind::Bands) return cellsOf(std::span<const Rectangle>(step.rectangles));
+  Cells cells;
+  for (auto r : step.rectangles) {
+    CHECK((!step.bottomRight || r.rows <= r.columns));  // cuDNN's condition
+    const int64_t shift = step.bottomRight ? r.columns - r.rows : 0;
+    r.lower = step.left < 0 ? -r.rows : shift - step.left + 1;
+    r.upper = step.right < 0 ? r.columns : shift + step.right;
+    addCells(r, cells);
+  }
+  return cells;
+}
+
 bool apart(std::span<const Rectangle> rectangles, bool columns) {
   for (size_t a = 0; a < rectangles.size(); ++a) {
     for (size_t b = 0; b < a; ++b) {
@@ -105,12 +119,14 @@ TEST_CASE("steps contain every score once, and no two rectangles of a step share
       limits.cudnn = random() % 4 != 0;
       limits.leastScores = static_cast<int64_t>(random() % 40);
       limits.leastRagged = 1 + random() % 6;
-      limits.sharedColumns = forward;
+      limits.sharedColumns = limits.join = forward;
+      limits.changing = round % 2 == 0;
       const auto given = forward ? splitDiagonals(rectangles, 1 + round % 8) : forBackward(rectangles);
       std::vector<Rectangle> done;
       for (const auto& step : stepsOf(given, limits)) {
         CHECK(apart(step.rectangles, false));
         CHECK((forward || apart(step.rectangles, true)));
+        CHECK((cellsOf(step) == cellsOf(std::span<const Rectangle>(step.rectangles))));
         done.insert(done.end(), step.rectangles.begin(), step.rectangles.end());
       }
       CHECK((cellsOf(done) == cellsOf(rectangles)));
@@ -129,6 +145,22 @@ TEST_CASE("a staircase is cut into rectangles without common columns backward, a
   CHECK(scoresOf(cut) == scoresOf(stairs));
   limits.sharedColumns = true;
   CHECK(stepsOf(stairs, limits).size() == 1);
+}
+
+TEST_CASE("whole documents, the end of one and short ones in windows are one call", "[steps]") {
+  BlockLimits limits;
+  limits.cudnn = limits.changing = true;
+  const std::vector<Rectangle> documents{
+      {0, 500, 0, 1300, INT64_MIN, 800}, {500, 700, 1300, 700, INT64_MIN, 0}, {1200, 300, 2000, 300, INT64_MIN, 0}};
+  CHECK(stepsOf(documents, limits).size() == 2);
+  limits.sharedColumns = limits.join = true;
+  CHECK(forForward(documents, limits).size() == 3);
+  REQUIRE(stepsOf(documents, limits).size() == 1);
+  CHECK(stepsOf(documents, limits)[0].bottomRight);
+  const std::vector<Rectangle> windows{{0, 700, 0, 700, -511, 0}, {700, 300, 700, 300, INT64_MIN, 0}};
+  const auto steps = stepsOf(windows, limits);
+  REQUIRE(steps.size() == 1);
+  CHECK(steps[0].left == 512);
 }
 
 TEST_CASE("on 8 ranks, usual masks take few calls of a kernel and gather few keys", "[steps]") {
