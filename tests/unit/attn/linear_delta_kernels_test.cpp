@@ -6,6 +6,7 @@
 #include "kernels/attn/linear/delta/half/advance.h"
 #include "kernels/attn/linear/delta/half/differentiate_channels.h"
 #include "kernels/attn/linear/delta/half/differentiate_sums.h"
+#include "kernels/attn/linear/delta/half/differentiate_tokens.h"
 #include "kernels/attn/linear/delta/half/prepare.h"
 #include "kernels/attn/linear/delta/half/retreat.h"
 #include "kernels/attn/linear/delta/prepare.h"

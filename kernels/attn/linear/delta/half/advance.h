@@ -12,8 +12,9 @@ class Advance : Chain<T, kGroups> {
 
  private:
   using Base = Chain<T, kGroups>;
-  using Base::kWidth, Base::kAll;
-  using Base::task_, Base::state_, Base::warp_, Base::memory_, Base::helper_, Base::ofState_, Base::column_;
+  using Base::kWidth, Base::kAll, Base::kParts, Base::kChainWarps, Base::kOwn, Base::kOwnTokens;
+  using Base::task_, Base::state_, Base::warp_, Base::memory_, Base::lane_, Base::helper_, Base::ofState_,
+      Base::column_;
 
   SEQPAR_DEVICE explicit Advance(const Task& task) : Base(task) {}
 
@@ -58,46 +59,50 @@ class Advance : Chain<T, kGroups> {
   }
 
   SEQPAR_DEVICE void step(int n) {
+    if constexpr (kParts > 1) lane_ = threadAgain() % 32;
     const Chunk& chunk = task_.chunks[task_.first + n];
     if (chunk.begins != 0) this->loadState(ofState_ ? task_.initial : nullptr, this->sequenceIndex(chunk));
     const auto stage = chainStage(n);
     const KeyRows rounded = memory_.state;
     const SquareRows values = memory_.values;
-    const int row = this->row();
-    const ptx::AccumulatorLayout layout{ptx::thread() % 32};
-    const int g = layout.row(row), p = layout.column();
+    const int row = this->row(), token = this->firstToken(), channel = this->firstChannel();
+    const ptx::AccumulatorLayout layout{lane_};
+    const int g = layout.row(row), p = layout.column(token);
     uint32_t a[kKeys / kBlock][4], d[kRows / kBlock][4];
     this->roundState(a);
-    float read[kRows / 8][4] = {};  // (W S)^T
+    float read[kOwnTokens / 8][4] = {};  // (W S)^T
     SEQPAR_UNROLL
-    for (int k = 0; k < kKeys / kBlock; ++k) accumulate<T, true>(read, a[k], stage.w, 0, k * kBlock);
+    for (int k = 0; k < kKeys / kBlock; ++k) {
+      accumulate<T, true>(read, a[k], stage.w, token, k * kBlock, 0, kOwnTokens / 8, lane_);
+    }
     if (!ptx::voteAll(allFinite(read))) {
-      ptx::syncwarp();
-      recompute(read, row, 0,
+      recompute(read, row, token,
                 [&](int v, int t) { return sumForgetting<T, true, true>(stage.w, t, rounded, v, 0, kKeys); });
     }
     SEQPAR_UNROLL
-    for (int k = 0; k < kRows / kBlock; ++k) {
+    for (int k = 0; k < kOwnTokens / kBlock; ++k) {
       SEQPAR_UNROLL
       for (int i = 0; i < 4; ++i) {
         const float* const x = read[2 * k + i / 2] + i % 2 * 2;
         const uint32_t u = ofState_ ? stage.values.pair(g + i % 2 * 8, k * kBlock + i / 2 * 8 + p) : 0;
         d[k][i] = ptx::pack<T>(ptx::lowOf<T>(u) - x[0], ptx::highOf<T>(u) - x[1]);
       }
-      storeLeft(values, row, k * kBlock, d[k]);
     }
-    ptx::barrierArrive<kValuesRounded, kAll>();
-    float added[kKeys / 8][4] = {};
+    this->shareValues(d);
+    float added[kOwn / 8][4] = {};
     SEQPAR_UNROLL
-    for (int k = 0; k < kRows / kBlock; ++k) accumulate<T, false>(added, d[k], stage.kOut, 0, k * kBlock);
+    for (int k = 0; k < kRows / kBlock; ++k) {
+      accumulate<T, false>(added, d[k], stage.kOut, channel, k * kBlock, 0, kOwn / 8, lane_);
+    }
     this->update(stage.total, added,
                  [&](int c, int v) { return sumForgetting<T, false, true>(stage.kOut, c, values, v, 0, kRows); });
   }
 
   SEQPAR_DEVICE void help(int n) {
+    if constexpr (kParts > 1) lane_ = threadAgain() % 32;
     const Record r = this->record(n);
     ptx::barrierSync<kStateRounded, kAll>();
-    const int row = (warp_ - kGroups) * kBlock;
+    const int row = (warp_ - kChainWarps) * kBlock;
     float out[kWidth / 8][4] = {};
     const auto stage = chainStage(n);
     if (this->keeps()) storeTile<kWidth, kHelpers>(r.state + int64_t{column_} * kKeys, memory_.state, helper_);
@@ -105,8 +110,8 @@ class Advance : Chain<T, kGroups> {
       SEQPAR_UNROLL
       for (int k = 0; k < kKeys; k += kBlock) {
         uint32_t q[4];
-        loadLeft<true>(q, stage.qIn, row, k);
-        accumulate<T, true>(out, q, memory_.state, 0, k);
+        loadLeft<true>(q, stage.qIn, row, k, lane_);
+        accumulate<T, true>(out, q, memory_.state, 0, k, 0, kWidth / 8, lane_);
       }
     }
     ptx::barrierSync<kValuesRounded, kAll>();
@@ -114,8 +119,8 @@ class Advance : Chain<T, kGroups> {
     if (!writesOut()) return;
     for (int k = 0; k <= row; k += kBlock) {
       uint32_t p[4];
-      loadLeft<true>(p, stage.scores, row, k);
-      accumulate<T, true>(out, p, memory_.values, 0, k);
+      loadLeft<true>(p, stage.scores, row, k, lane_);
+      accumulate<T, true>(out, p, memory_.values, 0, k, 0, kWidth / 8, lane_);
     }
     if (!allFinite(out)) {
       recompute(out, row, 0, [&](int t, int v) {
@@ -128,7 +133,7 @@ class Advance : Chain<T, kGroups> {
     for (int k = 0; k < kGroups; ++k) {
       uint32_t pairs[4];
       roundTiles<T>(pairs, out[2 * k], out[2 * k + 1]);
-      storeLeft(to, row, k * kBlock, pairs);
+      storeLeft(to, row, k * kBlock, pairs, lane_);
     }
     ptx::syncwarp();
     storeTensor<kWidth, kBlock, 32>({task_.out, this->batch_, this->chunk(n), this->head_, column_, task_.dv}, row,

@@ -16,6 +16,35 @@ SEQPAR_DEVICE float channelDecay(const Task& task, int64_t batch, const Chunk& c
   return decayOfLog(loadNumber(task.gates.data, task.gateType, rowOf(task.gates, batch, chunk.first + t, head) + c));
 }
 
+/// A block is steep in a channel whose decays have a smaller product.
+constexpr float kSteep = 0x1p-116F;
+
+/// Decays of tokens `first` ... first + kTokens - 1 of the chunk, of the channels c and c + 1.
+template <int kTokens>
+SEQPAR_DEVICE void loadDecays(float (&of)[kTokens][2], const Task& task, int64_t batch, const Chunk& chunk, int head,
+                              int first, int c) {
+  const int64_t start = rowOf(task.gates, batch, chunk.first + first, head) + c;
+  const bool paired = task.gateType == seqparFloat32 && (start | task.gates.token) % 2 == 0 &&
+                      reinterpret_cast<uintptr_t>(task.gates.data) % 8 == 0 && c + 1 < task.dk;
+  SEQPAR_UNROLL
+  for (int i = 0; i < kTokens; ++i) {
+    of[i][0] = of[i][1] = 0;
+    if (first + i >= chunk.rows) continue;
+    const int64_t at = start + i * task.gates.token;
+    if (paired) {
+      ptx::loadPair(static_cast<const float*>(task.gates.data) + at, of[i][0], of[i][1]);
+    } else {
+      if (c < task.dk) of[i][0] = loadNumber(task.gates.data, task.gateType, at);
+      if (c + 1 < task.dk) of[i][1] = loadNumber(task.gates.data, task.gateType, at + 1);
+    }
+  }
+  SEQPAR_UNROLL
+  for (auto& pair : of) {
+    pair[0] = decayOfLog(pair[0]);
+    pair[1] = decayOfLog(pair[1]);
+  }
+}
+
 /// The decays of a block of 16 tokens and a pair of channels: those of one of 256 threads.
 struct BlockDecays {
   float of[kBlock][2];
@@ -24,29 +53,9 @@ struct BlockDecays {
   SEQPAR_DEVICE static int channel() { return ptx::thread() % (kKeys / 2) * 2; }
 
   SEQPAR_DEVICE void load(const Task& task, int64_t batch, const Chunk& chunk, int head) {
-    const int c = channel(), first = block() * kBlock;
-    const int64_t start = rowOf(task.gates, batch, chunk.first + first, head) + c;
-    const bool paired = task.gateType == seqparFloat32 && (start | task.gates.token) % 2 == 0 &&
-                        reinterpret_cast<uintptr_t>(task.gates.data) % 8 == 0 && c + 1 < task.dk;
-    SEQPAR_UNROLL
-    for (int i = 0; i < kBlock; ++i) {
-      of[i][0] = of[i][1] = 0;
-      if (first + i >= chunk.rows) continue;
-      const int64_t at = start + i * task.gates.token;
-      if (paired) {
-        ptx::loadPair(static_cast<const float*>(task.gates.data) + at, of[i][0], of[i][1]);
-      } else {
-        if (c < task.dk) of[i][0] = loadNumber(task.gates.data, task.gateType, at);
-        if (c + 1 < task.dk) of[i][1] = loadNumber(task.gates.data, task.gateType, at + 1);
-      }
-    }
-    SEQPAR_UNROLL
-    for (auto& pair : of) {
-      pair[0] = decayOfLog(pair[0]);
-      pair[1] = decayOfLog(pair[1]);
-    }
+    loadDecays(of, task, batch, chunk, head, block() * kBlock, channel());
   }
-  /// The block's products at totals[block][channel], and whether it is steep in the warp's channels at steep[block][2].
+  /// The block's products at totals[block][channel], and whether it is steep in the warp's 64 channels.
   SEQPAR_DEVICE void storeTotals(float* totals, int* steep) const {
     float run[2] = {1, 1};
     SEQPAR_UNROLL
@@ -55,8 +64,9 @@ struct BlockDecays {
       run[1] *= pair[1];
     }
     ptx::storePair(totals + block() * kKeys + channel(), run[0], run[1]);
-    const uint32_t any = ptx::reduxMax(run[0] < 0x1p-116F || run[1] < 0x1p-116F ? 1U : 0U);
-    if (ptx::thread() % 32 == 0) steep[block() * 2 + channel() / 64] = static_cast<int>(any);
+    const uint32_t any = ptx::reduxMax(run[0] < kSteep || run[1] < kSteep ? 1U : 0U);
+    const int lane = ptx::thread() % 32;
+    if (lane < 2) steep[block() * kSteepParts + channel() / 64 * 2 + lane] = static_cast<int>(any);
   }
   /// Whether the thread's elements of rows are finite.
   template <class T>
@@ -73,17 +83,18 @@ struct BlockDecays {
   struct Ends {
     float before[2] = {1, 1}, after[2] = {1, 1}, toStart[kBlocks][2];
   };
-  SEQPAR_DEVICE static Ends ends(const float* totals) {
+  SEQPAR_DEVICE static Ends ends(const float* totals) { return ends(totals, block(), channel()); }
+  SEQPAR_DEVICE static Ends ends(const float* totals, int block, int channel) {
     Ends ends;
     SEQPAR_UNROLL
     for (int n = 0; n < kBlocks; ++n) {
       float total[2];
-      ptx::loadPair(totals + n * kKeys + channel(), total[0], total[1]);
+      ptx::loadPair(totals + n * kKeys + channel, total[0], total[1]);
       SEQPAR_UNROLL
       for (int e = 0; e < 2; ++e) {
         ends.toStart[n][e] = ends.after[e];
-        if (n < block()) ends.before[e] *= total[e];
-        if (n > block()) ends.after[e] *= total[e];
+        if (n < block) ends.before[e] *= total[e];
+        if (n > block) ends.after[e] *= total[e];
       }
     }
     return ends;
@@ -91,7 +102,10 @@ struct BlockDecays {
 };
 
 SEQPAR_DEVICE bool isSteep(const int* steep, int block) {
-  return steep[2 * block] + steep[2 * block + 1] != 0;
+  int any = 0;
+  SEQPAR_UNROLL
+  for (int n = 0; n < kSteepParts; ++n) any |= steep[kSteepParts * block + n];
+  return any != 0;
 }
 
 /// Tokens of a chunk in device memory, for steep blocks.

@@ -29,7 +29,7 @@ class Differentiate {
   SEQPAR_DEVICE explicit Differentiate(const Task& t)
       : task_(t),
         columns_(paddedColumns(t)),
-        warp_(ptx::uniform(ptx::thread() / 32)),
+        warp_(ptx::uniform(threadAgain() / 32)),
         row_(warp_ % 4 * kBlock),
         quarter_(warp_ / 4),
         channel_(quarter_ * 32) {
@@ -47,9 +47,8 @@ class Differentiate {
     const Record sums = recordOf(task_, batch_, keyHead_ * group, number_);
     for (int i = 0; i < group; ++i) {
       head_ = keyHead_ * group + i;
-      r_ = recordOf(task_, batch_, head_, number_);
       if (i == 0) startKeys();
-      startTile<kRows, kAll>(SquareRows{memory_.inverse}, r_.inverse, ptx::thread());
+      startTile<kRows, kAll>(SquareRows{memory_.inverse}, record().inverse, threadAgain());
       startBlock(0);
       startBlock(kColumns);
       loadGates();
@@ -73,13 +72,14 @@ class Differentiate {
     finish();
   }
 
+  SEQPAR_DEVICE Record record() const { return recordOf(task_, batch_, head_, number_); }
   SEQPAR_DEVICE KeyRows keys() const { return {memory_.keys}; }
   SEQPAR_DEVICE KeyRows queries() const { return {memory_.queries}; }
   SEQPAR_DEVICE SquareRows ofScores() const { return {memory_.dX}; }     ///< gradients of scores
   SEQPAR_DEVICE SquareRows ofKeys() const { return {memory_.dValues}; }  ///< and of those of keys
 
   SEQPAR_DEVICE void loadGates() {
-    const int t = ptx::thread();
+    const int t = threadAgain();
     if (t >= kRows) return;
     memory_.beta[t] = betaOf(task_, batch_, chunk_, head_, t);
     if constexpr (!kChannel) memory_.tokens.decay[t] = decayOf(task_, batch_, chunk_, head_, t);
@@ -87,8 +87,8 @@ class Differentiate {
   }
 
   SEQPAR_DEVICE void startKeys() {
-    startTensor<kKeys, kAll>(keys(), {task_.k, batch_, chunk_, keyHead_, 0, task_.dk}, ptx::thread());
-    startTensor<kKeys, kAll>(queries(), {task_.q, batch_, chunk_, keyHead_, 0, task_.dk}, ptx::thread());
+    startTensor<kKeys, kAll>(keys(), {task_.k, batch_, chunk_, keyHead_, 0, task_.dk}, threadAgain());
+    startTensor<kKeys, kAll>(queries(), {task_.q, batch_, chunk_, keyHead_, 0, task_.dk}, threadAgain());
     ptx::cpAsyncCommitGroup();
   }
   /// Keys and queries with their lengths and the scale.
@@ -101,7 +101,7 @@ class Differentiate {
     }
     ptx::syncthreads();
     SEQPAR_UNROLL
-    for (int i = ptx::thread(); i < kRows * kKeys / 8; i += kAll) {
+    for (int i = threadAgain(); i < kRows * kKeys / 8; i += kAll) {
       const int t = i / (kKeys / 8), unit = i % (kKeys / 8);
       const auto scale = [&](const KeyRows& rows, float norm) {
         uint32_t words[4];
@@ -131,12 +131,13 @@ class Differentiate {
   SEQPAR_DEVICE void startBlock(int first) {
     if (first < columns_) {
       const Stage to = stage(first);
-      const int thread = ptx::thread();
-      startTile<kColumns, kAll>(to.dWritten, r_.dWritten + int64_t{first} * kRows, thread);
-      startTile<kColumns, kAll>(to.written, r_.written + int64_t{first} * kRows, thread);
+      const Record r = record();
+      const int thread = threadAgain();
+      startTile<kColumns, kAll>(to.dWritten, r.dWritten + int64_t{first} * kRows, thread);
+      startTile<kColumns, kAll>(to.written, r.written + int64_t{first} * kRows, thread);
       startTensor<kColumns, kAll>(to.dOut, {task_.dOut, batch_, chunk_, head_, first, task_.dv}, thread);
-      startTile<kColumns, kAll>(to.state, r_.state + int64_t{first} * kKeys, thread);
-      startTile<kColumns, kAll>(to.dState, r_.dState + int64_t{first} * kKeys, thread);
+      startTile<kColumns, kAll>(to.state, r.state + int64_t{first} * kKeys, thread);
+      startTile<kColumns, kAll>(to.dState, r.dState + int64_t{first} * kKeys, thread);
     }
     ptx::cpAsyncCommitGroup();
   }
@@ -155,43 +156,44 @@ class Differentiate {
     clear(ofKeys_);
     clear(ofScores_);
     float boundary[2] = {};
-    const int pair = ptx::thread() % (kKeys / 2), part = ptx::thread() / (kKeys / 2), column = quarter_ * kBlock;
-    const SquareRows dX{memory_.dX}, dValues{memory_.dValues};
-    for (int first = 0; first < columns_; first += kColumns) {
-      ptx::cpAsyncWaitGroup<1>();
-      ptx::syncthreads();
-      if (!kChannel && first == 0) decayFromEnds(memory_.tokens);
-      const Stage s = stage(first);
-      ofValues(s.dWritten);
-      ptx::syncthreads();
-      storeTensor<kColumns, kRows, kAll>({task_.dv_, batch_, chunk_, head_, first, task_.dv}, 0, dValues,
-                                         ptx::thread());
-      smallBetas(first, s);
-      SEQPAR_UNROLL
-      for (int k = 0; k < kColumns; k += kBlock) {
-        uint32_t x[4], o[4], d[4];
-        loadLeft<true>(x, dX, row_, k);
-        loadLeft<true>(o, s.dOut, row_, k);
-        loadLeft<false>(d, s.written, row_, k);
-        if (column <= row_) {
-          accumulate<T, false>(ofKeys_, x, s.written, column, k);
-          accumulate<T, false>(ofScores_, o, s.written, column, k);
-        }
-        accumulate<T, false>(dq_, o, s.state, channel_, k);
-        accumulate<T, false>(dRow_, x, s.state, channel_, k);
-        accumulate<T, false>(dColumn_, d, s.dState, channel_, k);
-      }
-      SEQPAR_UNROLL
-      for (int v = part * 8; v < part * 8 + 8; ++v) {
-        const uint32_t x = s.state.pair(v, 2 * pair), y = s.dState.pair(v, 2 * pair);
-        boundary[0] += ptx::lowOf<T>(x) * ptx::lowOf<T>(y);
-        boundary[1] += ptx::highOf<T>(x) * ptx::highOf<T>(y);
-      }
-      ptx::syncthreads();
-      startBlock(first + 2 * kColumns);
+    for (int first = 0; first < columns_; first += 2 * kColumns) {
+      throughColumns(first, stage(0), boundary);
+      if (first + kColumns < columns_) throughColumns(first + kColumns, stage(kColumns), boundary);
     }
     ptx::cpAsyncWaitGroup<0>();
-    ptx::storePair(memory_.boundary + part * kKeys + 2 * pair, boundary[0], boundary[1]);
+    ptx::storePair(memory_.boundary + threadAgain() / (kKeys / 2) * kKeys + threadAgain() % (kKeys / 2) * 2,
+                   boundary[0], boundary[1]);
+  }
+  SEQPAR_DEVICE void throughColumns(int first, const Stage& s, float (&boundary)[2]) {
+    const int thread = threadAgain(), pair = thread % (kKeys / 2), part = thread / (kKeys / 2);
+    const int column = quarter_ * kBlock;
+    const SquareRows dX{memory_.dX}, dValues{memory_.dValues};
+    ptx::cpAsyncWaitGroup<1>();
+    ptx::syncthreads();
+    if (!kChannel && first == 0) decayFromEnds(memory_.tokens);
+    ofValues(s.dWritten);
+    ptx::syncthreads();
+    storeTensor<kColumns, kRows, kAll>({task_.dv_, batch_, chunk_, head_, first, task_.dv}, 0, dValues, threadAgain());
+    smallBetas(first, s);
+    const int lane = threadAgain() % 32;
+    SEQPAR_UNROLL
+    for (int k = 0; k < kColumns; k += kBlock) {
+      uint32_t x[4], o[4], d[4];
+      loadLeft<true>(x, dX, row_, k, lane);
+      loadLeft<true>(o, s.dOut, row_, k, lane);
+      loadLeft<false>(d, s.written, row_, k, lane);
+      if (column <= row_) accumulateBoth<T, false>(ofKeys_, x, ofScores_, o, s.written, column, k, lane);
+      accumulateBoth<T, false>(dq_, o, dRow_, x, s.state, channel_, k, lane);
+      accumulate<T, false>(dColumn_, d, s.dState, channel_, k, 0, 4, lane);
+    }
+    SEQPAR_UNROLL
+    for (int v = part * 8; v < part * 8 + 8; ++v) {
+      const uint32_t x = s.state.pair(v, 2 * pair), y = s.dState.pair(v, 2 * pair);
+      boundary[0] += ptx::lowOf<T>(x) * ptx::lowOf<T>(y);
+      boundary[1] += ptx::highOf<T>(x) * ptx::highOf<T>(y);
+    }
+    ptx::syncthreads();
+    startBlock(first + 2 * kColumns);
   }
   static_assert(kAll == 8 * kKeys / 2 && kColumns == 8 * 8);
 
@@ -199,11 +201,12 @@ class Differentiate {
   SEQPAR_DEVICE void ofValues(const SquareRows& dWritten) {
     const SquareRows inverse{memory_.inverse};
     const int column = quarter_ * kBlock;
+    const int lane = threadAgain() % 32;
     float c[2][4] = {};
     for (int k = row_; k < kRows; k += kBlock) {
       uint32_t a[4];
-      loadLeft<false>(a, inverse, row_, k);
-      accumulate<T, true>(c, a, dWritten, column, k);
+      loadLeft<false>(a, inverse, row_, k, lane);
+      accumulate<T, true>(c, a, dWritten, column, k, 0, 2, lane);
     }
     if (!allFinite(c)) {
       recompute(c, row_, column,
@@ -228,25 +231,41 @@ class Differentiate {
       if (!isSmall(t)) continue;
       const float term = differenceTerm<T>(
           {task_, batch_, chunk_, head_, t, first, keys(), s.state, s.written, SquareRows{memory_.dX}});
-      if (ptx::thread() % 32 == 0) memory_.betas[t] += term;
+      if (threadAgain() % 32 == 0) memory_.betas[t] += term;
     }
   }
 
-  /// Stores gradients of scores, times between(i, j), and of betas.
-  template <class Between>
-  SEQPAR_DEVICE void storeScores(const Between& between) {
+  /// Stores gradients of betas, and of scores times within(i, j) for tokens of one block, before(i, j) for a token of
+  /// an earlier block. Blocks above the diagonal are not written.
+  template <class Within, class Before>
+  SEQPAR_DEVICE void storeScores(const Within& within, const Before& before) {
     const int column = quarter_ * kBlock;
+    if (column > row_) return;
     const auto put = [&](const SquareRows& to, int i, int j, float x, float y) { to.pair(i, j) = ptx::pack<T>(x, y); };
+    if (column < row_) {
+      eachPair(ofKeys_, row_, column, [&](int i, int j, float x, float y) {
+        const float beta = -memory_.beta[i];
+        put(ofKeys(), i, j, forgetting(before(i, j), beta * x), forgetting(before(i, j + 1), beta * y));
+      });
+      eachPair(ofScores_, row_, column, [&](int i, int j, float x, float y) {
+        put(ofScores(), i, j, forgetting(before(i, j), x), forgetting(before(i, j + 1), y));
+      });
+      return;
+    }
+    const ptx::AccumulatorLayout layout{threadAgain() % 32};
+    const int first = layout.row(row_);
+    if (layout.column(row_) == first / 2 * 2) {  // the diagonal
+      const bool odd = first % 2 != 0;
+      ofBeta(first, odd ? ofKeys_[0][1] : ofKeys_[0][0]);
+      ofBeta(first + 8, odd ? ofKeys_[1][3] : ofKeys_[1][2]);
+    }
     eachPair(ofKeys_, row_, column, [&](int i, int j, float x, float y) {
-      if (i == j) ofBeta(i, x);
-      if (i == j + 1) ofBeta(i, y);
-      const float beta = -memory_.beta[i];
-      put(ofKeys(), i, j, i > j ? forgetting(between(i, j), beta * x) : 0,
-          i > j + 1 ? forgetting(between(i, j + 1), beta * y) : 0);
+      const float beta = -memory_.beta[i], low = within(i, j), high = within(i, j + 1);
+      put(ofKeys(), i, j, i > j ? forgetting(low, beta * x) : 0, i > j + 1 ? forgetting(high, beta * y) : 0);
     });
     eachPair(ofScores_, row_, column, [&](int i, int j, float x, float y) {
-      put(ofScores(), i, j, i >= j ? forgetting(between(i, j), x) : 0,
-          i >= j + 1 ? forgetting(between(i, j + 1), y) : 0);
+      const float low = within(i, j), high = within(i, j + 1);
+      put(ofScores(), i, j, i >= j ? forgetting(low, x) : 0, i >= j + 1 ? forgetting(high, y) : 0);
     });
   }
   /// Multiplies gradients of decayed rows by in(t, c) and out(t, c), decays from the chunk's start and to its end.
@@ -266,29 +285,6 @@ class Differentiate {
       y = forgetting(out(t, c + 1), y);
     });
   }
-  /// Then dRow_ has the gradients of keys.
-  SEQPAR_DEVICE void addColumns() {
-    SEQPAR_UNROLL
-    for (int n = 0; n < 4; ++n) {
-      SEQPAR_UNROLL
-      for (int e = 0; e < 4; ++e) dRow_[n][e] += dColumn_[n][e];
-    }
-  }
-
-  /// part = a b for the warp's rows and channels, terms first ... last - 1; kLeft: a's terms are in rows of memory.
-  template <class Element, bool kLeft>
-  SEQPAR_DEVICE void multiply(float (&part)[4][4], const SquareRows& a, const KeyRows& b, int first, int last) const {
-    clear(part);
-    for (int k = first; k < last; k += kBlock) {
-      uint32_t x[4];
-      loadLeft<kLeft>(x, a, row_, k);
-      accumulate<Element, false>(part, x, b, channel_, k);
-    }
-    if (!allFinite(part)) {
-      recompute(part, row_, channel_,
-                [&](int t, int c) { return sumForgetting<Element, kLeft, false>(a, t, b, c, first, last); });
-    }
-  }
   SEQPAR_DEVICE static void add(float (&c)[4][4], const float (&part)[4][4]) {
     SEQPAR_UNROLL
     for (int n = 0; n < 4; ++n) {
@@ -296,44 +292,20 @@ class Differentiate {
       for (int e = 0; e < 4; ++e) c[n][e] += part[n][e];
     }
   }
+  /// Then dRow_ has the gradients of keys.
+  SEQPAR_DEVICE void addColumns() { add(dRow_, dColumn_); }
 
-  SEQPAR_DEVICE void throughScores() {
-    const TokenMemory& m = memory_.tokens;
-    storeScores([&](int i, int j) { return decayBetween(m, i, j); });
-    decayRows([&](int t, int) { return m.in[t]; }, [&](int t, int) { return m.out[t]; });
-    sumRows(memory_.ends, [&](int n, int e, float key, float) { return key * dColumn_[n][e]; });
-    ptx::syncthreads();
-    float part[4][4];
-    multiply<T, true>(part, ofScores(), keys(), 0, row_ + kBlock);
-    add(dq_, part);
-    multiply<T, true>(part, ofKeys(), keys(), 0, row_ + kBlock);
-    add(dRow_, part);
-    multiply<T, false>(part, ofScores(), queries(), row_, kRows);
-    add(dColumn_, part);
-    multiply<T, false>(part, ofKeys(), keys(), row_, kRows);
-    add(dColumn_, part);
-    sumRows(memory_.terms, [&](int n, int e, float key, float query) {
-      return query * dq_[n][e] + key * (dRow_[n][e] - dColumn_[n][e]);
-    });
-    addColumns();
-    ptx::syncthreads();
-  }
-
+  /// part = a b for the warp's rows and channels, terms first ... last - 1; kLeft: a's terms are in rows of memory.
+  template <class Element, bool kLeft>
+  SEQPAR_DEVICE void multiply(float (&part)[4][4], const SquareRows& a, const KeyRows& b, int first, int last) const;
+  SEQPAR_DEVICE void throughScores();
   /// The same with decays of channels.
   SEQPAR_DEVICE void throughChannels();
   SEQPAR_DEVICE void decayChannels();
-  template <bool kForgets>
-  SEQPAR_DEVICE void decayKeys(const BlockDecays& decays);
-  /// The product of the decays of blocks first ... last - 1.
-  SEQPAR_DEVICE float totals(int first, int last, int c) const {
-    float product = 1;
-    for (int n = first; n < last; ++n) product *= memory_.totals[n * kKeys + c];
-    return product;
-  }
   /// Calls each(t, c, n, e) for the warp's pairs of channels c, c + 1: elements [n][e] and [n][e + 1].
   template <class Each>
   SEQPAR_DEVICE void eachChannelPair(const Each& each) const {
-    const ptx::AccumulatorLayout layout{ptx::thread() % 32};
+    const ptx::AccumulatorLayout layout{threadAgain() % 32};
     const int t = layout.row(row_), first = layout.column(channel_);
     SEQPAR_UNROLL
     for (int n = 0; n < 4; ++n) {
@@ -341,7 +313,7 @@ class Differentiate {
       each(t + 8, first + 8 * n, n, 2);
     }
   }
-  SEQPAR_DEVICE void decayBefore(float (&c)[4][4], const SquareRows& scores, const KeyRows& near, float sign);
+  SEQPAR_DEVICE void decayBefore();
   SEQPAR_DEVICE void decayAfter();
   /// Sums over the block's tokens.
   SEQPAR_DEVICE void sumEnds(float (&ends)[4][2]);
@@ -358,7 +330,7 @@ class Differentiate {
   /// to[quarter][t] = sum over the warp's channels of term(tile, element, key, query).
   template <class Term>
   SEQPAR_DEVICE void sumRows(float* to, const Term& term) {
-    const ptx::AccumulatorLayout layout{ptx::thread() % 32};
+    const ptx::AccumulatorLayout layout{threadAgain() % 32};
     const int t = layout.row(row_), c = layout.column(channel_);
     float sums[2] = {};
     SEQPAR_UNROLL
@@ -391,7 +363,6 @@ class Differentiate {
   int number_, keyHead_, head_ = 0;
   int64_t batch_;
   Chunk chunk_;
-  Record r_;
   DifferentiateMemory memory_;
   float dq_[4][4], dRow_[4][4], dColumn_[4][4], ofKeys_[2][4], ofScores_[2][4];
 };

@@ -5,61 +5,76 @@
 
 namespace seqpar::attn::delta::half {
 
+/// The decays of half a block and a pair of channels: those of a thread. A warp has a block of 32 channels.
+struct HalfBlockDecays {
+  static constexpr int kTokens = kBlock / 2;
+  const int warp = threadAgain() / 32, lane = threadAgain() % 32;
+  const int block = warp / (kKeys / 32), half = lane / 16, channel = warp % (kKeys / 32) * 32 + lane % 16 * 2;
+  const int first = block * kBlock + half * kTokens;  ///< token
+  float of[kTokens][2], other[2] = {1, 1};            ///< other: the products of the block's other half
+
+  /// Stores the block's products, whether it is steep, and which decays are 0.
+  SEQPAR_DEVICE void storeTotals(float* totals, int* steep, int* zeros) {
+    uint32_t bits[2] = {};
+    SEQPAR_UNROLL
+    for (int i = 0; i < kTokens; ++i) {
+      SEQPAR_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        other[e] *= of[i][e];
+        bits[e] |= of[i][e] == 0 ? 1U << (half * kTokens + i) : 0;
+      }
+    }
+    float product[2];
+    SEQPAR_UNROLL
+    for (int e = 0; e < 2; ++e) {
+      const float mine = other[e];
+      other[e] = ptx::shflXor(mine, 16);
+      product[e] = mine * other[e];
+      bits[e] |= asBits(ptx::shflXor(asFloat(bits[e]), 16));
+    }
+    const uint32_t any = ptx::reduxMax(product[0] < kSteep || product[1] < kSteep ? 1U : 0U);
+    if (lane == 0) steep[warp] = static_cast<int>(any);
+    if (half != 0) return;
+    ptx::storePair(totals + block * kKeys + channel, product[0], product[1]);
+    zeros[block * kKeys + channel] = static_cast<int>(bits[0]);
+    zeros[block * kKeys + channel + 1] = static_cast<int>(bits[1]);
+  }
+};
+static_assert(kDifferentiateThreads == kBlocks * kKeys && kSteepParts == kKeys / 32);
+
+/// Decayed rows; then before a barrier, those for later blocks.
 template <class T, bool kChannel>
 SEQPAR_DEVICE void Differentiate<T, kChannel>::decayChannels() {
-  BlockDecays decays;
-  if (warp_ < 8) {
-    decays.load(task_, batch_, chunk_, head_);
-    decays.storeTotals(memory_.totals, memory_.steep);
-    int zeros[2] = {};
-    SEQPAR_UNROLL
-    for (int i = 0; i < kBlock; ++i) {
-      SEQPAR_UNROLL
-      for (int e = 0; e < 2; ++e) zeros[e] |= decays.of[i][e] == 0 ? 1 << i : 0;
-    }
-    int* const to = memory_.zeros + BlockDecays::block() * kKeys + BlockDecays::channel();
-    to[0] = zeros[0];
-    to[1] = zeros[1];
-  }
-  ptx::syncthreads();
-  if (warp_ >= 8) return;
-  if (decays.template allFinite<T>(keys()) && decays.template allFinite<T>(queries())) {
-    decayKeys<false>(decays);
-  } else {
-    decayKeys<true>(decays);
-  }
-}
-
-/// kForgets: rows may have NaN or infinity, which factors of 0 discard.
-template <class T, bool kChannel>
-template <bool kForgets>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::decayKeys(const BlockDecays& decays) {
-  const int block = BlockDecays::block(), c = BlockDecays::channel();
-  const auto ends = BlockDecays::ends(memory_.totals);
-  const auto put = [&](int to, int row, const float(&factors)[2], const float(&x)[2]) {
-    KeyRows{to}.pair(row, c) = kForgets ? ptx::pack<T>(forgetting(factors[0], x[0]), forgetting(factors[1], x[1]))
-                                        : ptx::pack<T>(factors[0] * x[0], factors[1] * x[1]);
+  HalfBlockDecays decays;
+  constexpr int kTokens = HalfBlockDecays::kTokens;
+  const int block = decays.block, c = decays.channel;
+  loadDecays(decays.of, task_, batch_, chunk_, head_, decays.first, c);
+  decays.storeTotals(memory_.totals, memory_.steep, memory_.zeros);
+  const auto put = [&](int to, int row, const float(&factors)[2], uint32_t x) {
+    KeyRows{to}.pair(row, c) =
+        ptx::pack<T>(forgetting(factors[0], ptx::lowOf<T>(x)), forgetting(factors[1], ptx::highOf<T>(x)));
   };
-  uint32_t raw[kBlock];
-  float run[2] = {1, 1}, suffix[2] = {1, 1};
+  const bool isFirst = decays.half == 0;
+  float run[2] = {isFirst ? 1 : decays.other[0], isFirst ? 1 : decays.other[1]};
   SEQPAR_UNROLL
-  for (int i = 0; i < kBlock; ++i) {
-    const int t = block * kBlock + i;
-    raw[i] = keys().pair(t, c);
-    const uint32_t q = queries().pair(t, c);
-    const float key[2] = {ptx::lowOf<T>(raw[i]), ptx::highOf<T>(raw[i])};
-    const float query[2] = {ptx::lowOf<T>(q), ptx::highOf<T>(q)};
+  for (int i = 0; i < kTokens; ++i) {
+    const int t = decays.first + i;
     run[0] *= decays.of[i][0];
     run[1] *= decays.of[i][1];
     ptx::storePair(memory_.run + t * kKeys + c, run[0], run[1]);
-    put(memory_.kNear, t, run, key);
-    put(memory_.qNear, t, run, query);
+    put(memory_.kNear, t, run, keys().pair(t, c));
+    put(memory_.qNear, t, run, queries().pair(t, c));
   }
+  ptx::syncthreads();
+  const auto ends = BlockDecays::ends(memory_.totals, block, c);
+  const float* const product = isFirst ? ends.before : ends.after;
+  ptx::storePair((isFirst ? memory_.before : memory_.after) + block * kKeys + c, product[0], product[1]);
+  float suffix[2] = {isFirst ? decays.other[0] : 1, isFirst ? decays.other[1] : 1};
   SEQPAR_UNROLL
-  for (int i = kBlock; i-- > 0;) {
-    const int t = block * kBlock + i;
-    const float key[2] = {ptx::lowOf<T>(raw[i]), ptx::highOf<T>(raw[i])};
+  for (int i = kTokens; i-- > 0;) {
+    const int t = decays.first + i;
     ptx::storePair(memory_.suffix + t * kKeys + c, suffix[0], suffix[1]);
+    const uint32_t key = keys().pair(t, c);
     SEQPAR_UNROLL
     for (int n = 1; n < kBlocks; ++n) {
       const float decay[2] = {suffix[0] * ends.toStart[n][0], suffix[1] * ends.toStart[n][1]};
@@ -78,11 +93,10 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::throughChannels() {
   const int block = row_ / kBlock;
   ptx::syncthreads();  // the stages are read
   decayChannels();
-  storeScores([](int, int) { return 1.0F; });
+  const auto one = [](int, int) { return 1.0F; };
+  storeScores(one, one);
   ptx::syncthreads();
-  const KeyRows near{memory_.near + nearRow(block) * KeyRows::kRowBytes};
-  decayBefore(dq_, ofScores(), near, 1);
-  decayBefore(dRow_, ofKeys(), near, -1);
+  decayBefore();
   decayAfter();
   if (!isSteep(memory_.steep, block)) throughBlock();
   throughSteepBlocks();
@@ -98,46 +112,71 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::throughChannels() {
   ptx::syncthreads();
 }
 
-/// c = decays from the block's start times (sign beta) (decays before the block times c + scores times earlier keys).
+/// dq and dRow = decays from the block's start times (the decays before the block times them, the latter by -beta, plus
+/// scores times earlier keys).
 template <class T, bool kChannel>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::decayBefore(float (&c)[4][4], const SquareRows& scores,
-                                                           const KeyRows& near, float sign) {
-  float part[4][4];
-  clear(part);
+SEQPAR_DEVICE void Differentiate<T, kChannel>::decayBefore() {
+  const int block = row_ / kBlock;
+  const KeyRows near{memory_.near + nearRow(block) * KeyRows::kRowBytes};
+  float ofQueries[4][4], ofRows[4][4];
+  clear(ofQueries);
+  clear(ofRows);
   SEQPAR_UNROLL
   for (int k = 0; k + kBlock < kRows; k += kBlock) {
     if (k >= row_) break;
-    uint32_t x[4];
-    loadLeft<true>(x, scores, row_, k);
-    accumulate<T, false>(part, x, near, channel_, k);
+    uint32_t x[4], y[4];
+    loadLeft<true>(x, ofScores(), row_, k);
+    loadLeft<true>(y, ofKeys(), row_, k);
+    accumulateBoth<T, false>(ofQueries, x, ofRows, y, near, channel_, k);
   }
-  if (!allFinite(part)) {
+  const auto check = [&](float(&part)[4][4], const SquareRows& scores) {
+    if (allFinite(part)) return;
     recompute(part, row_, channel_,
               [&](int t, int n) { return sumForgetting<T, true, false>(scores, t, near, n, 0, row_); });
+  };
+  check(ofQueries, ofScores());
+  check(ofRows, ofKeys());
+  const ptx::AccumulatorLayout layout{threadAgain() % 32};
+  const int t = layout.row(row_), first = layout.column(channel_);
+  const float betas[2] = {-memory_.beta[t], -memory_.beta[t + 8]};
+  SEQPAR_UNROLL
+  for (int n = 0; n < 4; ++n) {
+    const int c = first + 8 * n;
+    float before[2], run[2];
+    ptx::loadPair(memory_.before + block * kKeys + c, before[0], before[1]);
+    SEQPAR_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      ptx::loadPair(memory_.run + (t + 8 * h) * kKeys + c, run[0], run[1]);
+      SEQPAR_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        float &dq = dq_[n][2 * h + e], &dRow = dRow_[n][2 * h + e];
+        dq = forgetting(run[e], forgetting(before[e], dq) + ofQueries[n][2 * h + e]);
+        dRow = forgetting(run[e], forgetting(before[e], betas[h] * dRow) + ofRows[n][2 * h + e]);
+      }
+    }
   }
-  const int block = row_ / kBlock;
-  eachChannelPair([&](int t, int channel, int n, int e) {
-    float low, high;
-    ptx::loadPair(memory_.run + t * kKeys + channel, low, high);
-    const float factor = sign < 0 ? -memory_.beta[t] : 1;
-    c[n][e] = forgetting(low, forgetting(totals(0, block, channel), factor * c[n][e]) + part[n][e]);
-    c[n][e + 1] = forgetting(high, forgetting(totals(0, block, channel + 1), factor * c[n][e + 1]) + part[n][e + 1]);
-  });
 }
 
 template <class T, bool kChannel>
 SEQPAR_DEVICE void Differentiate<T, kChannel>::decayAfter() {
   const int block = row_ / kBlock;
-  const KeyRows qNear{memory_.qNear}, kNear{memory_.kNear};
-  float ends[4][2] = {}, part[4][4];
-  eachChannelPair([&](int t, int c, int n, int e) {
-    float low, high;
-    ptx::loadPair(memory_.suffix + t * kKeys + c, low, high);
-    const uint32_t key = keys().pair(t, c);
-    ends[n][0] += forgetting(low * totals(block + 1, kBlocks, c), ptx::lowOf<T>(key) * dColumn_[n][e]);
-    ends[n][1] += forgetting(high * totals(block + 1, kBlocks, c + 1), ptx::highOf<T>(key) * dColumn_[n][e + 1]);
-  });
+  const ptx::AccumulatorLayout layout{threadAgain() % 32};
+  const int t = layout.row(row_), first = layout.column(channel_);
+  float ends[4][2] = {}, after[2], suffix[2], part[4][4];
+  SEQPAR_UNROLL
+  for (int n = 0; n < 4; ++n) {
+    const int c = first + 8 * n;
+    ptx::loadPair(memory_.after + block * kKeys + c, after[0], after[1]);
+    SEQPAR_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      ptx::loadPair(memory_.suffix + (t + 8 * h) * kKeys + c, suffix[0], suffix[1]);
+      const uint32_t key = keys().pair(t + 8 * h, c);
+      ends[n][0] += forgetting(suffix[0] * after[0], ptx::lowOf<T>(key) * dColumn_[n][2 * h]);
+      ends[n][1] += forgetting(suffix[1] * after[1], ptx::highOf<T>(key) * dColumn_[n][2 * h + 1]);
+    }
+  }
   sumEnds(ends);
+  const KeyRows qNear{memory_.qNear}, kNear{memory_.kNear};
   const auto products = [&](int k) {
     clear(part);
     uint32_t x[4];
@@ -146,25 +185,26 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::decayAfter() {
     loadLeft<false>(x, ofKeys(), row_, k);
     accumulate<T, false>(part, x, kNear, channel_, k);
     if (!allFinite(part)) {
-      recompute(part, row_, channel_, [&](int t, int n) {
-        return sumForgetting<T, false, false>(ofScores(), t, qNear, n, k, k + kBlock) +
-               sumForgetting<T, false, false>(ofKeys(), t, kNear, n, k, k + kBlock);
+      recompute(part, row_, channel_, [&](int token, int n) {
+        return sumForgetting<T, false, false>(ofScores(), token, qNear, n, k, k + kBlock) +
+               sumForgetting<T, false, false>(ofKeys(), token, kNear, n, k, k + kBlock);
       });
     }
   };
   SEQPAR_ROLLED
   for (int later = kBlocks - 1; later > block; --later) {
     products(later * kBlock);
-    eachChannelPair([&](int, int c, int n, int e) {
-      float low, high;
-      ptx::loadPair(memory_.totals + later * kKeys + c, low, high);
-      dColumn_[n][e] = forgetting(low, dColumn_[n][e]) + part[n][e];
-      dColumn_[n][e + 1] = forgetting(high, dColumn_[n][e + 1]) + part[n][e + 1];
-    });
+    SEQPAR_UNROLL
+    for (int n = 0; n < 4; ++n) {
+      float total[2];
+      ptx::loadPair(memory_.totals + later * kKeys + first + 8 * n, total[0], total[1]);
+      SEQPAR_UNROLL
+      for (int e = 0; e < 4; ++e) dColumn_[n][e] = forgetting(total[e % 2], dColumn_[n][e]) + part[n][e];
+    }
   }
-  eachChannelPair([&](int t, int c, int n, int e) {
+  eachChannelPair([&](int row, int c, int n, int e) {
     float low, high;
-    ptx::loadPair(memory_.suffix + t * kKeys + c, low, high);
+    ptx::loadPair(memory_.suffix + row * kKeys + c, low, high);
     dColumn_[n][e] = forgetting(low, dColumn_[n][e]);
     dColumn_[n][e + 1] = forgetting(high, dColumn_[n][e + 1]);
   });
@@ -172,7 +212,7 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::decayAfter() {
 
 template <class T, bool kChannel>
 SEQPAR_DEVICE void Differentiate<T, kChannel>::sumEnds(float (&ends)[4][2]) {
-  const int lane = ptx::thread() % 32, first = ptx::AccumulatorLayout{lane}.column(channel_);
+  const int lane = threadAgain() % 32, first = ptx::AccumulatorLayout{lane}.column(channel_);
   SEQPAR_UNROLL
   for (int n = 0; n < 4; ++n) {
     SEQPAR_UNROLL
@@ -188,42 +228,67 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::sumEnds(float (&ends)[4][2]) {
 template <class T, bool kChannel>
 SEQPAR_DEVICE void Differentiate<T, kChannel>::throughBlock() {
   const Floats run = memory_.run;
-  const ptx::Tf32Layout operand{ptx::thread() % 32};
-  const ptx::AccumulatorLayout layout{ptx::thread() % 32};
+  const int lane = threadAgain() % 32;
+  const ptx::Tf32Layout operand{lane};
   const auto number = [](const auto& rows, int t, int c) { return ptx::lowOf<T>(*rows.at(t, c)); };
-  const auto product = [&](float(&c)[4], const SquareRows& a, bool inRows, const KeyRows& b, bool divided, int n) {
+  const auto load = [&](uint32_t(&x)[4], const SquareRows& a, bool inRows, int k) {
     SEQPAR_UNROLL
-    for (int k = row_; k < row_ + kBlock; k += 8) {
-      uint32_t x[4], y[2];
+    for (int i = 0; i < 4; ++i) {
+      const int row = operand.row(row_, i), term = operand.term(k, i);
+      x[i] = asBits(inRows ? number(a, row, term) : number(a, term, row));
+    }
+  };
+  const auto eachDecay = [&](const auto& each) {
+    eachChannelPair([&](int t, int c, int n, int e) {
+      float low, high;
+      ptx::loadPair(run + t * kKeys + c, low, high);
+      each(n, e, low);
+      each(n, e + 1, high);
+    });
+  };
+  float sums[4][4], others[4][4];
+  clear(sums);
+  clear(others);
+  SEQPAR_UNROLL
+  for (int k = row_; k < row_ + kBlock; k += 8) {
+    uint32_t x[4], y[4], b[2];
+    load(x, ofScores(), true, k);
+    load(y, ofKeys(), true, k);
+    SEQPAR_UNROLL
+    for (int n = 0; n < 4; ++n) {
       SEQPAR_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const int at = operand.row(row_, i), term = operand.term(k, i);
-        x[i] = asBits(inRows ? number(a, at, term) : number(a, term, at));
+      for (int i = 0; i < 2; ++i) {
+        const int t = operand.termOfB(k, i), c = operand.column(channel_ + 8 * n);
+        b[i] = ptx::roundToTf32(number(keys(), t, c) * ptx::rcpApprox(run[t * kKeys + c]));
       }
+      ptx::mmaM16N8K8Tf32(sums[n], x, b[0], b[1]);
+      ptx::mmaM16N8K8Tf32(others[n], y, b[0], b[1]);
+    }
+  }
+  eachDecay([&](int n, int e, float decay) {
+    dq_[n][e] += decay * sums[n][e];
+    dRow_[n][e] += decay * others[n][e];
+  });
+  clear(sums);
+  SEQPAR_UNROLL
+  for (int k = row_; k < row_ + kBlock; k += 8) {
+    uint32_t x[4], y[4], b[2], c[2];
+    load(x, ofScores(), false, k);
+    load(y, ofKeys(), false, k);
+    SEQPAR_UNROLL
+    for (int n = 0; n < 4; ++n) {
       SEQPAR_UNROLL
       for (int i = 0; i < 2; ++i) {
         const int t = operand.termOfB(k, i), column = operand.column(channel_ + 8 * n);
         const float decay = run[t * kKeys + column];
-        y[i] = ptx::roundToTf32(number(b, t, column) * (divided ? ptx::rcpApprox(decay) : decay));
+        b[i] = ptx::roundToTf32(number(queries(), t, column) * decay);
+        c[i] = ptx::roundToTf32(number(keys(), t, column) * decay);
       }
-      ptx::mmaM16N8K8Tf32(c, x, y[0], y[1]);
-    }
-  };
-  SEQPAR_UNROLL
-  for (int n = 0; n < 4; ++n) {
-    float dq[4] = {}, dRow[4] = {}, dColumn[4] = {};
-    product(dq, ofScores(), true, keys(), true, n);
-    product(dRow, ofKeys(), true, keys(), true, n);
-    product(dColumn, ofScores(), false, queries(), false, n);
-    product(dColumn, ofKeys(), false, keys(), false, n);
-    SEQPAR_UNROLL
-    for (int e = 0; e < 4; ++e) {
-      const float decay = run[layout.row(row_, e) * kKeys + channel_ + 8 * n + layout.column(0, e)];
-      dq_[n][e] += decay * dq[e];
-      dRow_[n][e] += decay * dRow[e];
-      dColumn_[n][e] += ptx::rcpApprox(decay) * dColumn[e];
+      ptx::mmaM16N8K8Tf32(sums[n], x, b[0], b[1]);
+      ptx::mmaM16N8K8Tf32(sums[n], y, c[0], c[1]);
     }
   }
+  eachDecay([&](int n, int e, float decay) { dColumn_[n][e] += ptx::rcpApprox(decay) * sums[n][e]; });
 }
 
 /// Gradients of rows or columns in steep blocks, to[t][c]. A thread has a block of one channel.
@@ -240,7 +305,7 @@ struct SteepSum {
 template <class T>
 SEQPAR_DEVICE_NOINLINE void sumSteep(const SteepSum sum, const Ints steep, const Task& task, int64_t batch,
                                      const Chunk chunk, int head) {
-  const int c = ptx::thread() % kKeys, block = ptx::thread() / kKeys;
+  const int c = threadAgain() % kKeys, block = threadAgain() / kKeys;
   if (!isSteep(steep, block)) return;
   const auto number = [](const auto& rows, int t, int n) { return ptx::lowOf<T>(*rows.at(t, n)); };
   const int first = block * kBlock, end = first + kBlock;
@@ -263,7 +328,6 @@ SEQPAR_DEVICE_NOINLINE void sumSteep(const SteepSum sum, const Ints steep, const
     sum.to[t * kKeys + c] = total;
   }
 }
-static_assert(kDifferentiateThreads == kBlocks * kKeys);
 
 template <class T, bool kChannel>
 SEQPAR_DEVICE void Differentiate<T, kChannel>::throughSteepBlocks() {
@@ -289,7 +353,7 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::throughSteepBlocks() {
 /// A thread has a block of one channel.
 template <class T, bool kChannel>
 SEQPAR_DEVICE void Differentiate<T, kChannel>::ofChannelGates() {
-  const int c = ptx::thread() % kKeys, block = ptx::thread() / kKeys, first = block * kBlock;
+  const int c = threadAgain() % kKeys, block = threadAgain() / kKeys, first = block * kBlock;
   const int zeros = memory_.zeros[block * kKeys + c];
   float sums[kBlock], run = 0;
   SEQPAR_UNROLL
@@ -305,7 +369,8 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::ofChannelGates() {
   float after = 0;
   SEQPAR_UNROLL
   for (int n = 0; n < 8; ++n) after += memory_.boundary[n * kKeys + c];
-  after = forgetting(totals(0, kBlocks, c), after);
+  const int last = (kBlocks - 1) * kKeys + c;
+  after = forgetting(memory_.before[last] * memory_.totals[last], after);
   SEQPAR_UNROLL
   for (int n = 0; n < kBlocks; ++n) after += memory_.blockEnds[n * kKeys + c];
   for (int n = kBlocks - 1; n > block; --n) {

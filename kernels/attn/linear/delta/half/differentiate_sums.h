@@ -5,23 +5,6 @@
 
 namespace seqpar::attn::delta::half {
 
-/// A decay of 0 has a gradient of 0, and separates later tokens from earlier ones.
-template <class T, bool kChannel>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::ofGates() {
-  const int t = ptx::thread();
-  if (task_.dGates.data == nullptr || t >= kRows) return;
-  float ofStates = 0, ends = 0;
-  for (int i = t % 32; i < 8 * kKeys; i += 32) ofStates += memory_.boundary[i];
-  for (int i = t % 32; i < kQuarters * kRows; i += 32) ends += memory_.ends[i];
-  float run = forgetting(memory_.tokens.in[kRows - 1], sumOfWarp(ofStates)) + sumOfWarp(ends);
-  for (int i = kRows; i-- > t;) {
-    run += rowSum(memory_.terms, i);
-    if (memory_.tokens.decay[i] == 0) run = 0;
-  }
-  if (t >= chunk_.rows) return;
-  storeNumber(task_.dGates.data, task_.gateType, rowOf(task_.dGates, batch_, chunk_.first + t, head_), run);
-}
-
 template <class T, bool kChannel>
 SEQPAR_DEVICE void Differentiate<T, kChannel>::addSums(const Record& sums) {
   const auto from = [&](float(&c)[4][4], const float* memory) {
@@ -50,8 +33,14 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::finish() {
   sumRows(ofKeys, [&](int n, int e, float key, float) { return key * dRow_[n][e]; });
   ptx::syncthreads();
   const auto store = [&](float(&c)[4][4], const KeyRows& rows, const float* norms, const float* sums, float scale) {
+    const int first = ptx::AccumulatorLayout{threadAgain() % 32}.row(row_);
+    float ofRows[2] = {};
+    if (task_.normalize && scale != 0) {
+      ofRows[0] = rowSum(sums, first) / (scale * scale);
+      ofRows[1] = rowSum(sums, first + 8) / (scale * scale);
+    }
     eachPair(c, row_, channel_, [&](int t, int n, float low, float high) {
-      const float along = task_.normalize && scale != 0 ? rowSum(sums, t) / (scale * scale) : 0;
+      const float along = ofRows[t == first ? 0 : 1];
       uint32_t& pair = rows.pair(t, n);
       pair = ptx::pack<T>(norms[t] * (low - ptx::lowOf<T>(pair) * along),
                           norms[t] * (high - ptx::highOf<T>(pair) * along));
@@ -61,7 +50,7 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::finish() {
   store(dRow_, keys(), memory_.kNorm, ofKeys, 1);
   ptx::syncthreads();
   const auto toTensor = [&](const Output& tensor, const KeyRows& rows) {
-    storeTensor<kKeys, kRows, kAll>({tensor, batch_, chunk_, keyHead_, 0, task_.dk}, 0, rows, ptx::thread());
+    storeTensor<kKeys, kRows, kAll>({tensor, batch_, chunk_, keyHead_, 0, task_.dk}, 0, rows, threadAgain());
   };
   toTensor(task_.dq, queries());
   toTensor(task_.dk_, keys());

@@ -2,6 +2,7 @@
 #include "kernels/attn/linear/delta/half/advance.h"
 #include "kernels/attn/linear/delta/half/differentiate_channels.h"
 #include "kernels/attn/linear/delta/half/differentiate_sums.h"
+#include "kernels/attn/linear/delta/half/differentiate_tokens.h"
 #include "kernels/attn/linear/delta/half/prepare.h"
 #include "kernels/attn/linear/delta/half/retreat.h"
 #include "kernels/attn/linear/launch.cuh"
@@ -15,11 +16,13 @@ __global__ void __launch_bounds__(kThreads, kChannel ? ptx::kIsBf16<T> ? 2 : 1 :
   Prepare<T, kChannel>::run(task);
 }
 template <class T, int kGroups>
-__global__ void __launch_bounds__(32 * kGroups + kHelpers) advanceKernel(const __grid_constant__ Task task) {
+__global__ void __launch_bounds__(kGroups* chainParts(kGroups* kBlock) * 32 + kHelpers)
+    advanceKernel(const __grid_constant__ Task task) {
   Advance<T, kGroups>::run(task);
 }
 template <class T, int kGroups>
-__global__ void __launch_bounds__(32 * kGroups + kHelpers) retreatKernel(const __grid_constant__ Task task) {
+__global__ void __launch_bounds__(kGroups* chainParts(kGroups* kBlock) * 32 + kHelpers)
+    retreatKernel(const __grid_constant__ Task task) {
   Retreat<T, kGroups>::run(task);
 }
 template <class T, bool kChannel>

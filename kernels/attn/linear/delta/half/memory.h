@@ -15,6 +15,7 @@ namespace seqpar::attn::delta::half {
 constexpr int kKeys = 128;    ///< most channels of a key; fewer are padded
 constexpr int kColumns = 64;  ///< columns of values per step of Differentiate; others are padded to a multiple
 constexpr int kBlocks = kRows / kBlock;
+constexpr int kSteepParts = kKeys / 32;  ///< flags of steep channels per block
 constexpr int kNearRows = kBlock * kBlocks * (kBlocks - 1) / 2;
 constexpr int kKeyBytes = 2 * kRows * kKeys;     ///< of a tile of rows of keys
 constexpr int kSquareBytes = 2 * kRows * kRows;  ///< of a tile with 64 columns
@@ -144,7 +145,7 @@ struct PrepareMemory {
   int second;            ///< the distance of second parts from first ones
   int kIn;               ///< keys decayed from the chunk's start
   Floats totals;         ///< [kBlocks][kKeys]
-  Ints steep;            ///< [kBlocks][2]
+  Ints steep;            ///< [kBlocks][kSteepParts]
   int ofKeys, ofValues;  ///< [kRows][kRows]: the inverse, left operands of W and U
   int w, u;              ///< [kRows][kKeys], [kKeys][kRows]
   SEQPAR_BOTH_INLINE int place(bool ofChannels, int parts) {
@@ -167,7 +168,7 @@ struct PrepareMemory {
     qNorm = {carver.take(4 * kRows)};
     if (ofChannels) {
       totals = {carver.take(4 * kBlocks * kKeys)};
-      steep = {carver.take(4 * kBlocks * 2)};
+      steep = {carver.take(4 * kBlocks * kSteepParts)};
       ofKeys = ofValues = keys;
       w = queries;
       u = near;
@@ -201,7 +202,8 @@ struct DifferentiateMemory {
   int kNear, qNear;          ///< rows times `run`
   int near;                  ///< as in PrepareMemory, in the tensors' type
   Floats totals, blockEnds;  ///< [kBlocks][kKeys]
-  Ints steep, zeros;         ///< [kBlocks][2]; [kBlocks][kKeys]: bit i is set if the decay of token i is 0
+  Floats before, after;      ///< [kBlocks][kKeys]: products of the totals of earlier blocks, of later ones
+  Ints steep, zeros;         ///< [kBlocks][kSteepParts]; [kBlocks][kKeys]: bit i is set if the decay of token i is 0
   SEQPAR_BOTH_INLINE int place(bool ofChannels) {
     Carver carver;
     keys = carver.take(kKeyBytes);
@@ -229,22 +231,30 @@ struct DifferentiateMemory {
     suffix = {carver.take(4 * kRows * kKeys)};
     totals = {carver.take(4 * kBlocks * kKeys)};
     blockEnds = {carver.take(4 * kBlocks * kKeys)};
+    before = {carver.take(4 * kBlocks * kKeys)};
+    after = {carver.take(4 * kBlocks * kKeys)};
     zeros = {carver.take(4 * kBlocks * kKeys)};
-    steep = {carver.take(4 * kBlocks * 2)};
+    steep = {carver.take(4 * kBlocks * kSteepParts)};
     return carver.used;
   }
 };
 static_assert(2 * DifferentiateMemory::kStage <= 2 * kKeyBytes + 2 * kNearRows * kKeys + 8 * kRows * kKeys);
 
-/// Columns of the state per CTA of Advance and Retreat: fewer for few heads.
-SEQPAR_BOTH_INLINE int chainWidth(const Task& task) {
-  return task.batch * task.heads * (paddedColumns(task) / kColumns) < 64 ? kColumns / 2 : kColumns;
-}
 SEQPAR_BOTH_INLINE int slicesOf(const Task& task, int width) {
   return task.states != nullptr ? paddedColumns(task) / width : 0;
 }
 SEQPAR_BOTH_INLINE int transitionSlicesOf(const Task& task, int width) {
   return task.transition != nullptr ? (task.dk + width - 1) / width : 0;
+}
+/// Columns of the state per CTA of Advance and Retreat: fewer if the SMs of an H100 run all CTAs at once.
+SEQPAR_BOTH_INLINE int chainWidth(const Task& task) {
+  constexpr int kSms = 132, kNarrow = kColumns / 2;
+  const int slices = slicesOf(task, kNarrow) + transitionSlicesOf(task, kNarrow);
+  return task.batch * task.heads * slices <= kSms ? kNarrow : kColumns;
+}
+/// Warps of a CTA with that width that share 16 columns.
+SEQPAR_BOTH_INLINE constexpr int chainParts(int width) {
+  return width < kColumns ? 2 : 1;
 }
 
 constexpr int kDifferentiateThreads = 512;
@@ -252,7 +262,8 @@ constexpr int kHelpers = 128;  ///< threads of a chain's CTA that are not in its
 SEQPAR_BOTH_INLINE int threadsOf(Step step, const Task& task) {
   if (step == Step::Prepare) return kThreads;
   if (step == Step::Differentiate) return kDifferentiateThreads;
-  return kHelpers + chainWidth(task) / kBlock * 32;
+  const int width = chainWidth(task);
+  return kHelpers + width / kBlock * chainParts(width) * 32;
 }
 SEQPAR_BOTH_INLINE int64_t ctasOf(Step step, const Task& task) {
   if (step != Step::Advance && step != Step::Retreat) return delta::blocksOf(step, task);

@@ -25,7 +25,7 @@ class Prepare {
   static constexpr int kParts = ptx::kIsBf16<T> ? 1 : 2;
 
   SEQPAR_DEVICE explicit Prepare(const Task& t)
-      : task_(t), columns_(paddedColumns(t)), warp_(ptx::uniform(ptx::thread() / 32)), row_(warp_ % 4 * kBlock) {
+      : task_(t), columns_(paddedColumns(t)), warp_(ptx::uniform(threadAgain() / 32)), row_(warp_ % 4 * kBlock) {
     int index = ptx::block();
     const int chunk = index % t.count;
     index /= t.count;
@@ -37,7 +37,7 @@ class Prepare {
   }
 
   SEQPAR_DEVICE void steps() {
-    const int keyHead = head_ / (task_.heads / task_.keyHeads), thread = ptx::thread();
+    const int keyHead = head_ / (task_.heads / task_.keyHeads), thread = threadAgain();
     startTensor<kKeys, kThreads>(keys(), {task_.k, batch_, chunk_, keyHead, 0, task_.dk}, thread);
     startTensor<kKeys, kThreads>(queries(), {task_.q, batch_, chunk_, keyHead, 0, task_.dk}, thread);
     ptx::cpAsyncCommitGroup();
@@ -77,12 +77,12 @@ class Prepare {
   SEQPAR_DEVICE KeyRows values() const { return {memory_.values}; }
 
   SEQPAR_DEVICE void startValues(int first) const {
-    startTensor<kKeys, kThreads>(values(), {task_.v, batch_, chunk_, head_, first, task_.dv}, ptx::thread());
+    startTensor<kKeys, kThreads>(values(), {task_.v, batch_, chunk_, head_, first, task_.dv}, threadAgain());
     ptx::cpAsyncCommitGroup();
   }
 
   SEQPAR_DEVICE void loadGates() {
-    const int t = ptx::thread();
+    const int t = threadAgain();
     if (t < kRows) {
       memory_.beta[t] = betaOf(task_, batch_, chunk_, head_, t);
       if constexpr (!kChannel) memory_.tokens.decay[t] = decayOf(task_, batch_, chunk_, head_, t);
@@ -94,29 +94,40 @@ class Prepare {
     const int column = warp_ / 4 * 32;
     if (column > row_) return;
     float ofKeys[4][4] = {}, ofQueries[4][4] = {};
+    const ptx::AccumulatorLayout layout{threadAgain() % 32};
     SEQPAR_UNROLL
     for (int k = 0; k < kKeys; k += kBlock) {
       uint32_t a[4], b[4];
-      loadLeft<true>(a, keys(), row_, k);
-      loadLeft<true>(b, queries(), row_, k);
-      accumulate<T, true>(ofKeys, a, keys(), column, k);
-      accumulate<T, true>(ofQueries, b, keys(), column, k);
+      loadLeft<true>(a, keys(), row_, k, layout.lane);
+      loadLeft<true>(b, queries(), row_, k, layout.lane);
+      accumulateBoth<T, true>(ofKeys, a, ofQueries, b, keys(), column, k, layout.lane);
     }
-    const float* const kNorm = memory_.kNorm;
-    const auto each = [&](int n, int half) {
-      const int i = row_ + ptx::thread() % 32 / 4 + 8 * half, j = column + 8 * n + ptx::thread() % 4 * 2;
-      if (j / kBlock > i / kBlock) return;
-      const float low = j <= i ? decayBetween(memory_.tokens, i, j) : 0,
-                  high = j < i ? decayBetween(memory_.tokens, i, j + 1) : 0;
-      const float *const k = ofKeys[n] + 2 * half, *const q = ofQueries[n] + 2 * half;
-      putQueries(i, j, forgetting(low, memory_.qNorm[i] * kNorm[j] * q[0]),
-                 forgetting(high, memory_.qNorm[i] * kNorm[j + 1] * q[1]));
-      putKeys(i, j, forgetting(low, kNorm[i] * kNorm[j] * k[0]), forgetting(high, kNorm[i] * kNorm[j + 1] * k[1]));
-    };
+    const TokenMemory& m = memory_.tokens;
     SEQPAR_UNROLL
-    for (int n = 0; n < 4; ++n) {
-      each(n, 0);
-      each(n, 1);
+    for (int block = 0; block < 2; ++block) {
+      const int first = column + block * kBlock;
+      if (first > row_) break;
+      const bool isDiagonal = first == row_;
+      float between = 1;
+      for (int n = first / kBlock + 1; n < row_ / kBlock; ++n) between *= m.totals[n];
+      SEQPAR_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const int i = layout.row(row_, 2 * half);
+        const float kNorm = memory_.kNorm[i], qNorm = memory_.qNorm[i], run = isDiagonal ? 1 : m.run[i] * between;
+        SEQPAR_UNROLL
+        for (int n = 2 * block; n < 2 * block + 2; ++n) {
+          const int j = layout.column(column) + 8 * n;
+          float low, high, kNorms[2];  // low, high: decays from j and j + 1 to i
+          const float* const decays = isDiagonal ? m.within + (i * kBlock + j % kBlock) : m.suffix + j;
+          ptx::loadPair(decays, low, high);
+          ptx::loadPair(memory_.kNorm + j, kNorms[0], kNorms[1]);
+          low = i >= j || !isDiagonal ? low * run : 0;
+          high = i > j || !isDiagonal ? high * run : 0;
+          const float *const k = ofKeys[n] + 2 * half, *const q = ofQueries[n] + 2 * half;
+          putQueries(i, j, forgetting(low, qNorm * kNorms[0] * q[0]), forgetting(high, qNorm * kNorms[1] * q[1]));
+          putKeys(i, j, forgetting(low, kNorm * kNorms[0] * k[0]), forgetting(high, kNorm * kNorms[1] * k[1]));
+        }
+      }
     }
   }
   SEQPAR_DEVICE void putQueries(int i, int j, float x, float y) {
@@ -243,7 +254,7 @@ class Prepare {
   SEQPAR_DEVICE void scoreSteep(int row) {
     const SteepRows<T> rows{task_, batch_, chunk_, head_, memory_.kNorm, memory_.qNorm};
     for (int j = row; j < row + kBlock; j += 2) {
-      for (int i = row + ptx::thread() % 32; i < j; i += 32) {
+      for (int i = row + threadAgain() % 32; i < j; i += 32) {
         putKeys(i, j, 0, 0);
         putQueries(i, j, 0, 0);
       }
@@ -286,7 +297,7 @@ class Prepare {
   SEQPAR_DEVICE void roundInverse() {
     const SquareRows ofKeys{memory_.ofKeys}, ofValues{memory_.ofValues};
     SEQPAR_UNROLL
-    for (int i = ptx::thread(); i < kRows * kRows / 2; i += kThreads) {
+    for (int i = threadAgain(); i < kRows * kRows / 2; i += kThreads) {
       const int r = i / (kRows / 2), c = i % (kRows / 2) * 2;
       const float low = c <= r ? memory_.square[r * kSquare + c] : 0,
                   high = c < r ? memory_.square[r * kSquare + c + 1] : 0;
@@ -338,11 +349,11 @@ class Prepare {
       }
     }
     ptx::syncthreads();
-    if (first == 0) storeTile<kRows, kThreads>(record_.w, KeyRows{memory_.w}, ptx::thread());
+    if (first == 0) storeTile<kRows, kThreads>(record_.w, KeyRows{memory_.w}, threadAgain());
     uint16_t* const to = record_.written + int64_t{first} * kRows;
-    storeTile<kColumns, kThreads>(to, u, ptx::thread());
+    storeTile<kColumns, kThreads>(to, u, threadAgain());
     if (width > kColumns) {
-      storeTile<kColumns, kThreads>(to + kColumns * kRows, SquareRows{u.offset + kSquareBytes}, ptx::thread());
+      storeTile<kColumns, kThreads>(to + kColumns * kRows, SquareRows{u.offset + kSquareBytes}, threadAgain());
     }
   }
   SEQPAR_DEVICE void writeKeys() {

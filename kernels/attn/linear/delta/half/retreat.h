@@ -14,8 +14,9 @@ class Retreat : Chain<T, kGroups> {
 
  private:
   using Base = Chain<T, kGroups>;
-  using Base::kWidth, Base::kAll;
-  using Base::task_, Base::state_, Base::warp_, Base::memory_, Base::helper_, Base::ofState_, Base::column_;
+  using Base::kWidth, Base::kAll, Base::kParts, Base::kChainWarps, Base::kOwn, Base::kOwnTokens;
+  using Base::task_, Base::state_, Base::warp_, Base::memory_, Base::lane_, Base::helper_, Base::ofState_,
+      Base::column_;
 
   SEQPAR_DEVICE explicit Retreat(const Task& task) : Base(task) {}
 
@@ -58,26 +59,28 @@ class Retreat : Chain<T, kGroups> {
   }
 
   SEQPAR_DEVICE void step(int n) {
+    if constexpr (kParts > 1) lane_ = threadAgain() % 32;
     const Chunk& chunk = task_.chunks[task_.first + n];
     const auto stage = chainStage(n);
     const KeyRows rounded = memory_.state;
     const SquareRows values = memory_.values;
-    const int row = this->row();
+    const int row = this->row(), token = this->firstToken(), channel = this->firstChannel();
     uint32_t a[kKeys / kBlock][4], g[kRows / kBlock][4], d[kRows / kBlock][4];
     this->roundState(a);
-    float ofValues[kRows / 8][4] = {};  // dD^T
+    float ofValues[kOwnTokens / 8][4] = {};  // dD^T
     SEQPAR_UNROLL
-    for (int k = 0; k < kKeys / kBlock; ++k) accumulate<T, true>(ofValues, a[k], stage.kOut, 0, k * kBlock);
+    for (int k = 0; k < kKeys / kBlock; ++k) {
+      accumulate<T, true>(ofValues, a[k], stage.kOut, token, k * kBlock, 0, kOwnTokens / 8, lane_);
+    }
     SEQPAR_UNROLL
     for (int k = 0; k < kRows / kBlock; ++k) {
       if (ofState_) {
-        loadLeft<false>(g[k], stage.values, row, k * kBlock);
-        accumulate<T, false>(ofValues, g[k], stage.scores, 0, k * kBlock, 0, 2 * k + 2);
+        loadLeft<false>(g[k], stage.values, row, k * kBlock, lane_);
+        accumulate<T, false>(ofValues, g[k], stage.scores, token, k * kBlock, 0, 2 * k + 2 - token / 8, lane_);
       }
     }
     if (!ptx::voteAll(allFinite(ofValues))) {
-      ptx::syncwarp();
-      recompute(ofValues, row, 0, [&](int v, int t) {
+      recompute(ofValues, row, token, [&](int v, int t) {
         const float sum = sumForgetting<T, true, true>(stage.kOut, t, rounded, v, 0, kKeys);
         return ofState_
                    ? sum + sumForgetting<T, false, false>(stage.scores, t, stage.values, v, t / kBlock * kBlock, kRows)
@@ -85,17 +88,14 @@ class Retreat : Chain<T, kGroups> {
       });
     }
     SEQPAR_UNROLL
-    for (int k = 0; k < kRows / kBlock; ++k) {
-      roundTiles<T>(d[k], ofValues[2 * k], ofValues[2 * k + 1]);
-      storeLeft(values, row, k * kBlock, d[k]);
-    }
-    ptx::barrierArrive<kValuesRounded, kAll>();
-    float added[kKeys / 8][4] = {};
+    for (int k = 0; k < kOwnTokens / kBlock; ++k) roundTiles<T>(d[k], ofValues[2 * k], ofValues[2 * k + 1]);
+    this->shareValues(d);
+    float added[kOwn / 8][4] = {};
     SEQPAR_UNROLL
     for (int k = 0; k < kRows / kBlock; ++k) {
-      if (ofState_) accumulate<T, false>(added, g[k], stage.qIn, 0, k * kBlock);
+      if (ofState_) accumulate<T, false>(added, g[k], stage.qIn, channel, k * kBlock, 0, kOwn / 8, lane_);
       const uint32_t negated[4] = {d[k][0] ^ kSigns, d[k][1] ^ kSigns, d[k][2] ^ kSigns, d[k][3] ^ kSigns};
-      accumulate<T, false>(added, negated, stage.w, 0, k * kBlock);
+      accumulate<T, false>(added, negated, stage.w, channel, k * kBlock, 0, kOwn / 8, lane_);
     }
     this->update(stage.total, added, [&](int c, int v) {
       const float sum = -sumForgetting<T, false, true>(stage.w, c, values, v, 0, kRows);
@@ -109,6 +109,7 @@ class Retreat : Chain<T, kGroups> {
   static constexpr uint32_t kSigns = 0x80008000U;
 
   SEQPAR_DEVICE void help(int n) {
+    if constexpr (kParts > 1) lane_ = threadAgain() % 32;
     const Record r = this->record(n);
     ptx::barrierSync<kStateRounded, kAll>();
     if (this->keeps()) storeTile<kWidth, kHelpers>(r.dState + int64_t{column_} * kKeys, memory_.state, helper_);

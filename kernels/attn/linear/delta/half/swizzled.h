@@ -8,6 +8,13 @@
 
 namespace seqpar::attn::delta::half {
 
+/// ptx::thread(), read again: addresses that depend on it do not stay in registers from one phase to the next.
+SEQPAR_DEVICE int threadAgain() {
+  const int thread = ptx::opaqueThread();
+  if (thread < 0 || thread >= 1024) __builtin_unreachable();
+  return thread;
+}
+
 /// Rows of kUnits 16-byte units in shared memory, `offset` bytes behind its start; unit u of row r is at u ^ (r % 8),
 /// so that ldmatrix has no bank conflicts.
 template <int kUnits>
@@ -31,8 +38,9 @@ using SquareRows = Swizzled<kRows / 8>;  ///< [rows][64]
 /// The left operand of a product for 16 rows and 16 terms. kTermsInRows: rows of memory are rows of the product; else
 /// they are terms.
 template <bool kTermsInRows, int kUnits>
-SEQPAR_DEVICE void loadLeft(uint32_t (&a)[4], const Swizzled<kUnits>& from, int row, int term) {
-  const int lane = ptx::thread() % 32, inEight = lane % 8, odd = lane / 8 % 2, upper = lane / 16;
+SEQPAR_DEVICE void loadLeft(uint32_t (&a)[4], const Swizzled<kUnits>& from, int row, int term,
+                            int lane = threadAgain() % 32) {
+  const int inEight = lane % 8, odd = lane / 8 % 2, upper = lane / 16;
   if constexpr (kTermsInRows) {
     ptx::ldmatrixX4(a, from.address(row + odd * 8, inEight, 2 * term, upper));
   } else {
@@ -44,8 +52,8 @@ SEQPAR_DEVICE void loadLeft(uint32_t (&a)[4], const Swizzled<kUnits>& from, int 
 /// columns of the product.
 template <class T, bool kTermsInRows, int kTiles, int kUnits>
 SEQPAR_DEVICE void accumulate(float (&c)[kTiles][4], const uint32_t (&a)[4], const Swizzled<kUnits>& b, int column,
-                              int term, int first = 0, int last = kTiles) {
-  const int lane = ptx::thread() % 32, inEight = lane % 8, odd = lane / 8 % 2, upper = lane / 16;
+                              int term, int first = 0, int last = kTiles, int lane = threadAgain() % 32) {
+  const int inEight = lane % 8, odd = lane / 8 % 2, upper = lane / 16;
   SEQPAR_UNROLL
   for (int n = 0; n < kTiles; n += 2) {
     if (n < first || n >= last) continue;
@@ -60,6 +68,27 @@ SEQPAR_DEVICE void accumulate(float (&c)[kTiles][4], const uint32_t (&a)[4], con
   }
 }
 
+/// c += a y and d += x y, with one load of y.
+template <class T, bool kTermsInRows, int kTiles, int kUnits>
+SEQPAR_DEVICE void accumulateBoth(float (&c)[kTiles][4], const uint32_t (&a)[4], float (&d)[kTiles][4],
+                                  const uint32_t (&x)[4], const Swizzled<kUnits>& b, int column, int term,
+                                  int lane = threadAgain() % 32) {
+  const int inEight = lane % 8, odd = lane / 8 % 2, upper = lane / 16;
+  SEQPAR_UNROLL
+  for (int n = 0; n < kTiles; n += 2) {
+    uint32_t y[4];
+    if constexpr (kTermsInRows) {
+      ptx::ldmatrixX4(y, b.address(column + 8 * n + upper * 8, inEight, 2 * term, odd));
+    } else {
+      ptx::ldmatrixX4Trans(y, b.address(term + odd * 8, inEight, 2 * (column + 8 * n), upper));
+    }
+    ptx::mmaM16N8K16<T>(c[n], a, y[0], y[1]);
+    ptx::mmaM16N8K16<T>(d[n], x, y[0], y[1]);
+    ptx::mmaM16N8K16<T>(c[n + 1], a, y[2], y[3]);
+    ptx::mmaM16N8K16<T>(d[n + 1], x, y[2], y[3]);
+  }
+}
+
 /// Rounds a pair of accumulator tiles, 16 columns, to the left operand of a product with 16 terms.
 template <class T>
 SEQPAR_DEVICE void roundTiles(uint32_t (&a)[4], const float (&c)[4], const float (&next)[4]) {
@@ -70,8 +99,9 @@ SEQPAR_DEVICE void roundTiles(uint32_t (&a)[4], const float (&c)[4], const float
 }
 /// Stores such an operand as rows row ... row + 15, columns column ... column + 15.
 template <int kUnits>
-SEQPAR_DEVICE void storeLeft(const Swizzled<kUnits>& to, int row, int column, const uint32_t (&a)[4]) {
-  const ptx::AccumulatorLayout layout{ptx::thread() % 32};
+SEQPAR_DEVICE void storeLeft(const Swizzled<kUnits>& to, int row, int column, const uint32_t (&a)[4],
+                             int lane = threadAgain() % 32) {
+  const ptx::AccumulatorLayout layout{lane};
   const int g = layout.row(row), p = layout.column(column);
   to.pair(g, p) = a[0];
   to.pair(g + 8, p) = a[1];
@@ -88,7 +118,7 @@ SEQPAR_DEVICE void storeRounded(uint16_t* to, float low, float high) {
 /// Calls each(row, column, c[n][e], c[n][e + 1]) for the pairs of a warp's tiles, e = 0 and 2.
 template <int kTiles, class Each>
 SEQPAR_DEVICE void eachPair(float (&c)[kTiles][4], int row, int column, const Each& each) {
-  const ptx::AccumulatorLayout layout{ptx::thread() % 32};
+  const ptx::AccumulatorLayout layout{threadAgain() % 32};
   const int g = layout.row(row), p = layout.column(column);
   SEQPAR_UNROLL
   for (int n = 0; n < kTiles; ++n) {
@@ -111,7 +141,7 @@ SEQPAR_DEVICE bool allFinite(const float (&c)[kTiles][4]) {
 /// Replaces elements that are not finite by element(row, column).
 template <int kTiles, class Element>
 SEQPAR_DEVICE void recompute(float (&c)[kTiles][4], int row, int column, const Element& element) {
-  const int lane = ptx::thread() % 32, g = row + lane / 4, p = column + lane % 4 * 2;
+  const int lane = threadAgain() % 32, g = row + lane / 4, p = column + lane % 4 * 2;
   SEQPAR_ROLLED
   for (int i = 0; i < 4 * kTiles; ++i) {  // few instructions: kernels that run once are bound by fetching them
     const float value = element(g + i / 2 % 2 * 8, p + i / 4 * 8 + i % 2);

@@ -70,15 +70,4 @@ SEQPAR_DEVICE void decayFromEnds(const TokenMemory& m) {
   m.in[t] = in;
   m.out[t] = out;
 }
-/// The decay from token j to token i >= j.
-SEQPAR_DEVICE float decayBetween(const TokenMemory& m, int i, int j) {
-  if (i / kBlock == j / kBlock) return m.within[i * kBlock + j % kBlock];
-  float decay = m.run[i] * m.suffix[j];
-  SEQPAR_UNROLL
-  for (int n = 1; n + 1 < kBlocks; ++n) {
-    if (n > j / kBlock && n < i / kBlock) decay *= m.totals[n];
-  }
-  return decay;
-}
-
 }  // namespace seqpar::attn::delta::half
