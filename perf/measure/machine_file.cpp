@@ -32,7 +32,7 @@ Json number(double value, const std::string& source) {
 
 Json curve(const std::vector<std::pair<double, double>>& points, const std::string& source) {
   Json list = Json::array();
-  for (const auto& [x, y] : points) list.push_back({rounded(x), rounded(y)});
+  for (const auto& [x, y] : points) list.push_back({x, rounded(y)});
   return {{"points", std::move(list)}, {"source", source}};
 }
 

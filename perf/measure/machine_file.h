@@ -26,7 +26,8 @@ void addSoftmax(Json& softmax, Samples& samples, int type, const std::string& pr
 /// Families of linear attention; families without kernels here are left out.
 Json linearFamilies(Samples& samples, int type, size_t heads, const std::vector<size_t>& tokens);
 
-/// Collective. The parts of the file that describe ranks on hosts.
+/// Collective. The parts of the file that describe ranks on hosts, or on two GPUs.
 Json hostMachine(Samples& samples);
+Json gpuMachine(Samples& samples);
 
 }  // namespace seqpar::perf

@@ -15,7 +15,7 @@ std::string nameOfFile(const std::string& path) {
 
 void measureMachine(Session& session, const std::string& path, const std::string& about, bool quick) {
   Samples samples(session, quick);
-  const Json parts = hostMachine(samples);
+  const Json parts = samples.onGpu() ? gpuMachine(samples) : hostMachine(samples);
   if (session.group.rank() != 0) return;
   Json file{{"name", nameOfFile(path)}, {"about", about}};
   file.update(parts);
@@ -34,9 +34,10 @@ int main(int argc, char** argv) {
   Program program;
   program.name = "seqpar_measure";
   program.summary =
-      "Measures links, All-Scan and kernels of this host and writes a machine file of seqpar_sim. Ranks are "
+      "Measures links, All-Scan and kernels of this machine and writes a machine file of seqpar_sim. Ranks are "
       "threads:\n"
-      "two on an idle machine. Takes about a minute.";
+      "two on an idle host, on two GPUs with -g 2. Takes about a minute.";
+  program.knowsGpus = true;
   program.hasPeers = false;
   program.layout = [] { return Layout{{{"what", "", 40}}, false, {}}; };
   program.addOptions = [&](OptionParser& parser) {
@@ -47,7 +48,9 @@ int main(int argc, char** argv) {
     parser.add(0, "quick", "", "few and short loops and small shapes: a file for tests only",
                [&](const std::string&) { quick = true; });
   };
-  program.checkOptions = [](Settings& settings) { settings.blocking = Blocking::Each; };
+  program.checkOptions = [](Settings& settings) {
+    if (!settings.gpu) settings.blocking = Blocking::Each;
+  };
   program.body = [&](Session& session) { measureMachine(session, path, about, quick); };
   return runProgram(program, argc, argv);
 }

@@ -1,5 +1,6 @@
 #include "samples.h"
 
+#include <cmath>
 #include <cstring>
 #include <string_view>
 
@@ -7,6 +8,7 @@
 #include "common/buffer.h"
 #include "common/values.h"
 #include "ring/works.h"
+#include "seqpar/exchange.h"
 
 namespace seqpar::perf {
 namespace {
@@ -42,6 +44,13 @@ Samples::Samples(Session& session, bool quick)
   kernels_.repeats = 3;
   kernels_.loopSeconds = 0.03;
   kernels_.warmup = 2;
+  if (onGpu()) {  // as the pages of figures: after a barrier, in a graph
+    collectives_.barrier = true;
+    collectives_.graphLaunches = 1;
+    std::string reason;
+    nccl_ = makeNccl(group(), reason);
+    if (!nccl_) session_.report.note("no NCCL: " + reason);
+  }
   if (quick) {
     collectives_.repeats = kernels_.repeats = kernels_.warmup = 1;
     collectives_.loopSeconds = kernels_.loopSeconds = 1e-3;
@@ -100,7 +109,19 @@ double Samples::ring(size_t bytes) {
   const auto tensors = std::make_shared<Tensors>(bytes, 1, 1, group());
   const auto ring = std::make_shared<OpenRing>(tensors, 1, true, session_);
   const int steps = group().size() - 1;
-  return time(label("ring", bytes), ringWork(ring, steps, 0), true);
+  return time(label("ring", bytes), ringWork(ring, steps, 0), !onGpu());
+}
+
+double Samples::gather(size_t bytes) {
+  const size_t ranks = static_cast<size_t>(group().size()), shard = bytes / ranks / sizeof(float);
+  const auto from = std::make_shared<Buffer>(shard * sizeof(float), group().comm());
+  const auto to = std::make_shared<Buffer>(shard * ranks * sizeof(float), group().comm());
+  seqparShards_t shards = SEQPAR_SHARDS_INITIALIZER;
+  shards.tokens = static_cast<int64_t>(shard);
+  return time(label("all-gather", bytes), workOf([=, comm = group().comm(), stream = session_.stream] {
+                require(seqparAllGather(from->data(), to->data(), &shards, comm, stream), "seqparAllGather", comm);
+              }),
+              true);
 }
 
 double Samples::softmax(int type, int mask, Pass pass, size_t heads, size_t tokens) {
@@ -151,7 +172,54 @@ double Samples::linear(int family, int algorithm, int type, Pass pass, size_t he
 double Samples::copy(size_t bytes) {
   const auto from = std::make_shared<Buffer>(bytes, group().comm()),
              to = std::make_shared<Buffer>(bytes, group().comm());
-  return time(label("copy", bytes), workOf([=] { std::memcpy(to->data(), from->data(), bytes); }), false);
+  Gpu* const gpu = group().gpu();
+  return time(label("copy", bytes), workOf([=] {
+                if (gpu == nullptr) {
+                  std::memcpy(to->data(), from->data(), bytes);
+                } else {
+                  gpu->copy(to->data(), from->data(), bytes);
+                }
+              }),
+              false);
+}
+
+double Samples::copyToNext(size_t bytes) {
+  Gpu& gpu = *group().gpu();
+  const std::shared_ptr<Window> window = gpu.window(bytes);
+  if (!window) return std::nan("");
+  const auto from = std::make_shared<Buffer>(bytes, group().comm());
+  void* const to = window->at((group().rank() + 1) % group().size());
+  return time(label("copy to the next rank", bytes), workOf([=, &gpu] { gpu.copy(to, from->data(), bytes); }), false);
+}
+
+double Samples::nccl(NcclOperation operation, size_t bytes) {
+  if (!nccl_) return std::nan("");
+  const auto ranks = static_cast<size_t>(group().size());
+  const auto from = std::make_shared<Buffer>(bytes, group().comm());
+  const auto to = std::make_shared<Buffer>(bytes * ranks, group().comm());
+  const int rank = group().rank(), next = (rank + 1) % group().size();
+  const int previous = (rank + group().size() - 1) % group().size();
+  const char* const name = operation == NcclOperation::Shift      ? "NCCL shift"
+                           : operation == NcclOperation::PingPong ? "NCCL ping-pong"
+                                                                  : "NCCL all-gather";
+  Work work = workOf([=, nccl = nccl_] {
+    switch (operation) {
+      case NcclOperation::AllGather:
+        return nccl->allGather(from->data(), to->data(), bytes);
+      case NcclOperation::Shift:
+        nccl->groupStart();
+        nccl->send(from->data(), bytes, next);
+        nccl->receive(to->data(), bytes, previous);
+        return nccl->groupEnd();
+      default:
+        if (rank == 0) nccl->send(from->data(), bytes, 1);
+        if (rank == 1) nccl->receive(to->data(), bytes, 0);
+        if (rank == 1) nccl->send(from->data(), bytes, 0);
+        if (rank == 0) nccl->receive(to->data(), bytes, 1);
+    }
+  });
+  if (operation == NcclOperation::PingPong) work.timesPerIteration = 2;
+  return time(label(name, bytes), std::move(work), operation != NcclOperation::PingPong);
 }
 
 }  // namespace seqpar::perf
