@@ -307,8 +307,8 @@ double scoresByTile(const CostModel& model, int a, int b) {
 
 Estimate estimateMesh(const Problem& problem) {
   const CostModel model(problem);
-  const auto bytes = meshCost(model).bytes;
   const int a = ranksOfQueryGroup(problem), b = problem.ranks() / a;
+  const auto bytes = meshBytes(model, a);
   const double scores = scoresByTile(model, a, b);
   // The last send has no overlap.
   const auto ring = [&](int members, double all) {

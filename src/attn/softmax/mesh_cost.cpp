@@ -3,7 +3,6 @@
 #include <algorithm>
 
 namespace seqpar::attn {
-namespace {
 
 MeshBytes meshBytes(const CostModel& model, int a) {
   const auto& problem = model.problem();
@@ -21,8 +20,6 @@ MeshBytes meshBytes(const CostModel& model, int a) {
   bytes.sums = model.kvSumBytes(keys);
   return bytes;
 }
-
-}  // namespace
 
 MeshCost meshCost(const CostModel& model) {
   const int a = ranksOfQueryGroup(model.problem()), ranks = model.ranks();

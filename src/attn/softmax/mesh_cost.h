@@ -23,6 +23,7 @@ struct MeshCost {
 /// The number of ranks per Q group (a): desc.inner, or the shape with the fewest bytes.
 int ranksOfQueryGroup(const Problem& problem);
 
+MeshBytes meshBytes(const CostModel& model, int a);
 MeshCost meshCost(const CostModel& model);
 
 }  // namespace seqpar::attn
