@@ -50,6 +50,11 @@ cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int device) {
   std::snprintf(text, static_cast<std::size_t>(bytes), "cpu:%d", device);
   return cudaSuccess;
 }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  *properties = {};
+  properties->uuid.bytes[0] = static_cast<char>(device + 1);
+  return cudaSuccess;
+}
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* most) {
   *least = 0;
   *most = -1;
