@@ -1,6 +1,7 @@
 // The GPU's passes of the delta rule, with its kernels on an emulated CTA.
 #include "attn/linear/device/delta_windows.h"
 #include "common/covering.h"
+#include "common/sanitized.h"
 #include "kernels/attn/linear/delta/chain.h"
 #include "kernels/attn/linear/delta/differentiate.h"
 #include "kernels/attn/linear/delta/half/advance.h"
@@ -131,7 +132,7 @@ TEST_CASE("the GPU's passes of the delta rule for 16-bit tensors agree with the 
   }
 }
 
-#ifndef __SANITIZE_THREAD__  // 26,880 emulated threads are more than ThreadSanitizer has memory for
+#ifndef SEQPAR_SANITIZED  // 26,880 emulated threads are more than ThreadSanitizer has memory for
 TEST_CASE("the GPU's passes of the delta rule in wide slices agree with the recurrence") {
   const seqpar::test::Seed seed;
   constexpr size_t kTokens = 70;
