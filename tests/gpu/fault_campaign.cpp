@@ -21,6 +21,7 @@
 
 #include "common/draw_seed.h"
 #include "gpu/fault_campaign_rank.h"
+#include "gpu/support/count_gpus.h"
 #include "gpu/support/device_backend.h"
 
 using namespace seqpar::test;
@@ -194,18 +195,6 @@ class JobRun {
   std::vector<pid_t> processes_;
   std::vector<int> living_;
 };
-
-/// Counted in a separate process: CUDA does not survive a fork.
-int countGpus() {
-  const pid_t process = fork();
-  if (process == 0) {
-    int count = 0;
-    _exit(cudaGetDeviceCount(&count) == cudaSuccess ? count : 0);
-  }
-  int status = 0;
-  waitpid(process, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
-}
 
 }  // namespace
 

@@ -16,6 +16,7 @@
 
 #include "common/timeouts.h"
 #include "gpu/support/attention_steps.h"
+#include "gpu/support/count_gpus.h"
 #include "gpu/support/prefix_sums.h"
 
 using namespace seqpar::test;
@@ -127,18 +128,6 @@ Child start(int rank, int victim, bool layer) {
   }
   std::fflush(stdout);
   _exit(status);
-}
-
-/// The number of GPUs, counted in a separate process: CUDA does not survive a fork.
-int countGpus() {
-  const pid_t process = fork();
-  if (process == 0) {
-    int count = 0;
-    _exit(cudaGetDeviceCount(&count) == cudaSuccess ? count : 0);
-  }
-  int status = 0;
-  waitpid(process, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
 }
 
 }  // namespace
