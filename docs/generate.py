@@ -197,10 +197,19 @@ MODULES = {"seqpar": "seqpar/__init__.pyi", "seqpar.torch": "seqpar/torch/__init
            "seqpar.jax": "seqpar/jax/__init__.pyi"}
 
 
+def stub_of(path):
+    """A stub, with the functions of the stub that it imports by *."""
+    stub = ast.parse(path.read_text())
+    for node in stub.body[:]:
+        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
+            stub.body += stub_of(path.with_name(f"{node.module}.pyi")).body
+    return stub
+
+
 def python_pages():
     for module, stub_file in MODULES.items():
         folder = ROOT / "python" / stub_file
-        stub = ast.parse(folder.read_text())
+        stub = stub_of(folder)
         intro = ast.get_docstring(ast.parse(folder.with_suffix(".py").read_text()))
         package = folder.parent
         first, _, rest = intro.partition("\n")

@@ -1,18 +1,12 @@
-"""The families of linear attention and the functions of seqpar.torch and seqpar.jax. A table, since torch.compile cannot
+"""Checks of the gates of linear attention's families. The families are in a generated table, since torch.compile cannot
 call the library; tests compare it with the library's rows."""
 
 import ctypes
 
 from . import _abi
+from ._family_table import FUNCTIONS, GATES
 
-# The functions' families.
-FUNCTIONS = {"gla": "gla", "simple_gla": "scalar", "retention": "fixed", "linear_attention": "sum", "delta_rule": "delta",
-             "gated_delta_rule": "gated_delta", "kda": "kda"}
 NAMES = {family: name for name, family in FUNCTIONS.items()}
-# Name and shape of each gate.
-GATES = {"gla": (("log_decay", "Channel"),), "scalar": (("log_decay", "Token"),), "fixed": (("log_decay", "Head"),), "sum": (),
-         "delta": (("beta", "Token"),), "gated_delta": (("log_decay", "Token"), ("beta", "Token")),
-         "kda": (("log_decay", "Channel"), ("beta", "Token"))}
 
 
 def gates_of_library(family):

@@ -38,7 +38,9 @@ def _attributes(body):
 def read(path):
     stub = Stub({}, {}, {})
     for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.FunctionDef):
+        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
+            stub.functions.update(read(path.with_name(f"{node.module}.pyi")).functions)
+        elif isinstance(node, ast.FunctionDef):
             stub.functions.setdefault(node.name, []).append(_parameters(node))
         elif isinstance(node, ast.ClassDef):
             stub.classes[node.name] = {name for name in _attributes(node.body) if not name.startswith("_")}

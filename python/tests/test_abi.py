@@ -14,6 +14,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(HERE))
 import generate_bindings
+import generate_families
 from seqpar import _abi, _bindings
 
 HEADERS = pathlib.Path(os.environ["SEQPAR_HEADERS"])
@@ -52,6 +53,11 @@ class Abi(unittest.TestCase):
     def test_bindings_match_the_headers(self):
         self.assertEqual(generate_bindings.generate(HEADERS), (HERE / "seqpar" / "_bindings.py").read_text(),
                          "the headers have changed: run python/generate_bindings.py and commit what it writes")
+
+    def test_families_match_their_rows(self):
+        for name, text in generate_families.generate(HERE.parent).items():
+            self.assertEqual(text, (HERE.parent / name).read_text(),
+                             f"rows or headers have changed: run python/generate_families.py and commit {name}")
 
     def test_structures_match_the_compilers_layout(self):
         statements, expected = [], {}

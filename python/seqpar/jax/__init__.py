@@ -15,19 +15,17 @@ docs/jax.md has examples.
 """
 
 from .._abi import Error
-from .._families import FUNCTIONS
-from . import _attention
+from . import _linear_functions
 from ._attention import attention, explain
 from ._collectives import (all_gather, halo, merge, redistribute, reduce_scatter, ring_permute, short_conv, to_heads,
                            to_sequence)
 from ._comm import Comm
 from ._layout import Layout, positions, shard, unshard
+from ._linear_functions import *
 from ._mamba import mamba2
 from ._mask import Mask, solve_layout
 from ._scan import all_scan
 
-globals().update({name: getattr(_attention, name) for name in FUNCTIONS})  # gla() and the functions of the other families
-
 __all__ = ["Comm", "Error", "Layout", "Mask", "all_gather", "all_scan", "attention", "explain", "halo", "mamba2", "merge",
            "positions", "redistribute", "reduce_scatter", "ring_permute", "shard", "short_conv", "solve_layout", "to_heads",
-           "to_sequence", "unshard", *FUNCTIONS]
+           "to_sequence", "unshard", *_linear_functions.__all__]

@@ -7,7 +7,8 @@ from jax import Array
 from jax.sharding import Mesh
 
 from .._abi import Error as Error
-from .._names import Kind as _Kind, Linear as _Linear, Scan as _Scan, Softmax as _Softmax
+from .._names import Function as _Function, Kind as _Kind, Linear as _Linear, Scan as _Scan, Softmax as _Softmax
+from ._linear_functions import *
 
 _Bounds = Sequence[int] | None
 _Type = Literal["float32", "float16", "bfloat16"] | None
@@ -65,25 +66,8 @@ def attention(q: Array, k: Array, v: Array, comm: Comm, *, sinks: Array | None =
               algorithm: _Softmax = "auto", deterministic: bool = False, wire: _Type = None, inner: int = 0,
               reserve: bool = False, mask: Mask | None = None) -> tuple[Array, Array]: ...
 def explain(q: Any, k: Any, v: Any, comm: Comm, *,
-            function: Literal["attention", "gla", "simple_gla", "retention", "linear_attention", "delta_rule", "gated_delta_rule",
-                              "kda"] = "attention",
+            function: _Function = "attention",
             log_decay: Any = None, beta: Any = None, **options: Any) -> dict[str, Any]: ...
-@overload
-def gla(q: Array, k: Array, v: Array, log_decay: Array, comm: Comm, *, scale: float | None = None,
-        initial_state: Array | None = None, output_final_state: Literal[False] = False, cu_seqlens: _Bounds = None,
-        algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True) -> Array: ...
-@overload
-def gla(q: Array, k: Array, v: Array, log_decay: Array, comm: Comm, *, scale: float | None = None,
-        initial_state: Array | None = None, output_final_state: Literal[True], cu_seqlens: _Bounds = None,
-        algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True) -> tuple[Array, Array]: ...
-@overload
-def simple_gla(q: Array, k: Array, v: Array, log_decay: Array, comm: Comm, *, scale: float | None = None,
-               initial_state: Array | None = None, output_final_state: Literal[False] = False, cu_seqlens: _Bounds = None,
-               algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True) -> Array: ...
-@overload
-def simple_gla(q: Array, k: Array, v: Array, log_decay: Array, comm: Comm, *, scale: float | None = None,
-               initial_state: Array | None = None, output_final_state: Literal[True], cu_seqlens: _Bounds = None,
-               algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True) -> tuple[Array, Array]: ...
 @overload
 def mamba2(x: Array, dt: Array, A: Array, B: Array, C: Array, chunk_size: int | None = None, D: Array | None = None,
            z: Array | None = None, dt_bias: Array | None = None, initial_states: Array | None = None, cu_seqlens: _Bounds = None,
@@ -94,46 +78,6 @@ def mamba2(x: Array, dt: Array, A: Array, B: Array, C: Array, chunk_size: int | 
            z: Array | None = None, dt_bias: Array | None = None, initial_states: Array | None = None, cu_seqlens: _Bounds = None,
            dt_softplus: bool = False, dt_limit: tuple[float, float] = ..., return_final_states: Literal[True] = ..., *,
            comm: Comm, algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True) -> tuple[Array, Array]: ...
-@overload
-def retention(q: Array, k: Array, v: Array, log_decay: Array, comm: Comm, *, scale: float | None = None,
-              initial_state: Array | None = None, output_final_state: Literal[False] = False, cu_seqlens: _Bounds = None,
-              algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True) -> Array: ...
-@overload
-def retention(q: Array, k: Array, v: Array, log_decay: Array, comm: Comm, *, scale: float | None = None,
-              initial_state: Array | None = None, output_final_state: Literal[True], cu_seqlens: _Bounds = None,
-              algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True) -> tuple[Array, Array]: ...
-@overload
-def linear_attention(q: Array, k: Array, v: Array, comm: Comm, *, scale: float | None = None,
-                     initial_state: Array | None = None, output_final_state: Literal[False] = False, cu_seqlens: _Bounds = None,
-                     algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True) -> Array: ...
-@overload
-def linear_attention(q: Array, k: Array, v: Array, comm: Comm, *, scale: float | None = None,
-                     initial_state: Array | None = None, output_final_state: Literal[True], cu_seqlens: _Bounds = None,
-                     algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True) -> tuple[Array, Array]: ...
-@overload
-def delta_rule(q: Array, k: Array, v: Array, beta: Array, comm: Comm, *, scale: float | None = None,
-               initial_state: Array | None = None, output_final_state: Literal[False] = False, cu_seqlens: _Bounds = None,
-               algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True, normalize: bool = False) -> Array: ...
-@overload
-def delta_rule(q: Array, k: Array, v: Array, beta: Array, comm: Comm, *, scale: float | None = None,
-               initial_state: Array | None = None, output_final_state: Literal[True], cu_seqlens: _Bounds = None,
-               algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True, normalize: bool = False) -> tuple[Array, Array]: ...
-@overload
-def gated_delta_rule(q: Array, k: Array, v: Array, log_decay: Array, beta: Array, comm: Comm, *, scale: float | None = None,
-                     initial_state: Array | None = None, output_final_state: Literal[False] = False, cu_seqlens: _Bounds = None,
-                     algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True, normalize: bool = False) -> Array: ...
-@overload
-def gated_delta_rule(q: Array, k: Array, v: Array, log_decay: Array, beta: Array, comm: Comm, *, scale: float | None = None,
-                     initial_state: Array | None = None, output_final_state: Literal[True], cu_seqlens: _Bounds = None,
-                     algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True, normalize: bool = False) -> tuple[Array, Array]: ...
-@overload
-def kda(q: Array, k: Array, v: Array, log_decay: Array, beta: Array, comm: Comm, *, scale: float | None = None,
-        initial_state: Array | None = None, output_final_state: Literal[False] = False, cu_seqlens: _Bounds = None,
-        algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True, normalize: bool = False) -> Array: ...
-@overload
-def kda(q: Array, k: Array, v: Array, log_decay: Array, beta: Array, comm: Comm, *, scale: float | None = None,
-        initial_state: Array | None = None, output_final_state: Literal[True], cu_seqlens: _Bounds = None,
-        algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True, normalize: bool = False) -> tuple[Array, Array]: ...
 def to_heads(x: Array, comm: Comm, *, query_heads: int = 0) -> Array: ...
 def to_sequence(x: Array, comm: Comm, *, heads: int, query_heads: int = 0) -> Array: ...
 def all_gather(x: Array, comm: Comm, *, axis: int = 1) -> Array: ...

@@ -230,56 +230,6 @@ def _linear(family, q, k, v, gates, comm, *, initial_state=None, output_final_st
     return (out, final) if output_final_state else out
 
 
-def gla(q, k, v, log_decay, comm, **options):
-    """Gated linear attention (arXiv 2312.06635) over a sequence in contiguous shards on the ranks. Differentiable.
-
-        q, k, v, log_decay     as in seqpar.torch.gla(): [batch][tokens of the rank][heads][dim]
-        scale, cu_seqlens      as in seqpar.torch.gla()
-        initial_state          float32 [batch][heads][dk][dv]; only rank 0's is used, and only rank 0 computes its
-                               gradient
-        output_final_state     returns (out, state after this rank's last token); only the last rank's gradient is used
-        algorithm              "auto", "zeco", "lasp1", "lasp2", "local"
-        wire                   "float32", "float16", "bfloat16": the type of states on the wire; None: float32
-        reserve                a differentiated forward pass keeps its states within the rank until the backward pass,
-                               which then need not recompute them: on GPUs
-    """
-    return _linear("gla", q, k, v, (log_decay,), comm, **options)
-
-
-def simple_gla(q, k, v, log_decay, comm, **options):
-    """gla() with one decay per token and head, log_decay [batch][tokens][heads] (Mamba-2's SSD, arXiv 2405.21060)."""
-    return _linear("scalar", q, k, v, (log_decay,), comm, **options)
-
-
-def retention(q, k, v, log_decay, comm, **options):
-    """gla() with one decay per head, log_decay [heads] (RetNet, arXiv 2307.08621). Its gradient is this rank's
-    share."""
-    return _linear("fixed", q, k, v, (log_decay,), comm, **options)
-
-
-def linear_attention(q, k, v, comm, **options):
-    """gla() without decay (arXiv 2006.16236)."""
-    return _linear("sum", q, k, v, (), comm, **options)
-
-
-def delta_rule(q, k, v, beta, comm, **options):
-    """The delta rule (DeltaNet, arXiv 2406.06484). Options as in gla(), and `normalize`, as in
-    seqpar.torch.delta_rule(); beta [batch][tokens][heads]."""
-    return _linear("delta", q, k, v, (beta,), comm, **options)
-
-
-def gated_delta_rule(q, k, v, log_decay, beta, comm, **options):
-    """delta_rule() with one decay per token and head, log_decay [batch][tokens][heads] (Gated DeltaNet, arXiv
-    2412.06464)."""
-    return _linear("gated_delta", q, k, v, (log_decay, beta), comm, **options)
-
-
-def kda(q, k, v, log_decay, beta, comm, **options):
-    """delta_rule() with a decay per channel, log_decay [batch][tokens][heads][dk] (Kimi Delta Attention, arXiv
-    2510.26692)."""
-    return _linear("kda", q, k, v, (log_decay, beta), comm, **options)
-
-
 _LINEAR_OPTIONS = ("scale", "initial_state", "output_final_state", "cu_seqlens", "algorithm", "wire", "reserve")
 
 

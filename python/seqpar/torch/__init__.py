@@ -22,6 +22,7 @@ from ._context import context_parallel, context_parallel_unshard
 from ._conv import short_conv
 from ._kernels import LocalCall, flex, sdpa
 from ._layout import Layout
+from ._linear_functions import *
 from ._lse import all_reduce_lse, decode, reduce_scatter_lse
 from ._mamba import mamba2
 from ._mask import Mask, solve_layout
@@ -29,10 +30,7 @@ from ._ring import Ring, ring
 from ._scan import all_scan, start_all_scan
 from ._sharding import positions, shard, shard_batch, shift_labels, unshard
 from ._work import Work
-from .._families import FUNCTIONS
-from . import _attention, _conv, _flops, _linear, _ops
-
-globals().update({name: getattr(_linear, name) for name in FUNCTIONS})  # gla() and the functions of the other families
+from . import _attention, _conv, _flops, _linear, _linear_functions, _ops
 
 # Operators with results that selective activation checkpointing saves instead of sending again.
 SAVE_OPS = frozenset({
@@ -51,4 +49,4 @@ __all__ = [
     "mamba2", "merge", "positions", "redistribute", "reduce_scatter", "reduce_scatter_lse", "ring", "sdpa", "shard",
     "shard_batch", "shift", "shift_labels", "short_conv", "solve_layout",
     "start_all_gather", "start_all_scan", "start_halo", "start_redistribute", "start_reduce_scatter", "start_shift",
-    "start_to_heads", "start_to_sequence", "to_heads", "to_sequence", "token_mean", "unshard", *FUNCTIONS]
+    "start_to_heads", "start_to_sequence", "to_heads", "to_sequence", "token_mean", "unshard", *_linear_functions.__all__]

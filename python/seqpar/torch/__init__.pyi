@@ -10,7 +10,8 @@ from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 
 from .._abi import Error as Error
-from .._names import Kind as _Kind, Linear as _Linear, Scan as _Scan, Softmax as _Softmax
+from .._names import Function as _Function, Kind as _Kind, Linear as _Linear, Scan as _Scan, Softmax as _Softmax
+from ._linear_functions import *
 
 _T = TypeVar("_T")
 _Tensors = TypeVar("_Tensors", Tensor, tuple[Tensor, ...])
@@ -130,31 +131,10 @@ def attention(q: Tensor, k: Tensor, v: Tensor, comm: Comm, *, return_lse: Litera
               algorithm: _Softmax = "auto", deterministic: bool = False, wire: _Type = None, inner: int = 0,
               reserve: bool = False, mask: Mask | None = None) -> tuple[Tensor, Tensor]: ...
 def explain(q: Tensor, k: Tensor, v: Tensor, comm: Comm, *,
-            function: Literal["attention", "gla", "simple_gla", "retention", "linear_attention", "delta_rule", "gated_delta_rule",
-                              "kda"] = "attention",
+            function: _Function = "attention",
             log_decay: Tensor | None = None, beta: Tensor | None = None, **options: Any) -> dict[str, Any]: ...
 def sdpa(q: Tensor, k: Tensor, v: Tensor, call: LocalCall) -> Tensor: ...
 def flex(q: Tensor, k: Tensor, v: Tensor, call: LocalCall) -> Tensor: ...
-@overload
-def gla(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, comm: Comm, *,
-        scale: float | None = None, initial_state: Tensor | None = None,
-        output_final_state: Literal[False] = False, cu_seqlens: _Bounds = None, layout: Layout | None = None,
-        algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True) -> Tensor: ...
-@overload
-def gla(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, comm: Comm, *,
-        scale: float | None = None, initial_state: Tensor | None = None,
-        output_final_state: Literal[True], cu_seqlens: _Bounds = None, layout: Layout | None = None,
-        algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True) -> tuple[Tensor, Tensor]: ...
-@overload
-def simple_gla(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, comm: Comm, *,
-               scale: float | None = None, initial_state: Tensor | None = None,
-               output_final_state: Literal[False] = False, cu_seqlens: _Bounds = None, layout: Layout | None = None,
-               algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True) -> Tensor: ...
-@overload
-def simple_gla(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, comm: Comm, *,
-               scale: float | None = None, initial_state: Tensor | None = None,
-               output_final_state: Literal[True], cu_seqlens: _Bounds = None, layout: Layout | None = None,
-               algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True) -> tuple[Tensor, Tensor]: ...
 @overload
 def mamba2(x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, chunk_size: int | None = None, D: Tensor | None = None,
            z: Tensor | None = None, dt_bias: Tensor | None = None, initial_states: Tensor | None = None,
@@ -169,56 +149,6 @@ def mamba2(x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, chunk_size: i
            dt_limit: tuple[float, float] = ..., return_final_states: Literal[True] = ...,
            return_varlen_states: Literal[False] = False, *, comm: Comm, layout: Layout | None = None, algorithm: _Linear = "auto",
            wire: _Type = None, reserve: bool = True) -> tuple[Tensor, Tensor]: ...
-@overload
-def retention(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, comm: Comm, *,
-              scale: float | None = None, initial_state: Tensor | None = None,
-              output_final_state: Literal[False] = False, cu_seqlens: _Bounds = None, layout: Layout | None = None,
-              algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True) -> Tensor: ...
-@overload
-def retention(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, comm: Comm, *,
-              scale: float | None = None, initial_state: Tensor | None = None,
-              output_final_state: Literal[True], cu_seqlens: _Bounds = None, layout: Layout | None = None,
-              algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True) -> tuple[Tensor, Tensor]: ...
-@overload
-def linear_attention(q: Tensor, k: Tensor, v: Tensor, comm: Comm, *,
-                     scale: float | None = None, initial_state: Tensor | None = None,
-                     output_final_state: Literal[False] = False, cu_seqlens: _Bounds = None, layout: Layout | None = None,
-                     algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True) -> Tensor: ...
-@overload
-def linear_attention(q: Tensor, k: Tensor, v: Tensor, comm: Comm, *,
-                     scale: float | None = None, initial_state: Tensor | None = None,
-                     output_final_state: Literal[True], cu_seqlens: _Bounds = None, layout: Layout | None = None,
-                     algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True) -> tuple[Tensor, Tensor]: ...
-@overload
-def delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, comm: Comm, *,
-               scale: float | None = None, initial_state: Tensor | None = None,
-               output_final_state: Literal[False] = False, cu_seqlens: _Bounds = None, layout: Layout | None = None,
-               algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True, normalize: bool = False) -> Tensor: ...
-@overload
-def delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, comm: Comm, *,
-               scale: float | None = None, initial_state: Tensor | None = None,
-               output_final_state: Literal[True], cu_seqlens: _Bounds = None, layout: Layout | None = None,
-               algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True, normalize: bool = False) -> tuple[Tensor, Tensor]: ...
-@overload
-def gated_delta_rule(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor, comm: Comm, *,
-                     scale: float | None = None, initial_state: Tensor | None = None,
-                     output_final_state: Literal[False] = False, cu_seqlens: _Bounds = None, layout: Layout | None = None,
-                     algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True, normalize: bool = False) -> Tensor: ...
-@overload
-def gated_delta_rule(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor, comm: Comm, *,
-                     scale: float | None = None, initial_state: Tensor | None = None,
-                     output_final_state: Literal[True], cu_seqlens: _Bounds = None, layout: Layout | None = None,
-                     algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True, normalize: bool = False) -> tuple[Tensor, Tensor]: ...
-@overload
-def kda(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor, comm: Comm, *,
-        scale: float | None = None, initial_state: Tensor | None = None,
-        output_final_state: Literal[False] = False, cu_seqlens: _Bounds = None, layout: Layout | None = None,
-        algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True, normalize: bool = False) -> Tensor: ...
-@overload
-def kda(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor, comm: Comm, *,
-        scale: float | None = None, initial_state: Tensor | None = None,
-        output_final_state: Literal[True], cu_seqlens: _Bounds = None, layout: Layout | None = None,
-        algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True, normalize: bool = False) -> tuple[Tensor, Tensor]: ...
 def to_heads(x: Tensor, comm: Comm, *, query_heads: int = 0, tokens: Sequence[int] | None = None) -> Tensor: ...
 def start_to_heads(x: Tensor, comm: Comm, *, query_heads: int = 0, tokens: Sequence[int] | None = None) -> Work[Tensor]: ...
 def to_sequence(x: Tensor, comm: Comm, *, heads: int, query_heads: int = 0, tokens: Sequence[int] | None = None) -> Tensor: ...

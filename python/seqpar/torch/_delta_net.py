@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from ._conv import short_conv
-from ._linear import gated_delta_rule, kda
+from ._linear_functions import gated_delta_rule, kda
 
 
 def _convolved(layer, mixed, sizes, comm, **shared):

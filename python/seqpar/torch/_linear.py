@@ -1,4 +1,4 @@
-"""Linear attention over sharded sequences: GLA, scalar decays (Mamba-2), fixed decays (RetNet), sums, the delta rule."""
+"""Linear attention over sharded sequences, for all families. _linear_functions.py has a function of each."""
 
 import ctypes
 
@@ -11,7 +11,6 @@ from . import _plans, _prepared
 from ._comm import call, find
 from ._define import autocasted, define, real, require_tensors, without_gradient
 from ._layout import bounds_of, require_fit
-from ._refusals import collective
 
 
 def _gates(gates):
@@ -196,76 +195,6 @@ def describe(family, q, k, v, gates, comm, initial_state=None, scale=None, cu_se
                        cu_seqlens=None if bounds is None else ",".join(map(str, bounds)),
                        wire=None if wire is None else str(wire).removeprefix("torch."), reserve=1 if reserving else None,
                        normalize=1 if normalize else None, input_gate=1 if input_gate else None)
-
-
-@collective
-def gla(q, k, v, log_decay, comm, **options):
-    """Gated linear attention (arXiv 2312.06635), S_t = diag(exp(g_t)) S_(t-1) + k_t v_t^T, o_t = scale q_t^T S_t, over
-    a sequence in contiguous shards on the ranks. Differentiable; the backward pass is also collective.
-
-        q, k          [batch][local tokens][key heads][dk]; key heads divide heads
-        v             [batch][local tokens][heads][dv]
-        log_decay     [batch][local tokens][heads][dk], natural logarithms, at most 0; float32 or bfloat16
-        scale         None: 1 / sqrt(dk)
-        initial_state  float32 [batch or packed sequences][heads][dk][dv]; only rank 0's is used (packed: equal on all
-                       ranks)
-        output_final_state  returns (out, state): float32 [batch][heads][dk][dv], the state after this rank's last
-                            token; the last rank's is the final state, and only its gradient is used
-        cu_seqlens    bounds of packed sequences in the whole, batch 1: tuple of ints
-        layout        a contiguous Layout; None: shards of equal length
-        algorithm     "auto", "zeco", "lasp1", "lasp2", "local"
-        wire          the type of states on the wire; None: float32
-        reserve       the forward pass keeps its states within the rank until the backward pass, which then need not
-                      recompute them: on GPUs; takes explain()'s reserveBytes per call; under torch.compile nothing is
-                      kept
-    """
-    return _run("gla", q, k, v, (log_decay,), comm, **options)
-
-
-@collective
-def simple_gla(q, k, v, log_decay, comm, **options):
-    """gla() with one decay per token and head, log_decay [batch][tokens][heads] (Mamba-2's SSD, arXiv 2405.21060)."""
-    return _run("scalar", q, k, v, (log_decay,), comm, **options)
-
-
-@collective
-def retention(q, k, v, log_decay, comm, **options):
-    """gla() with one decay per head, log_decay [heads] (RetNet, arXiv 2307.08621). Its gradient is this rank's
-    share."""
-    return _run("fixed", q, k, v, (log_decay,), comm, **options)
-
-
-@collective
-def linear_attention(q, k, v, comm, **options):
-    """gla() without decay (arXiv 2006.16236)."""
-    return _run("sum", q, k, v, (), comm, **options)
-
-
-@collective
-def delta_rule(q, k, v, beta, comm, **options):
-    """The delta rule (DeltaNet, arXiv 2406.06484), S_t = (I - b_t k_t k_t^T) S_(t-1) + b_t k_t v_t^T, o_t = scale
-    q_t^T S_t, over a sequence in contiguous shards on the ranks. Differentiable; the backward pass is also collective.
-    Arguments and options as in gla(), and
-
-        beta          [batch][local tokens][heads], in [0, 1], or [0, 2] for negative eigenvalues; float32 or bfloat16
-        normalize     divides every q and k by sqrt(its sum of squares + 1e-6) first; gradients are those of the given
-                      ones. Without it states grow without limit if beta times a key's sum of squares exceeds 2
-    """
-    return _run("delta", q, k, v, (beta,), comm, **options)
-
-
-@collective
-def gated_delta_rule(q, k, v, log_decay, beta, comm, **options):
-    """delta_rule() with one decay per token and head, log_decay [batch][tokens][heads] (Gated DeltaNet, arXiv
-    2412.06464): S_t = exp(g_t) (I - b_t k_t k_t^T) S_(t-1) + b_t k_t v_t^T."""
-    return _run("gated_delta", q, k, v, (log_decay, beta), comm, **options)
-
-
-@collective
-def kda(q, k, v, log_decay, beta, comm, **options):
-    """delta_rule() with a decay per channel, log_decay [batch][tokens][heads][dk] (Kimi Delta Attention, arXiv
-    2510.26692): S_t = (I - b_t k_t k_t^T) diag(exp(g_t)) S_(t-1) + b_t k_t v_t^T."""
-    return _run("kda", q, k, v, (log_decay, beta), comm, **options)
 
 
 _OPTIONS = ("scale", "initial_state", "output_final_state", "cu_seqlens", "layout", "algorithm", "wire", "reserve")

@@ -211,7 +211,7 @@ def reserve(comm, text, q, k, v, gates=()):
 
 
 def kept(reserve):
-    """What autograd saves of a reserve: None if it is empty."""
+    """A reserve as autograd saves it: None if it is empty."""
     return reserve if reserve is not None and reserve.numel() else None
 
 

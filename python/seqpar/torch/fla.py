@@ -17,7 +17,7 @@ import sys
 
 import torch
 
-from . import _linear, _ops
+from . import _linear_functions, _ops
 from ._comm import Comm, comm as make_comm
 from ._conv import short_conv
 from ._layout import Layout, bounds_of
@@ -96,8 +96,8 @@ def _chunk(function, name):
     return chunk
 
 
-chunk_gla = _chunk(_linear.gla, "chunk_gla")
-chunk_simple_gla = _chunk(_linear.simple_gla, "chunk_simple_gla")
+chunk_gla = _chunk(_linear_functions.gla, "chunk_gla")
+chunk_simple_gla = _chunk(_linear_functions.simple_gla, "chunk_simple_gla")
 
 
 def _delta(name, q, k, v, gates, options, scale, initial_state, output_final_state, normalize, context):
@@ -109,7 +109,7 @@ def _delta(name, q, k, v, gates, options, scale, initial_state, output_final_sta
         raise ValueError(f"chunk_{name}: got output_final_state with {len(context.bounds) - 1} sequences, expected one")
     gates = [gate.float() if gate.dtype == torch.float16 else gate for gate in gates]
     bounds = None if len(context.bounds) == 2 else context.bounds
-    out = getattr(_linear, name)(q, k, v, *gates, context.comm, scale=scale, initial_state=initial_state, cu_seqlens=bounds,
+    out = getattr(_linear_functions, name)(q, k, v, *gates, context.comm, scale=scale, initial_state=initial_state, cu_seqlens=bounds,
                                  output_final_state=output_final_state, normalize=normalize, layout=context.shards)
     return out if output_final_state else (out, None)
 

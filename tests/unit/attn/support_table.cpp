@@ -153,9 +153,10 @@ const char* shapeName(int shape) {
 
 /// The families of linear attention.
 void writeFamilies(std::ostream& out) {
-  out << "| family | paper | transition | gates |\n|---|---|---|---|\n";
+  out << "| family | function in Python | paper | transition | gates |\n|---|---|---|---|---|\n";
   for (const auto& family : linear::families()) {
-    out << "| " << family.name << " | " << family.paper << " | " << transitionName(family.transition) << " |";
+    out << "| " << family.name << " | `" << family.function << "` | " << family.paper << " | "
+        << transitionName(family.transition) << " |";
     const char* separator = " ";
     for (const auto& gate : family.gates()) {
       out << separator << gate.name << " " << shapeName(gate.shape);

@@ -33,6 +33,7 @@ constexpr GateRow kInputGate{"input", seqparAttnGatePerToken};
 struct Family {
   seqparAttnFamily_t id = seqparAttnSum;
   const char* name = nullptr;
+  const char* function = nullptr;  ///< in seqpar.torch and seqpar.jax (python/generate_families.py)
   const char* paper = nullptr;
   seqparScanOp_t transition = seqparScanSum;  ///< the kind of A
   size_t gateCount = 0;
