@@ -102,8 +102,8 @@ phase() { # NAME
         return
       fi
       # The host path is the same code as in the preset host; this runs it as a whole, with CUDA hidden and visible.
-      build_and_test cuda '^(package|gpu|python(_abi)?$|test_copy_ring)' \
-        test_copy_ring seqpar seqpar_attn foreign_symbol nvtx_listener nvtx_calls package_host_path gpu_tests block_wise_scan gla_text
+      build_and_test cuda '^(package|gpu|python(_abi)?$|test_copy_ring|test_pending_sums)' \
+        test_copy_ring test_pending_sums seqpar seqpar_attn foreign_symbol nvtx_listener nvtx_calls package_host_path gpu_tests block_wise_scan gla_text
       ;;
     *) problem "unknown phase '$1', expected: format host tidy asan tsan fuzz cuda" ;;
   esac

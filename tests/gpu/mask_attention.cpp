@@ -1,6 +1,7 @@
-// gpu_mask_attention RANKS [SECONDS]: masks as slices on GPU communicators, with ranks as threads of this process,
-// against the definition in fp64: the usual masks with ALLGATHER_KV and RING, then random slices with every algorithm
-// for SECONDS, then chunked prefill for SECONDS. Exit status 77 without a GPU.
+// gpu_mask_attention RANKS [SECONDS [SEED [TEST]]]: masks as slices on GPU communicators, with ranks as threads of this
+// process, against the definition in fp64: the usual masks with ALLGATHER_KV and RING, then random slices with every
+// algorithm for SECONDS, then chunked prefill for SECONDS. SEED repeats the cases of a run; TEST is Catch2's name of a
+// test. Exit status 77 without a GPU.
 #define CATCH_CONFIG_RUNNER
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -19,6 +20,11 @@ using namespace seqpar::attn::test;  // NOLINT(google-build-using-namespace)
 
 PlacedRun placed;
 double seconds = 60;
+uint64_t given = 0;  ///< 0: a random seed
+
+uint64_t seedOf() {
+  return given != 0 ? given : std::random_device{}();
+}
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -60,7 +66,7 @@ void solve(SoftmaxSpec& s, int ranks) {
 TEST_CASE("masks as slices on GPUs") {
   const double start = now();
   PlacedRanks all(placed);
-  const uint64_t seed = std::random_device{}();
+  const uint64_t seed = seedOf();
   std::mt19937_64 random(seed);
   int cases = 0;
   const auto run = [&](const SoftmaxSpec& spec) {
@@ -108,7 +114,7 @@ TEST_CASE("masks as slices on GPUs") {
 TEST_CASE("chunked prefill on GPUs") {
   const double start = now();
   PlacedRanks all(placed);
-  const uint64_t seed = std::random_device{}();
+  const uint64_t seed = seedOf();
   std::mt19937_64 random(seed);
   std::map<std::string, int> cases;
   const auto run = [&](const char* name, int algorithm, uint64_t most, uint64_t mostPage) {
@@ -140,11 +146,13 @@ TEST_CASE("chunked prefill on GPUs") {
 
 int main(int count, char** words) {
   placed.gpus = seqpar::test::requireGpus(1);
-  if (count < 2 || count > 3) {
-    std::printf("usage: %s RANKS [SECONDS]\n", words[0]);
+  if (count < 2 || count > 5) {
+    std::printf("usage: %s RANKS [SECONDS [SEED [TEST]]]\n", words[0]);
     return 2;
   }
   placed.ranks = std::atoi(words[1]);
-  if (count == 3) seconds = std::atof(words[2]);
-  return Catch::Session().run(1, words);
+  if (count > 2) seconds = std::atof(words[2]);
+  if (count > 3) given = std::strtoull(words[3], nullptr, 10);
+  const char* const catchWords[] = {words[0], count > 4 ? words[4] : "*"};
+  return Catch::Session().run(2, catchWords);
 }

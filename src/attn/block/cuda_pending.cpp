@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/error.h"
 #include "kernels/attn/softmax/launch.h"
 
 namespace seqpar::attn {
@@ -80,11 +81,19 @@ softmax::Sum sumOf(const Tensor& of) {
   return all;
 }
 
-void append(softmax::Sum& sum, std::span<const Addend> addends) {
+void append(softmax::Sum& sum, const softmax::Part& part) {
+  if (sum.count == softmax::kMostParts) fail(seqparInternalError, "attention plan: a sum of too many parts");
+  sum.parts[sum.count++] = part;
+}
+
+/// The parts of addends with elements: of a shard's ranges, and so any number.
+std::vector<softmax::Part> partsOf(std::span<const Addend> addends) {
+  std::vector<softmax::Part> parts;
   for (const auto& addend : addends) {
     if (addend.tensor.elements() == 0) continue;
-    sum.parts[sum.count++] = {viewOf(addend.tensor), {}, addend.first, addend.tensor.tokens};
+    parts.push_back({viewOf(addend.tensor), {}, addend.first, addend.tensor.tokens});
   }
+  return parts;
 }
 
 }  // namespace
@@ -247,9 +256,22 @@ void SumScratch::add(const Tensor& into, const Place& place) {
 void SumScratch::finish(const Tensor& sum, std::span<const Addend> addends, const Tensor& out) {
   auto all = sumOf(sum);
   all.sum = viewOf(sum);
-  append(all, addends);
+  for (const auto& part : store(sum, partsOf(addends), false)) append(all, part);
   all.out = viewOf(out);
   launch(all);
+}
+
+std::vector<softmax::Part> SumScratch::store(const Tensor& sum, std::vector<softmax::Part> parts, bool empty) {
+  while (parts.size() > softmax::kMostParts) {
+    auto some = sumOf(sum);
+    if (!empty) some.sum = viewOf(sum);
+    for (auto part = parts.end() - softmax::kMostParts; part != parts.end(); ++part) append(some, *part);
+    some.out = viewOf(sum);
+    launch(some);
+    parts.resize(parts.size() - softmax::kMostParts);
+    empty = false;
+  }
+  return parts;
 }
 
 bool SumScratch::free(const PendingSum& sum, int slot, int64_t first, int64_t tokens) const {
@@ -310,7 +332,7 @@ void PendingSum::add(const Place& place) {
 void PendingSum::flush() {
   auto all = sumOf(target_);
   if (!empty_) all.sum = viewOf(target_);
-  for (const auto& part : parts_) all.parts[all.count++] = partOf(part);
+  for (const auto& part : parts_) append(all, partOf(part));
   all.out = viewOf(target_);
   scratch_.launch(all);
   empty_ = false;
@@ -323,21 +345,27 @@ void PendingSum::store() {
 }
 
 void PendingSum::finish(std::span<const Addend> addends, const Tensor& out) {
-  const auto others = static_cast<size_t>(
-      std::count_if(addends.begin(), addends.end(), [](const Addend& addend) { return addend.tensor.elements() > 0; }));
-  const bool done = others == 0 && empty_ && parts_.size() == 1 && parts_[0].slot == kInOut &&
+  auto others = partsOf(addends);
+  const bool done = others.empty() && empty_ && parts_.size() == 1 && parts_[0].slot == kInOut &&
                     parts_[0].out.tokens == out.tokens && out_.data == out.data;
   if (done) return parts_.clear();
-  if (parts_.size() + others > softmax::kMostParts) flush();
+  if (parts_.size() + others.size() > softmax::kMostParts) {
+    if (!parts_.empty()) flush();
+    if (others.size() > softmax::kMostParts) {
+      others = scratch_.store(target_, std::move(others), empty_);
+      empty_ = false;
+      if (out_.data == target_.data) out_ = {};
+    }
+  }
   auto all = sumOf(target_);
   if (!empty_) all.sum = viewOf(target_);
   int inPlace = -1;
   for (const auto& part : parts_) {
     const bool everyRow = part.first == 0 && part.out.tokens == out.tokens;
     if (empty_ && part.slot == kInOut && everyRow && out_.data == out.data) inPlace = all.count;
-    all.parts[all.count++] = partOf(part);
+    append(all, partOf(part));
   }
-  append(all, addends);
+  for (const auto& part : others) append(all, part);
   const auto rows = inPlace < 0 ? TokenRange{0, out.tokens} : rowsOf(all, inPlace);
   narrow(all, rows);
   all.out = viewOf(out.rows(rows.first, rows.count));
@@ -346,9 +374,10 @@ void PendingSum::finish(std::span<const Addend> addends, const Tensor& out) {
 }
 
 void PendingSum::addTo(const Tensor& total) {
+  if (!empty_ && parts_.size() == softmax::kMostParts) flush();
   auto all = sumOf(total);
-  for (const auto& part : parts_) all.parts[all.count++] = partOf(part);
-  if (!empty_) all.parts[all.count++] = {viewOf(target_), {}, 0, target_.tokens};
+  for (const auto& part : parts_) append(all, partOf(part));
+  if (!empty_) append(all, {viewOf(target_), {}, 0, target_.tokens});
   all.sum = all.out = viewOf(total);
   if (all.count > 0) scratch_.launch(all);
   parts_.clear();

@@ -109,6 +109,8 @@ class SumScratch {
   /// Whether `sum` may use these rows of a slot.
   bool free(const PendingSum& sum, int slot, int64_t first, int64_t tokens) const;
   void launch(const softmax::Sum& sum);
+  /// Adds parts to a sum in memory (`empty`: to nothing) until one call can add the rest, and returns these.
+  std::vector<softmax::Part> store(const Tensor& sum, std::vector<softmax::Part> parts, bool empty);
 
   CudaExec& exec_;
   std::array<Tensor, kMostPending> memory_;
