@@ -16,12 +16,15 @@ namespace {
 const Names kAlgorithms{{"auto", seqparAttnAuto},
                         {"ring", seqparAttnRing},
                         {"ring_pass_q", seqparAttnRingPassQ},
-                        {"allgather_kv", seqparAttnAllGatherKv}};
+                        {"allgather_kv", seqparAttnAllGatherKv},
+                        {"mesh", seqparAttnMesh},
+                        {"attention2d", seqparAttnAttention2d}};
 enum Order { kAscending, kShuffled };
 const Names kOrders{{"ascending", kAscending}, {"shuffled", kShuffled}};
 
 struct Choices {
-  std::vector<int> algorithms{seqparAttnRing, seqparAttnRingPassQ, seqparAttnAllGatherKv, seqparAttnAuto};
+  std::vector<int> algorithms{seqparAttnRing, seqparAttnRingPassQ,   seqparAttnAllGatherKv,
+                              seqparAttnMesh, seqparAttnAttention2d, seqparAttnAuto};
   std::vector<int> orders{kAscending, kShuffled};
   std::vector<int> types{seqparBfloat16};
   int type = seqparBfloat16;  ///< the current one of `types`
@@ -180,7 +183,8 @@ int main(int argc, char** argv) {
   program.hasPeers = false;
   program.layout = layoutOf;
   program.addOptions = [&](OptionParser& parser) {
-    parser.addNames('A', "algo", "ring, ring_pass_q, allgather_kv, auto or all (all)", kAlgorithms, choices.algorithms);
+    parser.addNames('A', "algo", "ring, ring_pass_q, allgather_kv, mesh, attention2d, auto or all\n(all)", kAlgorithms,
+                    choices.algorithms);
     parser.addNames(0, "pages", "order of the pages in a rank's memory: ascending, shuffled or all (all)", kOrders,
                     choices.orders);
     parser.addCount(0, "requests", "requests of the batch (4)", 1 << 10, choices.requests);
