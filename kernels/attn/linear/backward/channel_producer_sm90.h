@@ -6,6 +6,89 @@
 
 namespace seqpar::attn::backward::sm90 {
 
+/// Gates of a chunk in the sweep, in shared memory, with the type of the input. Each warp loads and adds the gates of
+/// its own 16 channels: a thread has two channels over a quarter of the tokens. Rows are swizzled so that quarters use
+/// different banks.
+template <class T>
+struct SweptGates {
+  using Decays = ChannelDecays<T>;
+  static constexpr int kParts = 4, kTokens = kChunk / kParts, kPairs = 32 / kParts, kChannels = 2 * kPairs;
+
+  SEQPAR_DEVICE static void fetch(char* to, const Task& task, const Item<T>& item, int chunk, const Half& me) {
+    const int64_t token = item.first + int64_t{chunk} * kChunk;
+    if (task.gateType == seqparBfloat16) {
+      fetchAs<2>(to, task, item, token, me);
+    } else {
+      fetchAs<4>(to, task, item, token, me);
+    }
+  }
+  /// Returns whether the decays of this thread's channels are mild.
+  SEQPAR_DEVICE static bool addUp(const Task& task, const char* gates, typename Decays::Sums& to, const Half& me) {
+    return task.gateType == seqparBfloat16 ? addUpAs<2>(gates, to, me) : addUpAs<4>(gates, to, me);
+  }
+
+ private:
+  SEQPAR_DEVICE static int warpOf(const Half& me) { return me.group * 4 + me.warpIndex; }
+
+  template <int kSize>
+  SEQPAR_DEVICE static void fetchAs(char* to, const Task& task, const Item<T>& item, int64_t token, const Half& me) {
+    constexpr int kRow = kChannels * kSize, kUnits = kRow / 16, kRows = 32 / kUnits;
+    const int row = me.lane / kUnits, unit = me.lane % kUnits, channel = warpOf(me) * kChannels + unit * (16 / kSize);
+    const int rows = channel < item.keys ? item.rowsOf(token) : 0;
+    const int64_t stride = task.gates.token * kSize;
+    const char* from = item.gates + (token + row) * stride + channel * kSize;
+    to += warpOf(me) * kChunk * kRow + unit * 16;
+    SEQPAR_UNROLL
+    for (int i = 0; i < kChunk; i += kRows) {
+      ptx::cpAsync16(to + (i + (row ^ i / kTokens)) * kRow, from, row + i < rows);
+      from += kRows * stride;
+    }
+  }
+
+  template <int kSize>
+  SEQPAR_DEVICE static bool addUpAs(const char* gates, typename Decays::Sums& to, const Half& me) {
+    constexpr int kRow = kChannels * kSize;
+    const int part = me.lane / kPairs, channel = warpOf(me) * kChannels + me.lane % kPairs * 2;
+    gates += (warpOf(me) * kChunk + part * kTokens) * kRow + me.lane % kPairs * 2 * kSize;
+    const char* rows[kParts];
+    SEQPAR_UNROLL
+    for (int i = 0; i < kParts; ++i) rows[i] = gates + (i ^ part) * kRow;
+    float sums[kTokens][2];
+    SEQPAR_UNROLL
+    for (int t = 0; t < kTokens; ++t) {
+      const char* at = rows[t % kParts] + t / kParts * kParts * kRow;
+      float low, high;
+      if constexpr (kSize == 4) {
+        ptx::loadPair(reinterpret_cast<const float*>(at), low, high);
+      } else {
+        const uint32_t both = *reinterpret_cast<const uint32_t*>(at);
+        low = ptx::lowOf<Bf16>(both);
+        high = ptx::highOf<Bf16>(both);
+      }
+      sums[t][0] = bounded(low) + (t > 0 ? sums[t - 1][0] : 0.f);
+      sums[t][1] = bounded(high) + (t > 0 ? sums[t - 1][1] : 0.f);
+    }
+    float before[2] = {0, 0}, total[2] = {0, 0};
+    SEQPAR_UNROLL
+    for (int i = 0; i < kParts; ++i) {
+      SEQPAR_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        const float other = ptx::shfl(sums[kTokens - 1][e], i * kPairs + me.lane % kPairs);
+        before[e] += i < part ? other : 0.f;
+        total[e] += other;
+      }
+    }
+    uint16_t* panel = to.fixed + me.panel() * kTilePanel + part * kTokens * kPanel + channel % 8;
+    SEQPAR_UNROLL
+    for (int t = 0; t < kTokens; ++t) {
+      *reinterpret_cast<uint32_t*>(panel + t * kPanel + Decays::unitAt(part * kTokens + t, channel % kPanel / 8) * 8) =
+          Decays::stepsOf(before[0] + sums[t][0]) | Decays::stepsOf(before[1] + sums[t][1]) << 16;
+    }
+    if (part == 0) ptx::storePair(to.totals + channel, total[0], total[1]);
+    return total[0] >= Decays::kLeastTotal && total[1] >= Decays::kLeastTotal;
+  }
+};
+
 template <class T>
 struct ChannelProducer {
   using Memory = ChannelMemory<T>;

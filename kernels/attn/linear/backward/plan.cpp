@@ -50,42 +50,6 @@ Workspace workspaceOf(const LinearProblem& problem, const Segments& segments, bo
   return result;
 }
 
-Task taskOf(const LinearProblem& problem, const Segments& segments, const HeadRange& heads, const Input& dOut) {
-  Task task;
-  task.tokens = problem.tokens;
-  task.batch = static_cast<int>(problem.batch);
-  task.heads = problem.heads;
-  task.group = problem.heads / problem.qkHeads;
-  task.firstHead = heads.first;
-  task.headCount = heads.count;
-  task.dk = problem.dk;
-  task.dv = problem.dv;
-  task.keyBlocks = (problem.dk + kBlock - 1) / kBlock;
-  task.valueBlocks = (problem.dv + kBlock - 1) / kBlock;
-  task.scale = problem.scale;
-  task.gate = problem.gate;
-  task.gateType = problem.gateType;
-  task.q = problem.q;
-  task.k = problem.k;
-  task.v = problem.v;
-  task.dOut = dOut;
-  task.gates = problem.gates;
-  task.inputGates = problem.inputGates;
-  task.inputGateType = problem.inputGateType;
-  task.segments = allSegments(segments);
-  task.mapCount = segments.count;
-  task.segmentTokens = segments.tokens;
-  task.spans = segments.spans;
-  return task;
-}
-
-Task mapsTaskOf(const SegmentStateGradients& pass) {
-  Task task = taskOf(pass.problem, pass.segments, pass.heads, pass.dOut);
-  task.segments = pass.segments.count;
-  task.maps = pass.maps;
-  return task;
-}
-
 }  // namespace backward
 
 size_t gradientsWorkspaceSize(const LinearProblem& problem, const Segments& segments) {

@@ -26,9 +26,4 @@ struct Workspace {
 /// `paired`: the kernels process two heads at once (gradientsArePaired()).
 Workspace workspaceOf(const LinearProblem& problem, const Segments& segments, bool paired = false);
 
-/// The common part of the tasks, for the gradients of all segments.
-Task taskOf(const LinearProblem& problem, const Segments& segments, const HeadRange& heads, const Input& dOut);
-/// The same for the segment pass: only segments with maps.
-Task mapsTaskOf(const SegmentStateGradients& pass);
-
 }  // namespace seqpar::attn::backward

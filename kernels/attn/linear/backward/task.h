@@ -1,4 +1,4 @@
-// Arguments of the backward pass's kernels: args.h in the form that a CTA reads.
+// Arguments of the backward pass's kernels: args.h in the form that a CTA reads, and a CTA's work item.
 //
 // The pass is linear in blocks of columns of the state and, except for the products of q and k, of rows. A head with dk
 // or dv above 128 is therefore processed as blocks of at most 128 x 128 by separate CTAs, and the results of several
@@ -50,6 +50,7 @@ struct Task {
   uint32_t* strong = nullptr;  ///< sm_90, per item: its decays are too strong for the sm_90 kernels
 };
 
+constexpr int kChunk = kChunkTokens;
 constexpr int kBlock = 128;  ///< most rows or columns of a block
 constexpr int kPair = 2;     ///< heads of an item of the sm_90 kernels for pairs (pair_sm90.h)
 /// Sums of a chunk's channel decays, as stored by the sm_90 kernels.
@@ -64,5 +65,114 @@ constexpr int warpsOf(int dimension) {
 SEQPAR_BOTH_INLINE int64_t itemsOf(const Task& task) {
   return int64_t{task.batch} * (task.headCount / task.together) * task.keyBlocks * task.valueBlocks * task.segments;
 }
+
+/// The common part of the tasks, for the gradients of all segments.
+inline Task taskOf(const LinearProblem& problem, const Segments& segments, const HeadRange& heads, const Input& dOut) {
+  Task task;
+  task.tokens = problem.tokens;
+  task.batch = static_cast<int>(problem.batch);
+  task.heads = problem.heads;
+  task.group = problem.heads / problem.qkHeads;
+  task.firstHead = heads.first;
+  task.headCount = heads.count;
+  task.dk = problem.dk;
+  task.dv = problem.dv;
+  task.keyBlocks = (problem.dk + kBlock - 1) / kBlock;
+  task.valueBlocks = (problem.dv + kBlock - 1) / kBlock;
+  task.scale = problem.scale;
+  task.gate = problem.gate;
+  task.gateType = problem.gateType;
+  task.q = problem.q;
+  task.k = problem.k;
+  task.v = problem.v;
+  task.dOut = dOut;
+  task.gates = problem.gates;
+  task.inputGates = problem.inputGates;
+  task.inputGateType = problem.inputGateType;
+  task.segments = allSegments(segments);
+  task.mapCount = segments.count;
+  task.segmentTokens = segments.tokens;
+  task.spans = segments.spans;
+  return task;
+}
+
+/// The same for the segment pass: only segments with maps.
+inline Task mapsTaskOf(const SegmentStateGradients& pass) {
+  Task task = taskOf(pass.problem, pass.segments, pass.heads, pass.dOut);
+  task.segments = pass.segments.count;
+  task.maps = pass.maps;
+  return task;
+}
+
+/// A CTA's work item.
+template <class T>
+struct Item {
+  int sequence, head, keyBlock, valueBlock, segment;  ///< head: the first of the item's
+  int keys, values;                                   ///< of the block
+  const T *q, *k, *v, *dOut;
+  const char* gates;
+  int64_t first, end;  ///< tokens of the segment
+  int chunks;
+  int before, after;           ///< as in attn::Item
+  bool continues, reachesEnd;  ///< likewise
+  int64_t map;                 ///< of the segment, in StateMaps
+
+  SEQPAR_DEVICE Item(const Task& task, int64_t index) {
+    segment = static_cast<int>(index % task.segments);
+    index /= task.segments;
+    valueBlock = static_cast<int>(index % task.valueBlocks);
+    index /= task.valueBlocks;
+    keyBlock = static_cast<int>(index % task.keyBlocks);
+    index /= task.keyBlocks;
+    const int heads = task.headCount / task.together;
+    head = task.firstHead + static_cast<int>(index % heads) * task.together;
+    sequence = static_cast<int>(index / heads);
+    const int k0 = keyBlock * kBlock, v0 = valueBlock * kBlock, qkHead = head / task.group;
+    keys = task.dk - k0 < kBlock ? task.dk - k0 : kBlock;
+    values = task.dv - v0 < kBlock ? task.dv - v0 : kBlock;
+    q = at(task.q, qkHead) + k0;
+    k = at(task.k, qkHead) + k0;
+    v = at(task.v, head) + v0;
+    dOut = at(task.dOut, head) + v0;
+    const int size = task.gateType == seqparBfloat16 ? 2 : 4;
+    gates = static_cast<const char*>(task.gates.data);
+    if (task.gate == Gate::Head) {
+      gates += head * 4;
+    } else if (task.gate != Gate::None) {
+      gates += (sequence * task.gates.batch + head * task.gates.head + (task.gate == Gate::Channel ? k0 : 0)) * size;
+    }
+    if (task.spans != nullptr) {
+      const Span& span = task.spans[segment];
+      first = span.begin;
+      end = span.end;
+      before = span.before;
+      after = span.after;
+      continues = span.continues != 0;
+      reachesEnd = span.reachesEnd != 0;
+    } else {
+      first = segment * task.segmentTokens;
+      end = first + task.segmentTokens < task.tokens ? first + task.segmentTokens : task.tokens;
+      before = segment;
+      after = task.mapCount - 1 - segment;
+      continues = reachesEnd = true;
+    }
+    chunks = end > first ? static_cast<int>((end - first + kChunk - 1) / kChunk) : 0;
+    map = (int64_t{sequence} * task.heads + head) * task.mapCount + segment;
+  }
+  /// Whether the reverse map ignores its input.
+  SEQPAR_DEVICE bool ends() const { return after == 0 && !reachesEnd; }
+  /// Whether the gradient of the state before the segment is the gradient of the rank's incoming state.
+  SEQPAR_DEVICE bool isFirst() const { return before == 0 && continues; }
+  SEQPAR_DEVICE const T* at(const Input& input, int atHead) const {
+    return static_cast<const T*>(input.data) + sequence * input.batch + atHead * input.head;
+  }
+  SEQPAR_DEVICE int rowsOf(int64_t token) const {
+    return end - token < kChunk ? static_cast<int>(end - token) : kChunk;
+  }
+  /// Offset of the block's first element in a state [dk][dv].
+  SEQPAR_DEVICE int64_t stateOffset(const Task& task) const {
+    return int64_t{keyBlock} * kBlock * task.dv + valueBlock * kBlock;
+  }
+};
 
 }  // namespace seqpar::attn::backward

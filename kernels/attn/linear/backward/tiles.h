@@ -1,4 +1,4 @@
-// Tiles in shared memory, their fragments for a warp's products, and a CTA's work item.
+// Tiles in shared memory, and their fragments for a warp's products.
 #pragma once
 
 #include "kernels/arch/async_copy.h"
@@ -8,7 +8,6 @@
 
 namespace seqpar::attn::backward {
 
-constexpr int kChunk = kChunkTokens;
 constexpr int kTileRows = 16;
 constexpr int kTiles = kChunk / kTileRows;
 constexpr int kTokenStride =
@@ -109,77 +108,6 @@ SEQPAR_DEVICE void clear(float (&tiles)[N][4]) {
     for (int e = 0; e < 4; ++e) tiles[n][e] = 0;
   }
 }
-
-/// A CTA's work item.
-template <class T>
-struct Item {
-  int sequence, head, keyBlock, valueBlock, segment;  ///< head: the first of the item's
-  int keys, values;                                   ///< of the block
-  const T *q, *k, *v, *dOut;
-  const char* gates;
-  int64_t first, end;  ///< tokens of the segment
-  int chunks;
-  int before, after;           ///< as in attn::Item
-  bool continues, reachesEnd;  ///< likewise
-  int64_t map;                 ///< of the segment, in StateMaps
-
-  SEQPAR_DEVICE Item(const Task& task, int64_t index) {
-    segment = static_cast<int>(index % task.segments);
-    index /= task.segments;
-    valueBlock = static_cast<int>(index % task.valueBlocks);
-    index /= task.valueBlocks;
-    keyBlock = static_cast<int>(index % task.keyBlocks);
-    index /= task.keyBlocks;
-    const int heads = task.headCount / task.together;
-    head = task.firstHead + static_cast<int>(index % heads) * task.together;
-    sequence = static_cast<int>(index / heads);
-    const int k0 = keyBlock * kBlock, v0 = valueBlock * kBlock, qkHead = head / task.group;
-    keys = task.dk - k0 < kBlock ? task.dk - k0 : kBlock;
-    values = task.dv - v0 < kBlock ? task.dv - v0 : kBlock;
-    q = at(task.q, qkHead) + k0;
-    k = at(task.k, qkHead) + k0;
-    v = at(task.v, head) + v0;
-    dOut = at(task.dOut, head) + v0;
-    const int size = task.gateType == seqparBfloat16 ? 2 : 4;
-    gates = static_cast<const char*>(task.gates.data);
-    if (task.gate == Gate::Head) {
-      gates += head * 4;
-    } else if (task.gate != Gate::None) {
-      gates += (sequence * task.gates.batch + head * task.gates.head + (task.gate == Gate::Channel ? k0 : 0)) * size;
-    }
-    if (task.spans != nullptr) {
-      const Span& span = task.spans[segment];
-      first = span.begin;
-      end = span.end;
-      before = span.before;
-      after = span.after;
-      continues = span.continues != 0;
-      reachesEnd = span.reachesEnd != 0;
-    } else {
-      first = segment * task.segmentTokens;
-      end = first + task.segmentTokens < task.tokens ? first + task.segmentTokens : task.tokens;
-      before = segment;
-      after = task.mapCount - 1 - segment;
-      continues = reachesEnd = true;
-    }
-    chunks = end > first ? static_cast<int>((end - first + kChunk - 1) / kChunk) : 0;
-    map = (int64_t{sequence} * task.heads + head) * task.mapCount + segment;
-  }
-  /// Whether the reverse map ignores its input.
-  SEQPAR_DEVICE bool ends() const { return after == 0 && !reachesEnd; }
-  /// Whether the gradient of the state before the segment is the gradient of the rank's incoming state.
-  SEQPAR_DEVICE bool isFirst() const { return before == 0 && continues; }
-  SEQPAR_DEVICE const T* at(const Input& input, int atHead) const {
-    return static_cast<const T*>(input.data) + sequence * input.batch + atHead * input.head;
-  }
-  SEQPAR_DEVICE int rowsOf(int64_t token) const {
-    return end - token < kChunk ? static_cast<int>(end - token) : kChunk;
-  }
-  /// Offset of the block's first element in a state [dk][dv].
-  SEQPAR_DEVICE int64_t stateOffset(const Task& task) const {
-    return int64_t{keyBlock} * kBlock * task.dv + valueBlock * kBlock;
-  }
-};
 
 constexpr int kItemBytes = 256;  ///< at the start of shared memory
 

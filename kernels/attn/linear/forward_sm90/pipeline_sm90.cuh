@@ -73,31 +73,11 @@ struct PrepareLane {
   SEQPAR_DEVICE int offset(int token) const { return pair / 32 * kTileBytes + swizzled(token, pair % 32 * 4); }
 };
 
-/// Two adjacent channels of a token in a matrix [kChunk][Shape::kChannels] of gates.
-template <GateKind Kind>
-SEQPAR_DEVICE float2 readGates(const char* gates, int token, int channel) {
-  const char* const at = gates + (token * Shape::kChannels + channel) * bytesOf(Kind);
-  if (Kind == GateKind::Full) return *reinterpret_cast<const float2*>(at);
-  return Numbers<Bfloat16>::unpack(*reinterpret_cast<const uint32_t*>(at));
-}
-
-/// log2Decay() of two gates.
-SEQPAR_DEVICE float2 log2Pair(float2 gates) {
-  return make_float2(ptx::maxNan(gates.x * kLog2e, kLeastLog2), ptx::maxNan(gates.y * kLog2e, kLeastLog2));
-}
-
 /// Transform warpgroup: zero-fills the rows of a matrix after the item's tokens, before any is read: they may belong to
 /// another sequence, and be non-finite.
 SEQPAR_DEVICE void clearRows(char* matrix, int begin) {
   const PrepareLane me;
   for (int row = begin + me.half; row < kChunk; row += 2) *reinterpret_cast<uint32_t*>(matrix + me.offset(row)) = 0;
-}
-/// For a matrix of gates with `rowBytes` bytes per row.
-SEQPAR_DEVICE void clearGates(char* gates, int rowBytes, int begin) {
-  const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
-  for (int at = begin * rowBytes + 16 * thread; at < kChunk * rowBytes; at += 16 * kGroupThreads) {
-    *reinterpret_cast<uint4*>(gates + at) = make_uint4(0, 0, 0, 0);
-  }
 }
 
 /// Multiplies a transform thread's elements of `Count` matrices by factors(t, by), t from 0 to 31 in order; calls

@@ -44,6 +44,27 @@ struct StatesShared {
   static_assert(kBytes <= ptx::kSharedBytesSm90);
 };
 
+/// Two adjacent channels of a token in a matrix [kChunk][Shape::kChannels] of gates.
+template <GateKind Kind>
+SEQPAR_DEVICE float2 readGates(const char* gates, int token, int channel) {
+  const char* const at = gates + (token * Shape::kChannels + channel) * bytesOf(Kind);
+  if (Kind == GateKind::Full) return *reinterpret_cast<const float2*>(at);
+  return Numbers<Bfloat16>::unpack(*reinterpret_cast<const uint32_t*>(at));
+}
+
+/// log2Decay() of two gates.
+SEQPAR_DEVICE float2 log2Pair(float2 gates) {
+  return make_float2(ptx::maxNan(gates.x * kLog2e, kLeastLog2), ptx::maxNan(gates.y * kLog2e, kLeastLog2));
+}
+
+/// Transform warpgroup: zero-fills the rows of a matrix of gates after the item's tokens.
+SEQPAR_DEVICE void clearGates(char* gates, int rowBytes, int begin) {
+  const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
+  for (int at = begin * rowBytes + 16 * thread; at < kChunk * rowBytes; at += 16 * kGroupThreads) {
+    *reinterpret_cast<uint4*>(gates + at) = make_uint4(0, 0, 0, 0);
+  }
+}
+
 /// Gated: with input gates, forward with one decay for all channels; the backward's pass 1 is independent of them.
 template <class T, GateKind Kind, Pass P, bool Gated = false>
 class StatesCta {

@@ -103,8 +103,10 @@ class ChannelTransform {
     float4 four;
 #ifndef __CUDACC__
     if (!there) return make_float4(0, 0, 0, 0);
-    const float2 low = readGates<Kind>(at, 0, 0), high = readGates<Kind>(at, 0, 2);
-    four = make_float4(low.x, low.y, high.x, high.y);
+    if constexpr (Kind == GateKind::Full) return *reinterpret_cast<const float4*>(at);
+    const auto* const words = reinterpret_cast<const uint32_t*>(at);
+    const float2 a = Numbers<Bfloat16>::unpack(words[0]), b = Numbers<Bfloat16>::unpack(words[1]);
+    four = make_float4(a.x, a.y, b.x, b.y);
 #else
     if constexpr (Kind == GateKind::Full) {
       asm volatile(
