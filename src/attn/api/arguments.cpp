@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "attn/linear/families/family.h"
+#include "attn/linear/operator.h"
 #include "base/versioned.h"
 
 namespace seqpar::attn {
@@ -42,11 +42,9 @@ constexpr std::array<const char*, SEQPAR_ATTN_MAX_GATES> kGateGradients{"args->d
 
 /// The gates of the problem's family; gradients, which may be absent, with Use::Output.
 void checkGates(ArgumentCheck& check, const Problem& p, const seqparAttnTensor_t* given, Use use) {
-  const auto& d = p.desc;
-  const auto& family = *linear::findFamily(d.family);
-  const auto rows = family.rowsWith(d.inputGate != 0);
-  const auto tensors = linear::gateTensors(rows, given, d.gateTypes, {d.batch, p.tokens(), d.heads, d.headDim});
-  for (size_t i = 0; i < rows.size(); ++i) {
+  const auto tensors = linear::gateTensors(p, given);
+  const size_t count = linear::findFamily(p.desc.family)->rowsWith(p.desc.inputGate != 0).size();
+  for (size_t i = 0; i < count; ++i) {
     if (use == Use::Output && given[i].data == nullptr) continue;
     check.tensor((use == Use::Output ? kGateGradients : kGates)[i], given[i], tensors[i], use);
   }
@@ -66,6 +64,12 @@ void checkLinear(ArgumentCheck& check, const Problem& p, const seqparAttnBackwar
   if (p.rank() == p.ranks() - 1) check.numbers("args->dFinal", args.dFinal, statesOf(p), false, Use::Input);
   checkGates(check, p, args.dGates, Use::Output);
   if (p.packed() || p.rank() == 0) check.numbers("args->dInitial", args.dInitial, initialsOf(p), false, Use::Output);
+}
+
+/// The states of linear attention, one per batch entry and head; empty without `data` or for softmax attention.
+Tensor statesTensor(const Problem& p, float* data) {
+  if (p.softmax() || data == nullptr) return {};
+  return denseTensor(data, seqparFloat32, p.desc.batch, 1, p.desc.heads, p.desc.headDim * p.desc.valueDim);
 }
 
 /// Inputs common to forward and backward.
@@ -201,6 +205,15 @@ seqparAttnBackwardArgs_t checkBackward(const char* call, const Problem& p, const
   check.reserve(args.reserve, reserveBytes, Use::Input);
   checkRest(check, p, args);
   return args;
+}
+
+std::array<Tensor, 3> outputsOf(const Problem& p, const seqparAttnForwardArgs_t& args) {
+  return {outTensor(p, args.out), statesTensor(p, args.saved), statesTensor(p, args.final)};
+}
+
+std::array<Tensor, 4> outputsOf(const Problem& p, const seqparAttnBackwardArgs_t& args) {
+  return {queryTensor(p, args.dq), keyTensor(p, args.dk), valueTensor(p, args.dv),
+          statesTensor(p, p.packed() || p.rank() != 0 ? nullptr : args.dInitial)};
 }
 
 }  // namespace seqpar::attn

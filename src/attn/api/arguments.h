@@ -1,6 +1,7 @@
 // Local checks of the arguments of seqparAttnForward() and seqparAttnBackward().
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "attn/problem/operator.h"
@@ -38,5 +39,9 @@ seqparAttnForwardArgs_t checkForward(const char* call, const Problem& problem, c
                                      size_t reserveBytes);
 seqparAttnBackwardArgs_t checkBackward(const char* call, const Problem& problem, const seqparAttnBackwardArgs_t* given,
                                        size_t reserveBytes);
+
+/// The tensors that a call overwrites; empty ones are not requested.
+std::array<Tensor, 3> outputsOf(const Problem& problem, const seqparAttnForwardArgs_t& args);
+std::array<Tensor, 4> outputsOf(const Problem& problem, const seqparAttnBackwardArgs_t& args);
 
 }  // namespace seqpar::attn

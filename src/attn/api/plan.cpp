@@ -127,7 +127,8 @@ seqparResult_t seqparAttnForward(seqparAttnPlan_t plan, const seqparAttnForwardA
     const auto& problem = found->problem();
     const auto checked = checkForward(kCall, problem, args, found->reserveBytes());
     requireUse(kCall, problem.comm, problem.onDevice(), stream);
-    found->forward(checked, stream);
+    found->run(kCall, stream, outputsOf(problem, checked), checked.reserve,
+               [&](Operator& chosen) { chosen.forward(checked); });
   });
 }
 
@@ -141,6 +142,7 @@ seqparResult_t seqparAttnBackward(seqparAttnPlan_t plan, const seqparAttnBackwar
     }
     const auto checked = checkBackward(kCall, problem, args, found->reserveBytes());
     requireUse(kCall, problem.comm, problem.onDevice(), stream);
-    found->backward(checked, stream);
+    found->run(kCall, stream, outputsOf(problem, checked), checked.reserve,
+               [&](Operator& chosen) { chosen.backward(checked); });
   });
 }

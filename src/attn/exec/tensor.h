@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "seqpar/types.h"
+#include "seqpar/attn_plan.h"
 
 namespace seqpar::attn {
 
@@ -55,6 +55,15 @@ struct Tensor {
 inline Tensor denseTensor(void* data, seqparDataType_t type, int64_t batch, int64_t tokens, int64_t heads,
                           int64_t dim) {
   return {data, type, batch, tokens, heads, dim, tokens * heads * dim, heads * dim, dim};
+}
+
+/// A caller's tensor; strides that are all 0 mean dense.
+inline Tensor tensorOf(const seqparAttnTensor_t& given, seqparDataType_t type, int64_t batch, int64_t tokens,
+                       int64_t heads, int64_t dim) {
+  if (given.batchStride == 0 && given.tokenStride == 0 && given.headStride == 0) {
+    return denseTensor(given.data, type, batch, tokens, heads, dim);
+  }
+  return {given.data, type, batch, tokens, heads, dim, given.batchStride, given.tokenStride, given.headStride};
 }
 
 /// The first heads of a dense tensor at `data` with `rowHeads` heads per token.

@@ -11,6 +11,22 @@ constexpr const char* kWho = "linear attention";
 
 }  // namespace
 
+Gates gateTensors(const Problem& problem, const seqparAttnTensor_t* given) {
+  const auto& d = problem.desc;
+  const auto rows = findFamily(d.family)->rowsWith(d.inputGate != 0);
+  Gates gates;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto type = static_cast<seqparDataType_t>(d.gateTypes[i]);
+    if (rows[i].shape == seqparAttnGatePerHead) {
+      gates[i] = denseTensor(given[i].data, type, 1, 1, d.heads, 1);
+    } else {
+      gates[i] = tensorOf(given[i], type, d.batch, problem.tokens(), d.heads,
+                          rows[i].shape == seqparAttnGatePerChannel ? d.headDim : 1);
+    }
+  }
+  return gates;
+}
+
 Shard shardOf(const Problem& problem, bool alone) {
   const auto& d = problem.desc;
   const auto size = [](int64_t value) { return static_cast<size_t>(value); };
@@ -54,15 +70,9 @@ void LinearOperator::carve(Arena& arena) {
   }
 }
 
-Gates LinearOperator::gates(const seqparAttnTensor_t* given) const {
-  const auto& d = problem_.desc;
-  return gateTensors(shard_.family->rowsWith(d.inputGate != 0), given, d.gateTypes,
-                     {d.batch, problem_.tokens(), d.heads, d.headDim});
-}
-
 Inputs LinearOperator::inputs(const seqparAttnTensor_t& q, const seqparAttnTensor_t& k, const seqparAttnTensor_t& v,
                               const seqparAttnTensor_t* given, const float* initial) const {
-  return {queryTensor(problem_, q), keyTensor(problem_, k), valueTensor(problem_, v), gates(given),
+  return {queryTensor(problem_, q), keyTensor(problem_, k), valueTensor(problem_, v), gateTensors(problem_, given),
           problem_.packed() ? initial : nullptr};
 }
 
@@ -74,12 +84,9 @@ void LinearOperator::forward(const seqparAttnForwardArgs_t& args) {
 
 void LinearOperator::backward(const seqparAttnBackwardArgs_t& args) {
   const Inputs in = inputs(args.q, args.k, args.v, args.gates, args.initial);
-  const Gradients gradients{outTensor(problem_, args.dOut),
-                            queryTensor(problem_, args.dq),
-                            keyTensor(problem_, args.dk),
-                            valueTensor(problem_, args.dv),
-                            gates(args.dGates),
-                            problem_.packed() ? args.dInitial : nullptr};
+  const Gradients gradients{outTensor(problem_, args.dOut),     queryTensor(problem_, args.dq),
+                            keyTensor(problem_, args.dk),       valueTensor(problem_, args.dv),
+                            gateTensors(problem_, args.dGates), problem_.packed() ? args.dInitial : nullptr};
   if (!shard_.alone) return backwardAround(in, gradients, args);
   backwardAlone(in, gradients, args);
 }
@@ -98,19 +105,17 @@ MapUse LinearOperator::mapUse(const seqparAttnBackwardArgs_t& args) const {
 
 void LinearOperator::openOwnScan() {
   if (shard_.alone || problem_.desc.wireType != seqparFloat32) return;
-  ownScan_ = passes_->openScan(problem_.comm);
+  hasOwnScan_ = passes_->openScan(problem_.comm);
 }
 
-void LinearOperator::forwardOwn(const Inputs& in, const seqparAttnForwardArgs_t& args) {
+OwnScan LinearOperator::ownScan(const seqparAttnForwardArgs_t& args) const {
   requireHealthy();
-  passes_->forwardWithScan(in, out(args),
-                           {flags_[seqparForward], mapUse(args), firstState(args), incoming(args), args.final});
+  return {flags_[seqparForward], mapUse(args), firstState(args), incoming(args), args.final};
 }
 
-void LinearOperator::backwardOwn(const Inputs& in, const Gradients& gradients, const seqparAttnBackwardArgs_t& args) {
+OwnScan LinearOperator::ownScan(const seqparAttnBackwardArgs_t& args) const {
   requireHealthy();
-  passes_->backwardWithScan(in, gradients, args.saved,
-                            {flags_[seqparReverse], mapUse(args), lastGradient(args), behind_, firstGradient(args)});
+  return {flags_[seqparReverse], mapUse(args), lastGradient(args), behind_, firstGradient(args)};
 }
 
 void LinearOperator::requireHealthy() const {

@@ -29,10 +29,10 @@ class LinearOperator : public Operator {
 
   /// Collective: lets the passes do the scans if they can. For scans without a named algorithm.
   void openOwnScan();
-  bool ownScan() const { return ownScan_; }
-  /// The forward and the backward with scans by the passes.
-  void forwardOwn(const Inputs& in, const seqparAttnForwardArgs_t& args);
-  void backwardOwn(const Inputs& in, const Gradients& gradients, const seqparAttnBackwardArgs_t& args);
+  bool hasOwnScan() const { return hasOwnScan_; }
+  /// The scans of a call that the passes do. Throws Error if the communicator has failed.
+  OwnScan ownScan(const seqparAttnForwardArgs_t& args) const;
+  OwnScan ownScan(const seqparAttnBackwardArgs_t& args) const;
   /// The used part of the rank's map.
   MapUse mapUse(const seqparAttnForwardArgs_t& args) const;
   MapUse mapUse(const seqparAttnBackwardArgs_t& args) const;
@@ -70,15 +70,18 @@ class LinearOperator : public Operator {
   void requireHealthy() const;
   Inputs inputs(const seqparAttnTensor_t& q, const seqparAttnTensor_t& k, const seqparAttnTensor_t& v,
                 const seqparAttnTensor_t* given, const float* initial) const;
-  Gates gates(const seqparAttnTensor_t* given) const;
   void scan(seqparDirection_t direction, seqparScanAlgorithm_t algorithm, const float* first, float* incoming,
             float* outgoing, void* stream);
 
   Shard shard_;
   float *incoming_ = nullptr, *behind_ = nullptr;
   uint8_t flags_[2] = {0, 0};  // of each direction
-  bool ownScan_ = false;
+  bool hasOwnScan_ = false;
 };
+
+/// The gates of a call, or their gradients, by the family's rows: views as queryTensor(). A gate per head or token has
+/// 1 as its last dimension.
+Gates gateTensors(const Problem& problem, const seqparAttnTensor_t* given);
 
 /// The shard of this rank. Does not throw for problems that readProblem() accepted.
 Shard shardOf(const Problem& problem, bool alone);

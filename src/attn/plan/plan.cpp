@@ -6,16 +6,9 @@
 
 #include "attn/agreement.h"
 #include "attn/boundary.h"
-#include "attn/exec/exec_scope.h"
 
 namespace seqpar::attn {
 namespace {
-
-/// The states of linear attention, one per batch entry and head; empty without `data` or for softmax attention.
-Tensor statesTensor(const Problem& p, float* data) {
-  if (p.softmax() || data == nullptr) return {};
-  return denseTensor(data, seqparFloat32, p.desc.batch, 1, p.desc.heads, p.desc.headDim * p.desc.valueDim);
-}
 
 /// The values that define a sharding. The stripe counts for striped layouts only.
 void addSharding(const std::array<const char*, 6>& names, const Sharding& shards, std::vector<seqparCompared_t>& to) {
@@ -132,24 +125,6 @@ void Plan::openReserve(const void* memory) {
   if (reserveBytes_ == 0) return;
   Arena arena(const_cast<void*>(memory));
   operator_->carveReserve(arena);
-}
-
-void Plan::forward(const seqparAttnForwardArgs_t& args, void* stream) {
-  const std::array outputs{outTensor(problem_, args.out), statesTensor(problem_, args.saved),
-                           statesTensor(problem_, args.final)};
-  runPass("seqparAttnForward", passArguments_, *exec_, problem_.comm, stream, outputs, [&] {
-    openReserve(args.reserve);
-    operator_->forward(args);
-  });
-}
-
-void Plan::backward(const seqparAttnBackwardArgs_t& args, void* stream) {
-  const std::array outputs{queryTensor(problem_, args.dq), keyTensor(problem_, args.dk), valueTensor(problem_, args.dv),
-                           statesTensor(problem_, problem_.packed() || problem_.rank() != 0 ? nullptr : args.dInitial)};
-  runPass("seqparAttnBackward", passArguments_, *exec_, problem_.comm, stream, outputs, [&] {
-    openReserve(args.reserve);
-    operator_->backward(args);
-  });
 }
 
 }  // namespace seqpar::attn

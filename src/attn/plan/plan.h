@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "attn/exec/exec_scope.h"
 #include "attn/plan/registry.h"
 
 namespace seqpar::attn {
@@ -40,8 +42,15 @@ class Plan {
 
   /// `workspace` null: allocates its own. Throws Error.
   void prepare(void* workspace);
-  void forward(const seqparAttnForwardArgs_t& args, void* stream);
-  void backward(const seqparAttnBackwardArgs_t& args, void* stream);
+  /// Runs body(operator), a pass of all ranks, in the C function `call`. `outputs`: tensors that it overwrites.
+  /// `reserve`: memory of the forward's data for the backward, which this pass writes or only reads.
+  template <typename Body>
+  void run(const char* call, void* stream, std::span<const Tensor> outputs, const void* reserve, const Body& body) {
+    runPass(call, passArguments_, *exec_, problem_.comm, stream, outputs, [&] {
+      openReserve(reserve);
+      body(*operator_);
+    });
+  }
   std::string explain() const;
 
  private:

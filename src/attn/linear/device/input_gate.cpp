@@ -19,17 +19,14 @@ InputGate DevicePasses::inputGate(const Inputs& in) const {
   return made;
 }
 
-Inputs DevicePasses::gated(const Inputs& in) const {
-  Inputs made = in;
-  if (multipliesValues()) {
-    made.v = denseTensor(products_, in.v.type, in.v.batch, in.v.tokens, in.v.heads, in.v.dim);
-  }
-  return made;
+Tensor DevicePasses::valuesOf(const Inputs& in) const {
+  if (!multipliesValues()) return in.v;
+  return denseTensor(products_, in.v.type, in.v.batch, in.v.tokens, in.v.heads, in.v.dim);
 }
 
 void DevicePasses::multiplyValues(const Inputs& in) {
   if (!multipliesValues()) return;
-  const Tensor products = gated(in).v;
+  const Tensor products = valuesOf(in);
   checkLaunch(launchGateValues({inputGate(in), outputOf(products)}, {exec_.main()}), "values times the input gate");
   sequence_.end();  // the products are an input of the next kernels
 }

@@ -92,16 +92,6 @@ Output outputOf(const Tensor& tensor, size_t first) {
   return strided<Output>(tensor, first);
 }
 
-LinearProblem problemOf(const Part& part, const Inputs& in) {
-  const size_t first = part.piece.first;
-  auto problem = part.shape;
-  problem.q = inputOf(in.q, first);
-  problem.k = inputOf(in.k, first);
-  problem.v = inputOf(in.v, first);
-  problem.gates = inputOf(in.gates[0], problem.gate == Gate::Head ? 0 : first);
-  return problem;
-}
-
 PartSizes largestOf(const Part& whole, const std::vector<Part>& parts, bool paired) {
   PartSizes most;
   const auto take = [&](const Part& part) {

@@ -32,9 +32,6 @@ Part wholeOf(const Shard& shard, int ctas, std::vector<Span>& spans);
 /// A part for each piece of packed sequences; none without packing.
 std::vector<Part> partsOf(const Shard& shard, int ctas);
 
-/// The part's problem with its tokens of the tensors.
-LinearProblem problemOf(const Part& part, const Inputs& in);
-
 /// A tensor as a kernel argument, from the token `first` on.
 Input inputOf(const Tensor& tensor, size_t first = 0);
 Output outputOf(const Tensor& tensor, size_t first = 0);

@@ -1,102 +1,25 @@
+// The passes on a GPU: their launches for a call, without a scan, with seqparAllScan() between them, or around ZECO's
+// scan kernel (kernels/attn/linear/state_scan.h). Launches follow each other on the main stream, and launches that
+// depend on no other rank start concurrently. setup.cpp contains the work per plan.
 #include "attn/linear/device/passes.h"
 
-#include <algorithm>
-
 #include "attn/linear/device/check.h"
-#include "device/upload.h"
-#include "kernels/attn/linear/pairs.h"
+#include "attn/linear/passes/beside.h"
+#include "kernels/attn/linear/state_scan.h"
 
 namespace seqpar::attn::linear {
-namespace {
 
-/// Throws Error if the device is too old, or the kernels need more shared memory than it has; sm_90 has enough.
-void requireDevice(const Shard& shard, const LinearProblem& shape, int device) {
-  int major = 0, allowed = 0;
-  checkCuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
-  if (major < 8) {
-    fail(seqparInvalidUsage, kDeviceWho, ": no kernel for device ", device, ", expected sm_80 or newer");
-  }
-  checkCuda(cudaDeviceGetAttribute(&allowed, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-            "cudaDeviceGetAttribute");
-  const auto require = [&](const char* pass, int needed) {
-    if (needed <= allowed) return;
-    fail(seqparInvalidUsage, kDeviceWho, ": no ", pass, " kernel for device ", device, " with keys of ", shape.dk,
-         " and values of ", shape.dv, ": it needs ", needed, " bytes of shared memory per CTA, the device has ",
-         allowed);
-  };
-  require("forward", forwardSharedBytes(shape));
-  if (shard.training) require("backward", backwardSharedBytes(shape));
-}
-
-}  // namespace
-
-DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec_(exec) {
-  if (const char* const reason = whyNoKernel(shard)) {
-    fail(seqparInvalidUsage, kDeviceWho, ": no kernel for this: ", reason);
-  }
-  const CurrentDevice current(exec.device());
-  const LinearProblem shape = withoutTensors(kernelProblem(shard));
-  requireDevice(shard, shape, exec.device());
-  const int ctas = ctasAtOnce(shape);
-  if (ctas == 0) fail(seqparUnhandledCudaError, kDeviceWho, ": the kernels do not run on device ", exec.device());
-  paired_ = gradientsArePaired(shape);
-  const int ofHeads = paired_ ? ctas * 2 : ctas;  // a CTA has two heads
-  whole_ = wholeOf(shard, ofHeads, spans_);
-  parts_ = partsOf(shard, ofHeads);
-  fusesInputGate_ = shard.inputGate && fusesInputGate(shape);
-  whole_.content = fastestMaps(shape, whole_.segments);
-  if (shard_.reserves && whole_.content == Maps::PerSegment) idle_ = idleSmsOfGradients(shape, whole_.segments);
-  forward_ = whole_;
-  if (spans_.empty()) {
-    LinearProblem items = shape;  // a pair of heads is one
-    if (outputsArePaired(shape)) items.heads /= 2;
-    forward_.segments = cutForward(items, ctas, supportsLead(shape));
-  }
-  forward_.content = fastestMaps(shape, forward_.segments);
-  for (auto& part : parts_) part.content = fastestMaps(withoutTensors(part.shape), part.segments);
-}
-
-void DevicePasses::carve(Arena& arena) {
-  const PartSizes sizes = largestOf(whole_, parts_, paired_);
-  if (!shard_.reserves || !parts_.empty()) {
-    before_ = arena.take(std::max(sizes.maps, stateMapsSize(forward_.shape, forward_.segments)));
-  }
-  if (shard_.training) {
-    after_ = arena.take(sizes.maps);
-    workspace_ = arena.take(sizes.gradients);
-    if (!parts_.empty()) headGates_ = static_cast<float*>(arena.take(shard_.heads * sizeof(float)));
-  }
-  if (multipliesValues()) {
-    products_ = arena.take(shard_.batch * shard_.tokens * shard_.heads * shard_.dv * bytesOf(shard_.type));
-  }
-  if (!shard_.alone) {
-    rankState_ = static_cast<float*>(arena.take(shard_.states() * sizeof(float)));
-    rankDecay_ = static_cast<float*>(arena.take(shard_.allHeads() * shard_.width() * sizeof(float)));
-  }
-  if (spans_.empty()) return;
-  deviceSpans_ = static_cast<Span*>(arena.take(spans_.size() * sizeof(Span)));
-  whole_.segments.spans = forward_.segments.spans = deviceSpans_;
-}
-
-void DevicePasses::carveReserve(Arena& arena) {
-  kept_ = arena.take(stateMapsSize(whole_.shape, whole_.segments));
-}
-
-void DevicePasses::open() {
-  if (spans_.empty()) return;
-  const CurrentDevice current(exec_.device());
-  upload(deviceSpans_, spans_.data(), spans_.size() * sizeof(Span));
-}
-
-std::string DevicePasses::name() const {
-  return "CUDA, " + std::to_string(whole_.segments.count) + " segments a head";
-}
-
+/// The part's tokens of the tensors, as the kernels read them.
 LinearProblem DevicePasses::problem(const Part& part, const Inputs& in) const {
-  auto problem = problemOf(part, in);
+  const size_t first = part.piece.first;
+  LinearProblem problem = part.shape;
+  problem.q = inputOf(in.q, first);
+  problem.k = inputOf(in.k, first);
+  problem.v = inputOf(valuesOf(in), first);
+  problem.gates = inputOf(in.gates[0], problem.gate == Gate::Head ? 0 : first);
   if (fusesInputGate_) {
     const Tensor& gate = in.gates[shard_.family->gateCount];
-    problem.inputGates = inputOf(gate, part.piece.first);
+    problem.inputGates = inputOf(gate, first);
     problem.inputGateType = gate.type;
   }
   if (const char* const reason = whyNot(problem)) fail(seqparInvalidArgument, kDeviceWho, ": ", reason);
@@ -165,14 +88,26 @@ void DevicePasses::makeGradients(const Part& part, const Inputs& in, const Gradi
   checkLaunch(launchGradients(pass, onMain()), "gradients");
 }
 
-void DevicePasses::makeIdentity() {
-  sequence_.end();
-  const auto clear = [&](float* numbers, size_t ofHead) {
-    exec_.zero(denseTensor(numbers, seqparFloat32, 1, static_cast<int64_t>(shard_.allHeads()), 1,
-                           static_cast<int64_t>(ofHead)));
-  };
-  clear(rankState_, shard_.stateSize());
-  clear(rankDecay_, shard_.width());  // logarithms
+void DevicePasses::launchScan(const OwnScan& args, seqparDirection_t direction, const Part& part, const StateMaps& maps,
+                              void* stream, int beside) {
+  const bool reads = readsMaps(part);
+  StateScan scan;
+  scan.scan = windows_->of(direction);
+  scan.dk = static_cast<int>(shard_.dk);
+  scan.dv = static_cast<int>(shard_.dv);
+  scan.width = static_cast<int>(shard_.width());
+  scan.maps = reads ? maps : StateMaps{rankState_, rankDecay_};
+  scan.segments = args.map == MapUse::Nothing ? 0 : reads ? part.segments.count : 1;
+  scan.reverse = direction == seqparReverse;
+  scan.ignoresIncoming = (args.flags & (SEQPAR_SCAN_RESET_IN | SEQPAR_SCAN_CUT)) != 0;
+  scan.resetsIncoming = (args.flags & SEQPAR_SCAN_RESET_IN) != 0;
+  scan.initial = args.initial;
+  scan.incoming = args.incoming;
+  scan.outgoing = args.outgoing;
+  scan.overlapsNext = beside > 0;
+  const int ctas = scan.overlapsNext ? beside : windows_->ctas();
+  LaunchSequence* const sequence = stream == exec_.main() ? &sequence_ : nullptr;
+  checkLaunch(launchStateScan(scan, {stream, ctas, sequence}), "the scan of states");
 }
 
 void DevicePasses::states(const Inputs& in, MapUse use) {
@@ -183,16 +118,16 @@ void DevicePasses::states(const Inputs& in, MapUse use) {
     return;
   }
   multiplyValues(in);
-  if (!byParts(in)) return makeStates(whole_, gated(in), mapWanted);
+  if (!byParts(in)) return makeStates(whole_, in, mapWanted);
   // outputs() computes the states of the other parts.
-  if (mapWanted) makeStates(parts_.back(), gated(in), true);
+  if (mapWanted) makeStates(parts_.back(), in, true);
 }
 
 // Called after states(); the scan in between has no kernel that another may overtake.
 void DevicePasses::outputs(const Inputs& in, const Tensor& out, const float* incoming) {
   if (empty()) return;
-  if (byParts(in)) return outputsByParts(gated(in), out, incoming, nullptr);
-  makeOutputs(whole_, gated(in), out, incoming, nullptr);
+  if (byParts(in)) return outputsByParts(in, out, incoming, nullptr);
+  makeOutputs(whole_, in, out, incoming, nullptr);
 }
 
 void DevicePasses::forwardAlone(const Inputs& in, const Tensor& out, const float* incoming, float* final) {
@@ -202,10 +137,9 @@ void DevicePasses::forwardAlone(const Inputs& in, const Tensor& out, const float
   }
   sequence_.end();
   multiplyValues(in);
-  if (byParts(in)) return outputsByParts(gated(in), out, incoming, final);
+  if (byParts(in)) return outputsByParts(in, out, incoming, final);
   const Part& part = shard_.reserves ? whole_ : forward_;
-  attn::Outputs pass{
-      problem(part, gated(in)), part.segments, allHeads(), mapsBefore(part), incoming, outputOf(out), final};
+  attn::Outputs pass{problem(part, in), part.segments, allHeads(), mapsBefore(part), incoming, outputOf(out), final};
   pass.content = part.content;
   pass.storesMaps = keeps(part);
   checkLaunch(launchForward(pass, onMain()), "outputs");
@@ -220,6 +154,13 @@ void DevicePasses::outputsByParts(const Inputs& in, const Tensor& out, const flo
   }
 }
 
+void DevicePasses::forwardWithScan(const Inputs& in, const Tensor& out, const OwnScan& scan) {
+  const Part& sender = byParts(in) ? parts_.back() : whole_;
+  states(in, scan.map);
+  launchScan(scan, seqparForward, sender, mapsBefore(sender), exec_.main());
+  outputs(in, out, isFirst(seqparForward) ? scan.initial : scan.incoming);
+}
+
 void DevicePasses::stateGradients(const Inputs& in, const Gradients& gradients, MapUse use) {
   sequence_.end();
   const bool mapWanted = use != MapUse::Nothing;
@@ -227,15 +168,15 @@ void DevicePasses::stateGradients(const Inputs& in, const Gradients& gradients, 
     if (mapWanted) makeIdentity();
     return;
   }
-  if (!byParts(in, gradients)) return makeStateGradients(whole_, gated(in), gradients, mapWanted);
-  if (mapWanted) makeStateGradients(parts_.front(), gated(in), gradients, true);
+  if (!byParts(in, gradients)) return makeStateGradients(whole_, in, gradients, mapWanted);
+  if (mapWanted) makeStateGradients(parts_.front(), in, gradients, true);
 }
 
 void DevicePasses::recompute(const Inputs& in, const float*) {
   sequence_.end();
   if (empty()) return;
   multiplyValues(in);
-  if (!byParts(in)) statesAgain(gated(in));
+  if (!byParts(in)) statesAgain(in);
 }
 
 void DevicePasses::statesAgain(const Inputs& in) {
@@ -246,11 +187,10 @@ void DevicePasses::gradients(const Inputs& in, const Gradients& gradients, const
   if (empty()) return clearGradients(gradients);
   clearInitialGradients(gradients);
   sequence_.end();
-  const Inputs ready = gated(in);
   if (byParts(in, gradients)) {
-    gradientsByParts(ready, gradients, saved, incoming);
+    gradientsByParts(in, gradients, saved, incoming);
   } else {
-    makeGradients(whole_, ready, gradients, saved, incoming, nullptr);
+    makeGradients(whole_, in, gradients, saved, incoming, nullptr);
   }
   finishValues(in, gradients);
 }
@@ -265,13 +205,49 @@ void DevicePasses::backwardAlone(const Inputs& in, const Gradients& gradients, c
   clearInitialGradients(gradients);
   sequence_.end();
   multiplyValues(in);
-  const Inputs ready = gated(in);
   if (byParts(in, gradients)) {
-    gradientsByParts(ready, gradients, saved, incoming);
+    gradientsByParts(in, gradients, saved, incoming);
   } else {
-    statesAgain(ready);
-    makeStateGradients(whole_, ready, gradients, false);
-    makeGradients(whole_, ready, gradients, saved, incoming, dBefore);
+    statesAgain(in);
+    makeStateGradients(whole_, in, gradients, false);
+    makeGradients(whole_, in, gradients, saved, incoming, dBefore);
+  }
+  finishValues(in, gradients);
+}
+
+void DevicePasses::backwardWithScan(const Inputs& in, const Gradients& gradients, const float* saved,
+                                    const OwnScan& scan) {
+  const bool parts = byParts(in, gradients);
+  const Part& sender = parts ? parts_.front() : whole_;
+  const auto launch = [&](void* stream, int ctas = 0) {
+    launchScan(scan, seqparReverse, sender, mapsOf(sender, after_), stream, ctas);
+  };
+  const bool mapWanted = scan.map != MapUse::Nothing;
+  stateGradients(in, gradients, scan.map);
+  // An inner rank's scan overlaps with the recomputation: other ranks wait for its output, and it waits for its
+  // input.
+  const bool again = !parts && !keeps(whole_) && !empty(), beside = mapWanted && !isFirst(seqparReverse) && again;
+  if (beside) {
+    Beside side(exec_);
+    launch(exec_.side());
+    multiplyValues(in);
+    statesAgain(in);
+    side.join();
+    sequence_.end();
+  } else {
+    if (mapWanted) launch(exec_.main());
+    if (!empty()) multiplyValues(in);
+    if (again) statesAgain(in);
+    if (!mapWanted) launch(exec_.main(), parts ? 0 : besideGradients());
+  }
+  if (empty()) return clearGradients(gradients);
+  clearInitialGradients(gradients);
+  const bool packed = shard_.sequences > 0;  // then the scan's flags say whether `initial` is used
+  const float* const incoming = isFirst(seqparReverse) && !packed ? scan.initial : scan.incoming;
+  if (parts) {
+    gradientsByParts(in, gradients, saved, incoming);
+  } else {
+    makeGradients(whole_, in, gradients, saved, incoming, nullptr);
   }
   finishValues(in, gradients);
 }
@@ -318,8 +294,14 @@ void DevicePasses::copyStates(float* to, const float* from) {
   }
 }
 
-std::unique_ptr<Passes> makeDevicePasses(const Shard& shard, Exec& exec) {
-  return std::make_unique<DevicePasses>(shard, exec);
+void DevicePasses::makeIdentity() {
+  sequence_.end();
+  const auto clear = [&](float* numbers, size_t ofHead) {
+    exec_.zero(denseTensor(numbers, seqparFloat32, 1, static_cast<int64_t>(shard_.allHeads()), 1,
+                           static_cast<int64_t>(ofHead)));
+  };
+  clear(rankState_, shard_.stateSize());
+  clear(rankDecay_, shard_.width());  // logarithms
 }
 
 }  // namespace seqpar::attn::linear

@@ -78,9 +78,9 @@ class DevicePasses final : public Passes {
   bool multipliesValues() const { return shard_.inputGate && !fusesInputGate_; }
   /// The input gate of the whole, with the given values; for calls with one.
   InputGate inputGate(const Inputs& in) const;
-  /// If multipliesValues(): writes the values times the gate, which gated() gives to the passes.
+  /// The values that the kernels read: with multipliesValues(), those times the gate, which multiplyValues() writes.
+  Tensor valuesOf(const Inputs& in) const;
   void multiplyValues(const Inputs& in);
-  Inputs gated(const Inputs& in) const;
   /// Likewise: the gradients of gate and values, after those of the products in to.dv.
   void finishValues(const Inputs& in, const Gradients& to);
   void makeStates(const Part& part, const Inputs& in, bool forRank);

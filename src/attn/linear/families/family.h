@@ -88,15 +88,4 @@ inline int64_t decayWidth(const Family& family, int64_t headDim) {
 /// A call's gates or their gradients by the family's rows; the tensors after them are empty.
 using Gates = std::array<Tensor, SEQPAR_ATTN_MAX_GATES>;
 
-/// The shape that gates of a rank share.
-struct GateSizes {
-  int64_t batch = 0, tokens = 0, heads = 0, headDim = 0;
-};
-
-/// A gate, or its gradient, as a tensor with 1 or headDim as its last dimension; strides that are all 0 mean dense.
-Tensor gateTensor(const GateRow& row, const seqparAttnTensor_t& given, int type, const GateSizes& sizes);
-/// All gates of a call: `given` and `types` have SEQPAR_ATTN_MAX_GATES elements.
-Gates gateTensors(std::span<const GateRow> rows, const seqparAttnTensor_t* given, const int* types,
-                  const GateSizes& sizes);
-
 }  // namespace seqpar::attn::linear

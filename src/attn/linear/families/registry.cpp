@@ -31,24 +31,4 @@ const Family* findFamily(int id) {
   return nullptr;
 }
 
-Tensor gateTensor(const GateRow& row, const seqparAttnTensor_t& given, int type, const GateSizes& sizes) {
-  const auto number = static_cast<seqparDataType_t>(type);
-  if (row.shape == seqparAttnGatePerHead) return denseTensor(given.data, number, 1, 1, sizes.heads, 1);
-  auto tensor = denseTensor(given.data, number, sizes.batch, sizes.tokens, sizes.heads,
-                            row.shape == seqparAttnGatePerChannel ? sizes.headDim : 1);
-  if (given.batchStride != 0 || given.tokenStride != 0 || given.headStride != 0) {
-    tensor.batchStride = given.batchStride;
-    tensor.tokenStride = given.tokenStride;
-    tensor.headStride = given.headStride;
-  }
-  return tensor;
-}
-
-Gates gateTensors(std::span<const GateRow> rows, const seqparAttnTensor_t* given, const int* types,
-                  const GateSizes& sizes) {
-  Gates gates;
-  for (size_t i = 0; i < rows.size(); ++i) gates[i] = gateTensor(rows[i], given[i], types[i], sizes);
-  return gates;
-}
-
 }  // namespace seqpar::attn::linear

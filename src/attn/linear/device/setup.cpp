@@ -1,0 +1,109 @@
+// The passes on a GPU: their setup. passes.cpp contains the work per call.
+#include <algorithm>
+
+#include "attn/linear/device/check.h"
+#include "attn/linear/device/passes.h"
+#include "device/upload.h"
+#include "kernels/attn/linear/pairs.h"
+#include "kernels/attn/linear/state_scan.h"
+
+namespace seqpar::attn::linear {
+namespace {
+
+/// Throws Error if the device is too old, or the kernels need more shared memory than it has; sm_90 has enough.
+void requireDevice(const Shard& shard, const LinearProblem& shape, int device) {
+  int major = 0, allowed = 0;
+  checkCuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
+  if (major < 8) {
+    fail(seqparInvalidUsage, kDeviceWho, ": no kernel for device ", device, ", expected sm_80 or newer");
+  }
+  checkCuda(cudaDeviceGetAttribute(&allowed, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+            "cudaDeviceGetAttribute");
+  const auto require = [&](const char* pass, int needed) {
+    if (needed <= allowed) return;
+    fail(seqparInvalidUsage, kDeviceWho, ": no ", pass, " kernel for device ", device, " with keys of ", shape.dk,
+         " and values of ", shape.dv, ": it needs ", needed, " bytes of shared memory per CTA, the device has ",
+         allowed);
+  };
+  require("forward", forwardSharedBytes(shape));
+  if (shard.training) require("backward", backwardSharedBytes(shape));
+}
+
+}  // namespace
+
+DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec_(exec) {
+  if (const char* const reason = whyNoKernel(shard)) {
+    fail(seqparInvalidUsage, kDeviceWho, ": no kernel for this: ", reason);
+  }
+  const CurrentDevice current(exec.device());
+  const LinearProblem shape = withoutTensors(kernelProblem(shard));
+  requireDevice(shard, shape, exec.device());
+  const int ctas = ctasAtOnce(shape);
+  if (ctas == 0) fail(seqparUnhandledCudaError, kDeviceWho, ": the kernels do not run on device ", exec.device());
+  paired_ = gradientsArePaired(shape);
+  const int ofHeads = paired_ ? ctas * 2 : ctas;  // a CTA has two heads
+  whole_ = wholeOf(shard, ofHeads, spans_);
+  parts_ = partsOf(shard, ofHeads);
+  fusesInputGate_ = shard.inputGate && fusesInputGate(shape);
+  whole_.content = fastestMaps(shape, whole_.segments);
+  if (shard_.reserves && whole_.content == Maps::PerSegment) idle_ = idleSmsOfGradients(shape, whole_.segments);
+  forward_ = whole_;
+  if (spans_.empty()) {
+    LinearProblem items = shape;  // a pair of heads is one
+    if (outputsArePaired(shape)) items.heads /= 2;
+    forward_.segments = cutForward(items, ctas, supportsLead(shape));
+  }
+  forward_.content = fastestMaps(shape, forward_.segments);
+  for (auto& part : parts_) part.content = fastestMaps(withoutTensors(part.shape), part.segments);
+}
+
+void DevicePasses::carve(Arena& arena) {
+  const PartSizes sizes = largestOf(whole_, parts_, paired_);
+  if (!shard_.reserves || !parts_.empty()) {
+    before_ = arena.take(std::max(sizes.maps, stateMapsSize(forward_.shape, forward_.segments)));
+  }
+  if (shard_.training) {
+    after_ = arena.take(sizes.maps);
+    workspace_ = arena.take(sizes.gradients);
+    if (!parts_.empty()) headGates_ = static_cast<float*>(arena.take(shard_.heads * sizeof(float)));
+  }
+  if (multipliesValues()) {
+    products_ = arena.take(shard_.batch * shard_.tokens * shard_.heads * shard_.dv * bytesOf(shard_.type));
+  }
+  if (!shard_.alone) {
+    rankState_ = static_cast<float*>(arena.take(shard_.states() * sizeof(float)));
+    rankDecay_ = static_cast<float*>(arena.take(shard_.allHeads() * shard_.width() * sizeof(float)));
+  }
+  if (spans_.empty()) return;
+  deviceSpans_ = static_cast<Span*>(arena.take(spans_.size() * sizeof(Span)));
+  whole_.segments.spans = forward_.segments.spans = deviceSpans_;
+}
+
+void DevicePasses::carveReserve(Arena& arena) {
+  kept_ = arena.take(stateMapsSize(whole_.shape, whole_.segments));
+}
+
+void DevicePasses::open() {
+  if (spans_.empty()) return;
+  const CurrentDevice current(exec_.device());
+  upload(deviceSpans_, spans_.data(), spans_.size() * sizeof(Span));
+}
+
+std::string DevicePasses::name() const {
+  return "CUDA, " + std::to_string(whole_.segments.count) + " segments a head";
+}
+
+bool DevicePasses::openScan(seqparComm_t comm) {
+  const CurrentDevice current(exec_.device());
+  const int parts = stateParts(static_cast<int>(shard_.dk), static_cast<int>(shard_.dv));
+  checkLaunch(loadStateScan(), "the scan of states");
+  windows_ = openWindows(comm, static_cast<int64_t>(shard_.allHeads()) * parts,
+                         static_cast<int64_t>(shard_.stateSize()) / parts, shard_.training);
+  return windows_.has_value();
+}
+
+std::unique_ptr<Passes> makeDevicePasses(const Shard& shard, Exec& exec) {
+  return std::make_unique<DevicePasses>(shard, exec);
+}
+
+}  // namespace seqpar::attn::linear
