@@ -25,9 +25,9 @@ void Health::onFailure(Hook hook) {
   hook_ = std::move(shared);
 }
 
-void Health::awaitFailure() const {
-  constexpr std::chrono::milliseconds kLimit{1000}, kPause{1};
-  for (const Deadline deadline(kLimit); ok() && !deadline.passed();) std::this_thread::sleep_for(kPause);
+void Health::awaitFailure(std::chrono::milliseconds limit) const {
+  constexpr std::chrono::milliseconds kPause{1};
+  for (const Deadline deadline(limit); ok() && !deadline.passed();) std::this_thread::sleep_for(kPause);
 }
 
 bool Health::fail(seqparResult_t result, std::string_view text) noexcept {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -42,8 +43,8 @@ class Health {
   /// Set it before use.
   void onFailure(Hook hook);
 
-  /// Waits up to a second for a failure, which may be about to name the rank that is lost.
-  void awaitFailure() const;
+  /// Waits up to a second, or up to `limit`, for a failure, which may be about to name the rank that is lost.
+  void awaitFailure(std::chrono::milliseconds limit = std::chrono::seconds(1)) const;
 
  private:
   [[noreturn]] void raise() const;

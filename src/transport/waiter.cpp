@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <ctime>
 
 #include "transport/network.h"
@@ -90,6 +91,10 @@ void Waiter::warn(std::chrono::seconds lasted, const std::string& description) {
 }
 
 void Waiter::giveUp(const std::string& description) {
+  health_.check();
+  // A rank that is stopped is noticed at about the same time, by its heartbeats. It is the cause: the rank that this
+  // one waits for may wait for it, too.
+  health_.awaitFailure(std::min<std::chrono::milliseconds>(options_.timeout / 2, std::chrono::seconds(1)));
   health_.check();
   health_.fail(seqparRemoteError, concat(operation_, " #", number_, ": rank ", options_.rank, " waited ",
                                          seconds(options_.timeout), " ", description));

@@ -188,7 +188,11 @@ bool runTrial(const Options& options, uint64_t seed, Row& row) {
   const double begin = now();
   const auto attempt = [&](int timeoutMs) {
     own = Row{};
-    return Run(trial, hosts, timeoutMs, own).run();
+    std::string why = Run(trial, hosts, timeoutMs, own).run();
+    if (!why.empty() && trial.stops()) {
+      std::printf("seed %llu, timeout %d ms: %s\n", static_cast<unsigned long long>(seed), timeoutMs, why.c_str());
+    }
+    return why;
   };
   // On a busy machine a healthy rank may be silent for longer than a short timeout.
   const std::string wrong = trial.stops() ? withGrowingTimeout(kStopTimeout, attempt) : attempt(0);

@@ -174,3 +174,17 @@ TEST_CASE("a queue delivers in order across wrap-arounds of its descriptors") {
   REQUIRE(health.text().empty());
   REQUIRE(wrong == 0);
 }
+
+TEST_CASE("the cause of a timeout may be noticed a moment after it") {
+  Health health;
+  Doorbell doorbell{};
+  Waiter waiter(health, doorbell, nullptr, {0, std::chrono::milliseconds(1000), false});
+  waiter.begin("call", 1);
+  std::jthread control;
+  const auto never = [] { return false; };
+  const auto description = [&] {
+    control = std::jthread([&] { health.fail(seqparRemoteError, "rank 2 is stopped"); });
+    return std::string("for rank 1");
+  };
+  CHECK_THROWS_WITH(waiter.wait(Waiter::By::Store, never, description), "rank 2 is stopped");
+}
