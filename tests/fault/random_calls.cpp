@@ -40,33 +40,43 @@ RandomCalls::RandomCalls(seqparComm_t comm, uint64_t seed) : comm_(comm), random
   seqparCommCount(comm, &ranks_);
 }
 
-seqparResult_t RandomCalls::next() {
+seqparResult_t RandomCalls::next(Kind kind) {
   struct Row {
-    const char* name;
-    seqparResult_t (RandomCalls::*run)();
+    const char* name = "";
+    seqparResult_t (RandomCalls::*run)() = nullptr;
+    Kind kind = Kind::Any;
     bool plans = false;
   };
-  static constexpr std::array kRows{Row{"scan", &RandomCalls::scan},
-                                    Row{"send and receive", &RandomCalls::sendReceive},
-                                    Row{"all-gather", &RandomCalls::allGather},
-                                    Row{"reduce-scatter", &RandomCalls::reduceScatter},
-                                    Row{"ring", &RandomCalls::ring},
-                                    Row{"mesh", &RandomCalls::mesh},
-                                    Row{"attention", &RandomCalls::attention, true},
-                                    Row{"linear attention", &RandomCalls::linear, true},
-                                    Row{"short convolution", &RandomCalls::shortConv, true},
-                                    Row{"redistribution", &RandomCalls::redistribute},
-                                    Row{"heads", &RandomCalls::heads},
-                                    Row{"merge", &RandomCalls::lse},
-                                    Row{"halo", &RandomCalls::halo},
-                                    Row{"stream", &RandomCalls::onStream},
-                                    Row{"split", &RandomCalls::split}};
-  const Row& row = kRows[static_cast<size_t>(below(static_cast<int>(kRows.size())))];
+  static constexpr std::array kRows{Row{"scan", &RandomCalls::scan, Kind::Small},
+                                    Row{"send and receive", &RandomCalls::sendReceive, Kind::Small},
+                                    Row{"all-gather", &RandomCalls::allGather, Kind::Small},
+                                    Row{"reduce-scatter", &RandomCalls::reduceScatter, Kind::Small},
+                                    Row{"ring", &RandomCalls::ring, Kind::Objects},
+                                    Row{"mesh", &RandomCalls::mesh, Kind::Objects},
+                                    Row{"attention", &RandomCalls::attention, Kind::Plan, true},
+                                    Row{"linear attention", &RandomCalls::linear, Kind::Plan, true},
+                                    Row{"short convolution", &RandomCalls::shortConv, Kind::Plan, true},
+                                    Row{"redistribution", &RandomCalls::redistribute, Kind::Plan},
+                                    Row{"heads", &RandomCalls::heads, Kind::Small},
+                                    Row{"merge", &RandomCalls::lse, Kind::Small},
+                                    Row{"halo", &RandomCalls::halo, Kind::Small},
+                                    Row{"stream", &RandomCalls::onStream, Kind::Objects},
+                                    Row{"split", &RandomCalls::split, Kind::Objects}};
+  const auto fits = [kind](const Row& row) { return kind == Kind::Any || row.kind == kind; };
+  auto drawn = below(static_cast<int>(std::count_if(kRows.begin(), kRows.end(), fits)));
+  const Row& row = *std::find_if(kRows.begin(), kRows.end(), [&](const Row& one) { return fits(one) && drawn-- == 0; });
   latest_ = row.name;
   plans_ = row.plans;
+  small_ = kind == Kind::Small;
   const auto result = (this->*row.run)();
   if (result == seqparSuccess) ++succeeded_;
   return result;
+}
+
+/// Of a message, in elements.
+size_t RandomCalls::length() {
+  constexpr int kSmall = 3;  // of them
+  return kLengths[below(small_ ? kSmall : static_cast<int>(std::size(kLengths)))];
 }
 
 const char* RandomCalls::error() const {
@@ -74,7 +84,7 @@ const char* RandomCalls::error() const {
 }
 
 seqparResult_t RandomCalls::scan() {
-  const size_t elements = kLengths[below(std::size(kLengths))];
+  const size_t elements = length();
   seqparAllScanParams_t params = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER;
   params.op = seqparScanSum;
   params.heads = params.dk = 1;
@@ -92,7 +102,7 @@ seqparResult_t RandomCalls::scan() {
 }
 
 seqparResult_t RandomCalls::sendReceive() {
-  const size_t bytes = 4 * kLengths[below(std::size(kLengths))];
+  const size_t bytes = 4 * length();
   const int distance = 1 + below(ranks_);
   const int to = (rank_ + distance) % ranks_, from = (rank_ + ranks_ - distance % ranks_) % ranks_;
   const std::vector<char> out(bytes, static_cast<char>(rank_ + 1));
@@ -104,7 +114,7 @@ seqparResult_t RandomCalls::sendReceive() {
 }
 
 seqparResult_t RandomCalls::allGather() {
-  const size_t elements = kLengths[below(std::size(kLengths))];
+  const size_t elements = length();
   const auto shards = shardsOf(elements);
   const std::vector<float> mine(elements, static_cast<float>(rank_));
   std::vector<float> whole(elements * static_cast<size_t>(ranks_), -1.0f);
@@ -117,7 +127,7 @@ seqparResult_t RandomCalls::allGather() {
 }
 
 seqparResult_t RandomCalls::reduceScatter() {
-  const size_t elements = kLengths[below(std::size(kLengths))];
+  const size_t elements = length();
   const auto shards = shardsOf(elements);
   std::vector<float> whole(elements * static_cast<size_t>(ranks_)), mine(elements, -1.0f);
   for (size_t i = 0; i < whole.size(); ++i) whole[i] = shardOf(i, elements) + 1;
@@ -128,7 +138,7 @@ seqparResult_t RandomCalls::reduceScatter() {
 }
 
 seqparResult_t RandomCalls::ring() {
-  const size_t bytes = 4 * kLengths[below(std::size(kLengths))];
+  const size_t bytes = 4 * length();
   seqparRingParams_t params = SEQPAR_RING_PARAMS_INITIALIZER;
   params.direction = below(2) == 0 ? seqparForward : seqparReverse;
   params.steps = ranks_;
@@ -159,7 +169,7 @@ seqparResult_t RandomCalls::mesh() {
   int a = 1 + below(ranks_);
   while (ranks_ % a != 0) a = a % ranks_ + 1;
   const int axis = below(2) == 0 ? seqparMeshAxisQ : seqparMeshAxisKv;
-  const size_t elements = kLengths[below(std::size(kLengths))];
+  const size_t elements = length();
   seqparMesh_t mesh = nullptr;
   auto result = seqparMeshCreate(&mesh, a, ranks_ / a, nullptr, comm_);
   if (result != seqparSuccess) return result;

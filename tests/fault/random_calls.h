@@ -13,8 +13,14 @@ class RandomCalls {
  public:
   RandomCalls(seqparComm_t comm, uint64_t seed);
 
+  enum class Kind {
+    Any,      ///< of any size
+    Small,    ///< a collective of small messages that creates nothing
+    Plan,     ///< creates a plan, runs it and destroys it
+    Objects,  ///< creates and destroys other objects; not drawn alone
+  };
   /// The next call. Its result; Success also if the output was wrong, which wrong() counts.
-  seqparResult_t next();
+  seqparResult_t next(Kind kind = Kind::Any);
 
   /// Continues on another communicator of the same ranks.
   void use(seqparComm_t comm) { comm_ = comm; }
@@ -43,12 +49,14 @@ class RandomCalls {
   seqparResult_t onStream();
   seqparResult_t split();
 
+  size_t length();
   int below(int end) { return static_cast<int>(random_() % static_cast<uint64_t>(end)); }
   void expect(bool right) { wrong_ += right ? 0 : 1; }
 
   seqparComm_t comm_;
   std::mt19937_64 random_;
   int rank_ = 0, ranks_ = 1;
+  bool small_ = false;  ///< the latest call is of Kind::Small
   long succeeded_ = 0;
   int wrong_ = 0;
   const char* latest_ = "";
