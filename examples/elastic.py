@@ -3,6 +3,7 @@
 
     python examples/elastic.py --ranks 4              4 processes
     python examples/elastic.py --ranks 4 --kill 2     2 of them are killed at random places; the same losses
+    python examples/elastic.py --ranks 2 --kill 1 --device cuda     rank r on GPU r
 
 After a failure the living ranks shrink the communicator, shard the sequence over fewer ranks, and go on with the step that
 failed. All state (parameters, optimizer, step) is replicated on the ranks of a sequence, so none is lost while one rank
@@ -62,9 +63,13 @@ def launch(o):
 def connect(o):
     host, port = o.store.rsplit(":", 1)
     dist.init_process_group("gloo", store=dist.TCPStore(host, int(port)), rank=o.rank, world_size=o.ranks)
-    comm = sp.comm(timeout=o.timeout)
+    comm = sp.comm(timeout=o.timeout, device=device_of(o))
     dist.destroy_process_group()
     return comm
+
+
+def device_of(o):
+    return torch.device("cuda", o.rank % torch.cuda.device_count()) if o.device == "cuda" else torch.device("cpu")
 
 
 class Training:
@@ -73,9 +78,11 @@ class Training:
     def __init__(self, o):
         self.o, self.step, self.losses = o, 0, []
         self.data = training.bytes_of(o.data)
+        self.device = device_of(o)
         torch.manual_seed(o.seed)  # equal parameters on all ranks
-        blocks = [training.Block(o.width, Attention(o.width, o.heads, 1)) for _ in range(o.layers)]
-        self.model = training.Model(o.width, blocks)
+        with self.device:
+            blocks = [training.Block(o.width, Attention(o.width, o.heads, 1)) for _ in range(o.layers)]
+            self.model = training.Model(o.width, blocks)
         self.parameters = list(self.model.parameters())
         self.optimizer = torch.optim.AdamW(self.parameters, lr=0.0)
         for parameter in self.parameters:  # a step without a change creates the optimizer's state
@@ -94,7 +101,8 @@ class Training:
         """The loss and the gradients of the next step: sums over all ranks. Nothing is changed if a rank fails."""
         self.reach("before")
         layout = sp.Layout("zigzag", self.o.tokens, comm.size)  # tokens // ranks or one more on each rank
-        ids, labels, positions = sp.shard_batch(training.batch_of(self.data, self.step, 0, self.o), layout, comm)
+        batch = training.batch_of(self.data, self.step, 0, self.o)
+        ids, labels, positions = (x.to(self.device) for x in sp.shard_batch(batch, layout, comm))
         self.reach("forward")
         logits = self.model(ids, positions, comm, layout=layout, algorithm=self.o.algorithm)
         count = (self.o.tokens - 1) * self.o.batch
@@ -105,7 +113,9 @@ class Training:
         mine = torch.cat([loss.detach().view(1), *(part.flatten() for part in parts)])
         # In rank order and in fp64, so that all ranks apply identical bits.
         total = sp.all_gather(mine[None], comm).view(comm.size, -1).double().sum(0)
-        return total[0].item(), total[1:].float()
+        loss = total[0].item()
+        comm.check()  # a GPU's calls return before they are complete
+        return loss, total[1:].float()
 
     def apply(self, loss, gradients):
         """Without communication: a rank applies a step entirely or not at all."""
@@ -124,13 +134,17 @@ class Training:
 
     def equalize(self, comm):
         """Ranks can differ by one step: the lowest rank with the last step sends its state to the others."""
-        steps = sp.all_gather(torch.tensor([[float(self.step)]]), comm).flatten().tolist()
+        mine = torch.tensor([[float(self.step)]], device=self.device)
+        steps = sp.all_gather(mine, comm).flatten().tolist()
+        comm.check()
         if min(steps) == max(steps):
             return
         source = steps.index(max(steps))
         latest = [self.losses[-1] if self.losses else 0.0]
-        mine = torch.cat([torch.tensor(latest), *(tensor.detach().flatten().float() for tensor in self.tensors())])
-        state = sp.all_gather(mine[None], comm).view(comm.size, -1)[source]
+        parts = [torch.tensor(latest), *(tensor.detach().flatten().float() for tensor in self.tensors())]
+        mine = torch.cat([part.to(self.device) for part in parts])
+        state = sp.all_gather(mine[None], comm).view(comm.size, -1)[source].cpu()
+        comm.check()
         if self.step == steps[source]:
             return
         at = 1

@@ -167,9 +167,7 @@ class Comm:
         finally:
             _abi.lib.seqparEventDestroy(event)
             self._release_abandoned()
-        failed = ctypes.c_int()
-        self.run("seqparCommGetAsyncError", self.handle, ctypes.byref(failed))
-        call(_abi.check, failed.value, self._handle)
+        self.check()
         return made
 
     def abandon(self, number):
@@ -213,6 +211,13 @@ class Comm:
         """Leaves room for one more plan among these."""
         for key in sorted(keys, key=lambda key: self.plans[key].used)[:max(0, len(keys) + 1 - most)]:
             self.plans.pop(key).free()
+
+    def check(self):
+        """Raises Error if the communicator is lost. A GPU's calls return before they are complete: the results of those that
+        torch.cuda.synchronize() or a copy to the host waited for are valid if check() then returns."""
+        failed = ctypes.c_int()
+        self.run("seqparCommGetAsyncError", self.handle, ctypes.byref(failed))
+        call(_abi.check, failed.value, self._handle)
 
     def revoke(self):
         """Marks the communicator as lost on all ranks: active and later calls raise Error. See seqparCommRevoke()."""
