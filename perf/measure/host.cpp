@@ -1,4 +1,6 @@
 // Machine files of hosts.
+#include <sched.h>
+
 #include <algorithm>
 #include <cmath>
 #include <thread>
@@ -7,6 +9,15 @@
 
 namespace seqpar::perf {
 namespace {
+
+constexpr size_t kKib = 1024, kMib = kKib * kKib;
+
+/// Of this process: fewer than the machine's if it is bound to some.
+int processorsOfProcess() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  return sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? std::max(1, CPU_COUNT(&allowed)) : 1;
+}
 
 /// The latency of a hop between twice as many ranks as processors, as threads of this process.
 double sharedAlphaUs(int processors) {
@@ -40,21 +51,39 @@ Json hostMachine(Samples& samples) {
   if (group.size() < 2) throw UsageError("seqpar_measure: one rank has no links; expected two ranks of one host");
   seqparCommInfo_t info = SEQPAR_COMM_INFO_INITIALIZER;
   require(seqparCommQuery(group.comm(), &info), "seqparCommQuery", group.comm());
-  const auto processors = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const int ofProcess = processorsOfProcess();
+  const int processors = std::max(ofProcess, group.size());  // each rank may be bound to one
   samples.spread();
   const double alpha = info.alphaUs;
   const double call = std::max(0.0, samples.shift(8) - alpha);
 
-  // A rank copies each message in and out: twice the bytes.
-  std::vector<std::pair<double, double>> copies, hops;
-  for (const size_t bytes :
-       {size_t{512}, size_t{4} << 10, size_t{32} << 10, size_t{256} << 10, size_t{2} << 20, size_t{16} << 20}) {
-    const double us = without(samples.shift(bytes), call + alpha);
-    copies.emplace_back(2.0 * static_cast<double>(bytes), 2.0 * static_cast<double>(bytes) / us * 1e-3);
+  // Large tensors are read in place, from 128 KiB on or, if ranks prefer messages, from 2 MiB on. A rank copies each
+  // message in and out: twice the bytes. Sizes: of the sent and the received tensor.
+  std::vector<std::pair<double, double>> copies, reads, own, hops;
+  const auto both = [](size_t bytes) { return 2.0 * static_cast<double>(bytes); };
+  for (const size_t bytes : {2 * kMib, 4 * kMib, 8 * kMib, 16 * kMib}) {
+    reads.emplace_back(both(bytes), both(bytes) / 2 / without(samples.shift(bytes), call + 2 * alpha) * 1e-3);
   }
-  // ONESHOT of two ranks: a hop that sends, and one that does not, which is 0.6 of a hop in the library's model.
-  constexpr double kHops = 1.6;
-  for (const size_t bytes : {size_t{1} << 10, size_t{16} << 10, size_t{256} << 10, size_t{4} << 20}) {
+  for (const size_t bytes : {size_t{512}, 4 * kKib, 32 * kKib, 64 * kKib}) {
+    copies.emplace_back(both(bytes), both(bytes) / without(samples.shift(bytes), call + alpha) * 1e-3);
+  }
+  std::vector<std::pair<double, double>> medium;
+  for (const size_t bytes : {128 * kKib, 512 * kKib, kMib}) {
+    medium.emplace_back(both(bytes), both(bytes) / 2 / without(samples.shift(bytes), call + alpha) * 1e-3);
+  }
+  // 1 MiB takes about as long as by two copies, or as reading 2 MiB by its half.
+  const double asMessages = std::abs(std::log(2 * medium.back().second / copies.back().second));
+  const bool sendsMessages = asMessages < std::abs(std::log(medium.back().second / reads.front().second));
+  for (const auto& [x, gbs] : medium) {
+    if (sendsMessages) copies.emplace_back(x, 2 * gbs);
+  }
+  if (!sendsMessages) reads.insert(reads.begin(), medium.begin(), medium.end());
+  for (const size_t bytes : {4 * kKib, 64 * kKib, kMib, 4 * kMib, 16 * kMib}) {
+    own.emplace_back(both(bytes), both(bytes) / 2 / samples.copy(bytes) * 1e-3);
+  }
+  // ONESHOT of two ranks, call after call: the second folds the first one's state and finishes its own.
+  constexpr double kHops = 0.35 + 0.6;
+  for (const size_t bytes : {kKib, 16 * kKib, 256 * kKib, 4 * kMib}) {
     const double us = without(samples.scan(seqparScanDiag, seqparScanOneshot, bytes), call + alpha);
     hops.emplace_back(static_cast<double>(bytes), kHops * static_cast<double>(bytes) / us * 1e-3);
   }
@@ -63,7 +92,7 @@ Json hostMachine(Samples& samples) {
   const double matrix = without(samples.scan(seqparScanMatrix, seqparScanChain, kMatrixBytes), call + alpha);
   const double thread = std::max(0.0, samples.ring(kSmall) - samples.shift(kSmall));
   const double copy = samples.copy(kCopy);
-  const double shared = group.rank() == 0 ? sharedAlphaUs(processors) : 0;
+  const double shared = group.rank() == 0 ? sharedAlphaUs(ofProcess) : 0;
   group.barrier();
 
   Json json;
@@ -72,12 +101,16 @@ Json hostMachine(Samples& samples) {
       {"call_us", number(call, measured("shift of 8 bytes, less the hop"))},
       {"thread_us", number(thread, measured("ring step less shift of 512 bytes"))},
       {"alpha_us", number(alpha, measured("the library's link measurement, two ranks"))},
-      {"shared_alpha_us", number(shared, measured("the library's link measurement, two ranks a processor"))},
+      {"switch_us", number(std::max(0.0, shared - alpha) / 2,
+                           measured("link measurement, two ranks a processor, less a hop; half: each of the two"))},
+      {"sends_messages", number(sendsMessages ? 1 : 0, measured("shift of 1 MiB beside 64 KiB and 2 MiB"))},
       {"message_us", number(info.overheadUs, measured("the library's link measurement"))},
       {"link_gbs", number(info.bandwidth * 1e-9, measured("the library's link measurement"))},
       {"memory_gbs",
        number(2 * static_cast<double>(kCopy) / copy * 1e-3, measured("memcpy of 64 MiB, all processors"))},
       {"copy_gbs", curve(copies, measured("shift, two ranks"))},
+      {"read_gbs", curve(reads, measured("shift, two ranks"))},
+      {"own_gbs", curve(own, measured("memcpy, all processors"))},
       {"scan_gbs", curve(hops, measured("ONESHOT of DIAG, two ranks"))},
       {"matrix_tflops", number(kFlopsOfByte * static_cast<double>(kMatrixBytes) / matrix * 1e-6,
                                measured("CHAIN of MATRIX, two ranks"))},

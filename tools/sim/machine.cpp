@@ -143,11 +143,14 @@ void readHost(Reader& top, Machine& m) {
     h.callUs = r.number("call_us");
     h.threadUs = r.number("thread_us");
     h.alphaUs = r.number("alpha_us");
-    h.sharedAlphaUs = r.number("shared_alpha_us");
+    h.switchUs = r.number("switch_us");
+    h.sendsMessages = r.number("sends_messages") != 0;
     h.messageUs = r.number("message_us");
     h.linkGbs = r.number("link_gbs");
     h.memoryGbs = r.number("memory_gbs");
     h.copyGbs = r.curve("copy_gbs");
+    h.readGbs = r.curve("read_gbs");
+    h.ownGbs = r.curve("own_gbs");
     h.scanGbs = r.curve("scan_gbs");
     m.scan.matrixTflops = r.number("matrix_tflops");
     m.gpu.gemmTflops = r.number("gemm_tflops");
@@ -215,6 +218,15 @@ double Machine::factor(int rank, const char* what) const {
   return value == found->second.end() ? 1 : value->second;
 }
 
+int Machine::adapters() const {
+  if (net.adapters > 0) return std::min(gpus, static_cast<int>(net.adapters));
+  return onHosts() ? 1 : gpus;
+}
+
+double Machine::inCaches(double bytes) const {
+  return std::max(1.0, bytes * std::max(1.0, gpus / host.processors));
+}
+
 double Machine::threads() const {
   return std::max(1.0, std::floor(host.processors / gpus));
 }
@@ -238,8 +250,8 @@ Machine readMachine(const std::string& text, const std::vector<std::string>& cha
     readGpus(top, m);
   }
   object(top, "net", m.guesses, [&](Reader& r) {
-    m.net = {r.number("alpha_us"), r.number("overhead_us"), r.number("gbs"), r.number("oversubscription"),
-             r.number("leaf_nodes")};
+    m.net = {r.number("alpha_us"),   r.number("overhead_us"), r.number("gbs"),        r.number("oversubscription"),
+             r.number("leaf_nodes"), r.number("adapters", 0), r.number("flow_gbs", 0)};
   });
   object(top, "softmax", m.guesses, [&](Reader& r) {
     for (const std::string type : {"", "fp32 ", "bf16 "}) {
@@ -264,6 +276,7 @@ Machine readMachine(const std::string& text, const std::vector<std::string>& cha
   if (m.net.oversubscription < 1 || m.net.leafNodes < 1) wrong("net.oversubscription or net.leaf_nodes is less than 1");
   if (!m.failedAdapters.empty() && m.gpus < 2) wrong("a node of one GPU has no adapter that replaces a failed one");
   if (!(m.net.gbs > 0)) wrong("a rate is 0");
+  if (m.net.adapters != std::floor(m.net.adapters)) wrong("net.adapters is no whole number");
   return m;
 }
 
@@ -283,7 +296,7 @@ std::string machineText(const std::string& nameOrPath) {
   }
   throw std::invalid_argument("--machine " + nameOrPath +
                               " is neither a file nor an installed machine (h200x8, h100x8, "
-                              "h800x8, a100x8, h200x4_sockets, xeon_host2)");
+                              "h800x8, a100x8, h200x4_sockets, xeon_host4)");
 }
 
 }  // namespace seqpar::sim

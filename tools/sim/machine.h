@@ -32,14 +32,18 @@ struct ScanProgram {
 
 /// Ranks on host memory, which share the processors of their node.
 struct HostParameters {
-  double processors = 0;                  ///< of a node; 0: the ranks are GPUs
-  double callUs = 0;                      ///< a collective call
-  double threadUs = 0;                    ///< handing work to another thread, and waiting for it
-  double alphaUs = 0, sharedAlphaUs = 0;  ///< a hop between ranks with processors of their own; that share processors
-  double messageUs = 0, linkGbs = 0;      ///< the library's link model: o, B
-  double memoryGbs = 0;                   ///< element-wise work of a processor: bytes read and written
-  Curve copyGbs;                          ///< of a processor that copies messages, against the bytes that a call copies
-  Curve scanGbs;                          ///< of a processor's hops in All-Scan, against the bytes of the state
+  double processors = 0;              ///< of a node; 0: the ranks are GPUs
+  double callUs = 0;                  ///< a collective call
+  double threadUs = 0;                ///< handing work to another thread, and waiting for it
+  double alphaUs = 0;                 ///< a hop between ranks with processors of their own
+  double switchUs = 0;                ///< of a processor that runs another of its ranks when one waits
+  bool sendsMessages = false;         ///< ranks of a node send payloads below Mailbox::kMostMessages in messages
+  double messageUs = 0, linkGbs = 0;  ///< the library's link model: o, B
+  double memoryGbs = 0;               ///< element-wise work of a processor: bytes read and written
+  Curve copyGbs;                      ///< of a processor that copies messages, against the bytes of the call's tensors
+  Curve readGbs;                      ///< that reads tensors in place
+  Curve ownGbs;                       ///< that copies within the rank's memory
+  Curve scanGbs;                      ///< of a processor's hops in All-Scan, against the bytes of the state
 };
 
 struct Machine {
@@ -58,7 +62,10 @@ struct Machine {
   } nccl;  ///< between GPUs of a node
   struct {
     double alphaUs = 0, overheadUs = 0, gbs = 0, oversubscription = 1, leafNodes = 1;
-  } net;  ///< per GPU
+    double adapters = 0;  ///< of a node, shared by neighbors; 0: one for each GPU, or one for a host
+    double flowGbs = 0;   ///< most of one message; 0: all of the adapter's rate
+    double most() const { return flowGbs > 0 && flowGbs < gbs ? flowGbs : gbs; }
+  } net;  ///< rates are of an adapter
   struct {
     double callUs = 0, rowsUs = 0, hopUs = 0, peerUs = 0, streamTbs = 0, foldTbs = 0, chunkKib = 0, matrixTflops = 0;
     std::map<std::string, ScanProgram> programs;  ///< kernels without pipeline
@@ -75,8 +82,12 @@ struct Machine {
 
   double factor(int rank, const char* what) const;
   bool onHosts() const { return host.processors > 0; }
+  /// Network adapters of a node.
+  int adapters() const;
   /// Threads of a rank on a host.
   double threads() const;
+  /// Bytes in the caches of a processor on a host, if each of its ranks uses `bytes`.
+  double inCaches(double bytes) const;
 };
 
 /// Reads a machine from JSON text after applying `changes`: "KEY*=FACTOR" or "KEY=VALUE" with keys such as net.gbs, or

@@ -46,7 +46,7 @@ struct Options {
   std::vector<int> nodes{1};
   std::vector<std::string> changes;
   std::vector<int> inner{0};
-  int gpus = 0, ranks = 0, traced = 16;
+  int gpus = 0, ranks = 0, traced = 16, calls = 1, measuredGpus = 0;
   bool perGpu = false, explain = false, reserve = false;
 
   bool forwardOnly() const { return pass == "forward"; }
@@ -176,6 +176,7 @@ std::vector<Row> runScans(const Machine& machine, const Options& options, int ra
         continue;
       }
       given.scan.algorithm = row.id;
+      given.calls = options.calls;
       given.ordered = !options.order.empty();
       Row out;
       out.ranks = ranks;
@@ -197,12 +198,14 @@ std::vector<Row> runTransfers(const Machine& machine, const Options& options, in
   Case given;
   given.ranks = ranks;
   given.ordered = !options.order.empty();
+  given.calls = options.calls;
   if (options.ring.empty()) {
     const auto& names = exchangeNames();
     given.exchange = sizes.front();
     if (sizes.size() < 2 || std::find(names.begin(), names.end(), given.exchange) == names.end())
       throw std::invalid_argument(
-          "--exchange is not OP,BYTES,... with OP shift, allgather, reducescatter, to_heads or to_sequence");
+          "--exchange is not OP,BYTES,... with OP shift, shift_pair, allgather, reducescatter, to_heads or "
+          "to_sequence");
     sizes.erase(sizes.begin());
   }
   for (const auto& size : sizes) {
@@ -237,13 +240,15 @@ std::vector<Row> runModel(const Machine& machine, const Options& options, const 
 }
 
 /// Runs seqpar_measure, which is linked with the real library, instead of this program.
-[[noreturn]] void measure(const std::string& file) {
+[[noreturn]] void measure(const std::string& file, int gpus) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::read_symlink("/proc/self/exe").parent_path();
-  for (const auto& program : {folder / "seqpar_measure", folder / ".." / "perf" / "seqpar_measure"}) {
-    execl(program.c_str(), "seqpar_measure", "--output", file.c_str(), nullptr);
-  }
-  execlp("seqpar_measure", "seqpar_measure", "--output", file.c_str(), nullptr);
+  std::string name = "seqpar_measure", output = "--output", path = file, option = "-g", count = std::to_string(gpus);
+  std::vector<char*> arguments{name.data(), output.data(), path.data()};
+  if (gpus > 0) arguments.insert(arguments.end(), {option.data(), count.data()});
+  arguments.push_back(nullptr);
+  for (const auto& program : {folder / name, folder / ".." / "perf" / name}) execv(program.c_str(), arguments.data());
+  execvp(name.c_str(), arguments.data());
   throw std::runtime_error("--measure: there is no program seqpar_measure next to seqpar_sim or in PATH");
 }
 
@@ -312,6 +317,9 @@ int main(int argc, char** argv) {
   app.add_option("--machine", options.machine, "installed machine or JSON file")->capture_default_str();
   app.add_option("--measure", options.measured,
                  "write a machine file of this machine to this file, by seqpar_measure, which has further options");
+  app.add_option("--measure-gpus", options.measuredGpus,
+                 "GPUs that --measure measures, two or more; without it the host")
+      ->check(CLI::Range(2, 1024));
   app.add_option("--nodes", options.nodes, "nodes; a list simulates each")->delimiter(',')->capture_default_str();
   app.add_option("--gpus-per-node", options.gpus, "instead of the machine file's");
   app.add_option("--ranks", options.ranks, "instead of nodes x GPUs of a node");
@@ -341,6 +349,9 @@ int main(int argc, char** argv) {
   app.add_option("--exchange", options.exchange,
                  "exchange instead of attention: OP,BYTES,...; OP shift, allgather, reducescatter, to_heads or "
                  "to_sequence");
+  app.add_option("--calls", options.calls,
+                 "of --scan, --ring or --exchange, one after the other; times are of one call")
+      ->check(CLI::Range(1, 1000));
   app.add_option("--type", options.type, "type of the tensors")
       ->check(CLI::IsMember({"bf16", "fp32"}))
       ->capture_default_str();
@@ -367,7 +378,7 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : kUsage;
   }
   try {
-    if (!options.measured.empty()) measure(options.measured);
+    if (!options.measured.empty()) measure(options.measured, options.measuredGpus);
     simulate(options);
     return 0;
   } catch (const std::invalid_argument& error) {

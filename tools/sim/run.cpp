@@ -157,11 +157,14 @@ std::string recordScan(RankOf& rank, const Case& given) {
   const auto bytes = static_cast<size_t>(params.heads * params.dk * params.dv) * 4;
   const bool decays = params.op != seqparScanSum;
   const auto transitions = bytes + static_cast<size_t>(params.heads * params.dk * params.dk) * 4;
-  const auto result = seqparAllScan(recorder.allocate(bytes), decays ? recorder.allocate(transitions) : nullptr,
-                                    nullptr, recorder.allocate(bytes), nullptr, &params, rank.comm, callerStream());
-  if (result == seqparInvalidUsage || result == seqparInvalidArgument) throw Refusal(seqparGetLastError(rank.comm));
-  require(result, rank.comm);
-  recorder.mark(callerStream());
+  void *const state = recorder.allocate(bytes), *const prefix = recorder.allocate(bytes);
+  void* const transition = decays ? recorder.allocate(transitions) : nullptr;
+  for (int call = 0; call < given.calls; ++call) {
+    const auto result = seqparAllScan(state, transition, nullptr, prefix, nullptr, &params, rank.comm, callerStream());
+    if (result == seqparInvalidUsage || result == seqparInvalidArgument) throw Refusal(seqparGetLastError(rank.comm));
+    require(result, rank.comm);
+    recorder.mark(callerStream());
+  }
   if (recorder.rank() != 0) return {};
   seqparScanEstimate_t estimates[SEQPAR_SCAN_ALGORITHMS + 1];
   require(seqparAllScanPlan(&params, rank.comm, estimates), rank.comm);
@@ -174,12 +177,14 @@ void recordRing(RankOf& rank, const Case& given) {
   params.tensors = 1;
   params.bytes = &bytes;
   params.steps = 1;
-  seqparRing_t ring = nullptr;
-  require(seqparRingCreate(&ring, &params, rank.comm), rank.comm);
-  require(seqparRingPost(ring, callerStream()), rank.comm);
-  require(seqparRingWait(ring, callerStream()), rank.comm);
-  Recorder::current().mark(callerStream());
-  require(seqparRingDestroy(ring), rank.comm);
+  for (int call = 0; call < given.calls; ++call) {
+    seqparRing_t ring = nullptr;
+    require(seqparRingCreate(&ring, &params, rank.comm), rank.comm);
+    require(seqparRingPost(ring, callerStream()), rank.comm);
+    require(seqparRingWait(ring, callerStream()), rank.comm);
+    Recorder::current().mark(callerStream());
+    require(seqparRingDestroy(ring), rank.comm);
+  }
 }
 
 /// In perf's shapes.
@@ -192,6 +197,18 @@ void recordExchange(RankOf& rank, const Case& given) {
   if (given.exchange == "shift") {
     const int next = (recorder.rank() + 1) % given.ranks, previous = (recorder.rank() + given.ranks - 1) % given.ranks;
     require(seqparSendRecv(from, bytes, next, to, bytes, previous, rank.comm, callerStream()), rank.comm);
+  } else if (given.exchange == "shift_pair") {  // as a ring of keys and values
+    const std::vector<size_t> sizes{(bytes + 1) / 2, bytes / 2};
+    const std::vector<const void*> send{from, static_cast<std::byte*>(from) + sizes[0]};
+    const std::vector<void*> receive{to, static_cast<std::byte*>(to) + sizes[0]};
+    seqparShiftParams_t params = SEQPAR_SHIFT_PARAMS_INITIALIZER;
+    params.sendTensors = params.receiveTensors = 2;
+    params.sendPeer = (recorder.rank() + 1) % given.ranks;
+    params.receivePeer = (recorder.rank() + given.ranks - 1) % given.ranks;
+    params.sendBuffers = send.data();
+    params.receiveBuffers = receive.data();
+    params.sendBytes = params.receiveBytes = sizes.data();
+    require(seqparShift(&params, rank.comm, callerStream()), rank.comm);
   } else if (given.exchange == "allgather" || given.exchange == "reducescatter") {
     constexpr size_t kElement = 4;
     seqparShards_t shards = SEQPAR_SHARDS_INITIALIZER;
@@ -233,7 +250,7 @@ void appendOrder(const Program& program, int rank, std::string& lines) {
       const auto& of = program.stepOps[op.index];
       for (uint32_t i = of.first; i < of.first + of.count; ++i) {
         const auto& step = program.steps[i];
-        if (step.kind != StepKind::Work) {
+        if (step.kind != StepKind::Work && step.kind != StepKind::Read) {
           line(step.kind == StepKind::Receive ? "receive" : "send", step.peer, step.amount);
         }
       }
@@ -261,45 +278,60 @@ void summarize(const Result& result, Outcome& out) {
   out.events = result.events;
 }
 
+/// The programs of all ranks.
+std::vector<Program> record(const Machine& machine, const Case& given, Announcements* announcements, Outcome& out) {
+  std::vector<Program> programs;
+  for (int number = 0; number < given.ranks; ++number) {
+    Recorder recorder(machine, number, given.ranks, announcements);
+    RankOf rank;
+    if (given.scanBytes > 0) {
+      auto name = recordScan(rank, given);
+      if (number == 0) out.algorithm = std::move(name);
+    } else if (given.ringBytes > 0) {
+      recordRing(rank, given);
+      out.algorithm = "ring";
+    } else if (given.exchangeBytes > 0) {
+      for (int call = 0; call < given.calls; ++call) recordExchange(rank, given);
+      out.algorithm = given.exchange;
+    } else {
+      if (number == 0) out.algorithm = seqparAttnAlgorithmName(given.desc.algorithm);
+      rank.create(given);
+      recordAttention(rank, given, out.workspaceBytes);
+    }
+    programs.push_back(recorder.take());
+  }
+  return programs;
+}
+
 }  // namespace
 
 Outcome run(const Machine& machine, const Case& given) {
   Outcome out;
   const attn::SharedScoreTables shared;
   std::vector<Program> programs;
+  Announcements announcements;
   try {
-    for (int number = 0; number < given.ranks; ++number) {
-      Recorder recorder(machine, number, given.ranks);
-      RankOf rank;
-      if (given.scanBytes > 0) {
-        auto name = recordScan(rank, given);
-        if (number == 0) out.algorithm = std::move(name);
-      } else if (given.ringBytes > 0) {
-        recordRing(rank, given);
-        out.algorithm = "ring";
-      } else if (given.exchangeBytes > 0) {
-        recordExchange(rank, given);
-        out.algorithm = given.exchange;
-      } else {
-        if (number == 0) out.algorithm = seqparAttnAlgorithmName(given.desc.algorithm);
-        rank.create(given);
-        recordAttention(rank, given, out.workspaceBytes);
-      }
-      programs.push_back(recorder.take());
-      if (given.ordered) appendOrder(programs.back(), number, out.order);
-    }
+    programs = record(machine, given, &announcements, out);
+    announcements.complete = true;
+    if (!announcements.sent.empty()) programs = record(machine, given, &announcements, out);
   } catch (const Refusal& refusal) {
     out.refusal = refusal.what();
     return out;
   }
+  if (given.ordered) {
+    for (size_t rank = 0; rank < programs.size(); ++rank)
+      appendOrder(programs[rank], static_cast<int>(rank), out.order);
+  }
   Player player(machine, std::move(programs), given.traced);
   summarize(player.run(), out);
+  if (given.calls > 1) out.forwardUs = out.stepUs = (out.stepUs - out.forwardUs) / (given.calls - 1);
   out.spans = player.spans();
   return out;
 }
 
 const std::vector<std::string>& exchangeNames() {
-  static const std::vector<std::string> names{"shift", "allgather", "reducescatter", "to_heads", "to_sequence"};
+  static const std::vector<std::string> names{"shift",         "shift_pair", "allgather",
+                                              "reducescatter", "to_heads",   "to_sequence"};
   return names;
 }
 

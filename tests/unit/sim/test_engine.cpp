@@ -159,8 +159,9 @@ TEST_CASE("a communication kernel takes SMs from a computation") {
 }
 
 TEST_CASE("ranks of a host share its processors, and use no others") {
-  Machine m = readMachine(machineText("xeon_host2"), {"rank[1].rate*=0.5"});
-  REQUIRE(m.host.processors == 2);
+  Machine m = readMachine(machineText("xeon_host4"), {"rank[1].rate*=0.5"});
+  m.host.processors = 2;
+  m.gpus = 2;
   m.gpus = 4;
   Program program;
   program.streams = {{Op{OpKind::Compute, 0, 0, 0, 100.0F}, Op{OpKind::Record, 0, 0, 0, 0}}};
@@ -231,7 +232,7 @@ TEST_CASE("machine files: unknown keys, missing sources and wrong changes are er
   unknown.replace(unknown.find("hbm_gbs"), 7, "hbm_gb5");
   CHECK_THROWS_WITH(readMachine(unknown, {}), Catch::Contains("hbm_gbs is missing"));
   CHECK_THROWS_AS(machineText("no such machine"), std::invalid_argument);
-  for (const char* const name : {"h100x8", "h800x8", "a100x8", "h200x4_sockets", "xeon_host2"}) {
+  for (const char* const name : {"h100x8", "h800x8", "a100x8", "h200x4_sockets", "xeon_host4"}) {
     CHECK(readMachine(machineText(name), {}).name == name);
   }
 }

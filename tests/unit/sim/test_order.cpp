@@ -33,10 +33,11 @@ struct Line {
 };
 using Lines = std::vector<Line>;
 
-/// Writes down the messages of another mailbox.
+/// Writes down the messages of another mailbox. `reads`: ranks, which are threads, read each other's memory in place,
+/// as processes of a host do.
 class Listening final : public Mailbox {
  public:
-  Listening(Mailbox& mail, Lines& lines) : mail_(mail), lines_(lines) {}
+  Listening(Mailbox& mail, Lines& lines, bool reads = false) : mail_(mail), lines_(lines), reads_(reads) {}
   int rank() const override { return mail_.rank(); }
   int size() const override { return mail_.size(); }
   size_t maxMessage() const override { return mail_.maxMessage(); }
@@ -62,15 +63,26 @@ class Listening final : public Mailbox {
   }
   void release(int from) override { mail_.release(from); }
   bool ready(int from) override { return mail_.ready(from); }
-  bool readable(int) const override { return false; }
+  bool readable(int) const override { return reads_; }
   bool prefersMessages(int) override { return false; }
-  void read(int peer, std::span<const RemoteBytes> from, std::span<const std::span<std::byte>> into) override {
-    mail_.read(peer, from, into);
+  void read(int, std::span<const RemoteBytes> from, std::span<const std::span<std::byte>> into) override {
+    std::vector<std::byte> all;
+    for (const RemoteBytes& part : from) {
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another thread's memory.
+      const auto* const begin = reinterpret_cast<const std::byte*>(part.address);
+      all.insert(all.end(), begin, begin + part.bytes);
+    }
+    auto at = all.begin();
+    for (const auto& part : into) {
+      std::copy_n(at, part.size(), part.begin());
+      at += static_cast<std::ptrdiff_t>(part.size());
+    }
   }
 
  private:
   Mailbox& mail_;
   Lines& lines_;
+  bool reads_;
   std::vector<int> to_;
   size_t bytes_ = 0;
 };
@@ -178,11 +190,11 @@ TEST_CASE("simulated and real messages of All-Scan have the same order") {
 namespace {
 
 /// Runs body(rank, mailbox) on threads; returns each rank's messages.
-std::vector<Lines> real(int ranks, const std::function<void(int, Mailbox&)>& body) {
+std::vector<Lines> real(int ranks, bool reads, const std::function<void(int, Mailbox&)>& body) {
   std::vector<Lines> lines(static_cast<size_t>(ranks));
   MemoryLanes lanes(ranks, {});
   lanes.run([&](Mailbox& mail) {
-    Listening listening(mail, lines[static_cast<size_t>(mail.rank())]);
+    Listening listening(mail, lines[static_cast<size_t>(mail.rank())], reads);
     body(mail.rank(), listening);
   });
   return lines;
@@ -190,8 +202,8 @@ std::vector<Lines> real(int ranks, const std::function<void(int, Mailbox&)>& bod
 
 /// Simulated and real messages of ranks on hosts: equal in kind, peer, bytes and order.
 void compareOnHosts(int ranks, const std::string& arguments, const std::string& name, const std::vector<Lines>& lines) {
-  const auto expected =
-      simulated(ranks, "--machine " SEQPAR_SIM_HOST " --gpus-per-node " + std::to_string(ranks) + " " + arguments);
+  const auto expected = simulated(ranks, "--machine " SEQPAR_SIM_HOST " --gpus-per-node " + std::to_string(ranks) +
+                                             " --what-if host.sends_messages=0 " + arguments);
   for (int rank = 0; rank < ranks; ++rank) {
     CAPTURE(name, rank);
     const auto& own = lines[static_cast<size_t>(rank)];
@@ -230,7 +242,7 @@ TEST_CASE("simulated and real messages of ring steps have the same order") {
   const int ranks = 2 + static_cast<int>(random() % 5);
   const size_t bytes = 64 + random() % 300000;
   CAPTURE(ranks, bytes);
-  const auto lines = real(ranks, [&](int rank, Mailbox& mail) {
+  const auto step = [&](int rank, Mailbox& mail) {
     const std::vector<std::byte> sent(bytes, std::byte(rank));
     std::vector<std::byte> received(bytes);
     const std::span<const std::byte> out(sent);
@@ -239,11 +251,12 @@ TEST_CASE("simulated and real messages of ring steps have the same order") {
     const Flow flow{(rank + 1) % ranks, std::span(&out, 1), previous, std::span(&in, 1)};
     exchangeFlows(mail, std::span(&flow, 1));
     CHECK(received == std::vector<std::byte>(bytes, std::byte(previous)));
-  });
+  };
+  const auto lines = real(ranks, true, step);
   const std::string size = std::to_string(bytes);
   if (bytes > 8192) compareOnHosts(ranks, "--ring " + size, "ring", lines);
   if (bytes > 8192) compareOnHosts(ranks, "--exchange shift," + size, "shift", lines);
-  compareOnGpus(ranks, "--ring " + size, "ring", lines);
+  compareOnGpus(ranks, "--ring " + size, "ring", real(ranks, false, step));
 }
 
 TEST_CASE("simulated and real messages of exchanges have the same order") {
@@ -258,7 +271,7 @@ TEST_CASE("simulated and real messages of exchanges have the same order") {
   shards.tokens.assign(count, tokens);
   shards.inner = sizeof(float);
   for (int rank = 0; rank < ranks; ++rank) shards.ranks.push_back(rank);
-  const auto gathered = real(ranks, [&](int rank, Mailbox& mail) {
+  const auto gathered = real(ranks, false, [&](int rank, Mailbox& mail) {
     const std::vector<float> shard(tokens, static_cast<float>(rank));
     std::vector<float> whole(tokens * count);
     const auto* const send = reinterpret_cast<const std::byte*>(shard.data());
@@ -291,7 +304,7 @@ TEST_CASE("simulated and real messages of exchanges have the same order") {
     heads.range.push_back(headsOf(kHeads, kHeads, count, static_cast<size_t>(rank)));
   }
   const size_t bytes = tokens * kHeads * kHeadBytes;
-  const auto exchanged = real(ranks, [&](int rank, Mailbox& mail) {
+  const auto exchange = [&](int rank, Mailbox& mail) {
     const std::vector<std::byte> sequence(bytes, std::byte(rank));
     std::vector<std::byte> head(bytes);
     const std::byte* const send = sequence.data();
@@ -299,9 +312,10 @@ TEST_CASE("simulated and real messages of exchanges have the same order") {
     exchangeOnHost(mail, sequenceToHeads(heads, static_cast<size_t>(rank)), std::span(&send, 1),
                    std::span(&receive, 1));
     for (size_t i = 0; i < bytes; ++i) REQUIRE(head[i] == std::byte(i / (bytes / count)));
-  });
-  compareOnHosts(ranks, "--exchange to_heads," + std::to_string(bytes), "to_heads", exchanged);
-  compareOnGpus(ranks, "--exchange to_heads," + std::to_string(bytes), "to_heads", exchanged);
+  };
+  const std::string arguments = "--exchange to_heads," + std::to_string(bytes);
+  compareOnHosts(ranks, arguments, "to_heads", real(ranks, true, exchange));
+  compareOnGpus(ranks, arguments, "to_heads", real(ranks, false, exchange));
 }
 
 }  // namespace seqpar::test

@@ -77,12 +77,9 @@ void Player::post(uint32_t active, int from, int to, uint32_t lane, double bytes
 
 Player::Path Player::pathOf(const Parcel& parcel) const {
   if (!sameNode(parcel.from, parcel.to)) {
-    return {machine_.net.alphaUs, machine_.net.overheadUs, machine_.net.gbs, false};
+    return {machine_.net.alphaUs, machine_.net.overheadUs, machine_.net.most(), false};
   }
-  if (machine_.onHosts()) {  // the ranks' own copies are their work
-    const bool shared = machine_.gpus > machine_.host.processors;
-    return {shared ? machine_.host.sharedAlphaUs : machine_.host.alphaUs, 0, 0, true};
-  }
+  if (machine_.onHosts()) return {0, 0, 0, true};  // the ranks' copies and hops are their work
   switch (parcel.engine) {
     case Engine::Copy:
       return {machine_.local.alphaUs, machine_.local.copyStartUs, machine_.local.copyGbs, true};

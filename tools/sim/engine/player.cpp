@@ -23,6 +23,7 @@ Player::Player(const Machine& machine, std::vector<Program> programs, int traced
   gpus_.resize(ranks);
   pairs_.resize(ranks);
   result_.ranks.resize(ranks);
+  const int adapters = machine.adapters(), sharing = (machine.gpus + adapters - 1) / adapters;
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     const auto id = static_cast<int>(rank);
     firstStream_.push_back(static_cast<uint32_t>(streams_.size()));
@@ -34,7 +35,7 @@ Player::Player(const Machine& machine, std::vector<Program> programs, int traced
     const double net = machine.net.gbs * machine.factor(id, "net");
     localOut_.push_back(network_.addLink(local));
     localIn_.push_back(network_.addLink(local));
-    const bool own = !machine.onHosts() || id % machine.gpus == 0;  // a host has one adapter
+    const bool own = id % machine.gpus % sharing == 0;
     netOut_.push_back(own ? network_.addLink(net) : netOut_.back());
     netIn_.push_back(own ? network_.addLink(net) : netIn_.back());
   }
@@ -49,7 +50,7 @@ Player::Player(const Machine& machine, std::vector<Program> programs, int traced
   }
   if (machine.net.oversubscription <= 1) return;
   const int ofLeaf = machine.gpus * static_cast<int>(machine.net.leafNodes);
-  const double uplink = machine.net.gbs * ofLeaf / machine.net.oversubscription;
+  const double uplink = machine.net.gbs * adapters * machine.net.leafNodes / machine.net.oversubscription;
   for (int first = 0; first < static_cast<int>(ranks); first += ofLeaf) {
     leafUp_.push_back(network_.addLink(uplink));
     leafDown_.push_back(network_.addLink(uplink));
@@ -355,6 +356,10 @@ void Player::runSteps(uint32_t id) {
     }
     if (step.kind == StepKind::Work) {
       return queue_.add(queue_.now() + fromUs(step.amount / machine_.factor(rank, "rate")), kStep, id);
+    }
+    if (step.kind == StepKind::Read) {
+      result_.ranks[static_cast<size_t>(step.peer)].localBytes += step.amount;
+      continue;
     }
     if (step.kind == StepKind::Post) {
       post(kNone, rank, step.peer, own.lane, step.amount, true, true);

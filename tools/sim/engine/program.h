@@ -39,7 +39,8 @@ struct ExchangeOp {
 /// Share: one of the messages that carry the same bytes to several ranks. It uses the sender's links only: the
 /// receivers' links are assumed to be as loaded as the sender's.
 /// Post: a message that leaves while the next steps run.
-enum class StepKind : uint8_t { Send, Share, Post, Receive, Work };
+/// Read: bytes of the peer that its reader counts, without time.
+enum class StepKind : uint8_t { Send, Share, Post, Receive, Read, Work };
 
 /// A step of an algorithm that runs inside one operation: the algorithm's own order of messages and work.
 struct Step {

@@ -150,11 +150,11 @@ LinkModel planLinks(Mailbox&, Allgather&, const Topology& topology, const std::s
   const bool shared = topology.contention > 1;
   LinkModel model;
   model.contention = topology.contention;
-  model.node = {(shared ? machine.host.sharedAlphaUs : machine.host.alphaUs) * 1e-6,
+  model.node = {(machine.host.alphaUs + (shared ? machine.host.switchUs : 0)) * 1e-6,
                 topology.contention * 1e-9 / machine.host.linkGbs, topology.contention * machine.host.messageUs * 1e-6};
   model.process = model.network = model.node;
   if (topology.nodeCount > 1) {
-    model.network = {machine.net.alphaUs * 1e-6, 1e-9 / machine.net.gbs, machine.net.overheadUs * 1e-6};
+    model.network = {machine.net.alphaUs * 1e-6, 1e-9 / machine.net.most(), machine.net.overheadUs * 1e-6};
   }
   return model;
 }

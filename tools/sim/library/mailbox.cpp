@@ -1,6 +1,7 @@
 #include "library/mailbox.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/error.h"
 #include "base/target.h"
@@ -13,6 +14,11 @@ namespace {
 bool onHosts() {
   return Recorder::current().machine().onHosts();
 }
+
+/// Messages with the addresses of a tensor have at most this many bytes.
+constexpr size_t kMostAnnounced = 2048;
+/// The message under construction has contents.
+bool announces = false;
 
 /// The work of copying a message's bytes in or out. GPUs' copies are part of their messages.
 void chargeCopy(size_t bytes) {
@@ -39,6 +45,7 @@ Target RecordingMailbox::acquire(std::span<const int> to, size_t bytes) {
   to_.assign(to.begin(), to.end());
   std::rotate(to_.begin(), std::find_if(to_.begin(), to_.end(), [&](int each) { return each > rank(); }), to_.end());
   bytes_ = bytes;
+  announces = false;
   return at(bytes);
 }
 
@@ -46,16 +53,35 @@ void RecordingMailbox::commit() {
   auto& recorder = Recorder::current();
   const StepKind kind = posts_ ? StepKind::Post : to_.size() > 1 ? StepKind::Share : StepKind::Send;
   if (onHosts()) recorder.step(StepKind::Work, 0, recorder.machine().host.messageUs);
-  for (const int to : to_) recorder.step(kind, to, static_cast<double>(bytes_) * scale_);
+  for (const int to : to_) {
+    recorder.step(kind, to, static_cast<double>(bytes_) * scale_);
+    if (bytes_ == 0) continue;
+    recorder.sent(to, announces ? std::span<const std::byte>(at(bytes_), bytes_) : std::span<const std::byte>());
+  }
+  announces = false;
 }
 
 const std::byte* RecordingMailbox::receive(int from, size_t bytes) {
-  Recorder::current().step(StepKind::Receive, from, static_cast<double>(bytes) * scale_);
-  return at(bytes);
+  auto& recorder = Recorder::current();
+  const auto& machine = recorder.machine();
+  const bool shared = machine.onHosts() && machine.gpus > machine.host.processors;
+  if (shared) recorder.step(StepKind::Work, 0, machine.host.switchUs);  // another rank runs meanwhile
+  recorder.step(StepKind::Receive, from, static_cast<double>(bytes) * scale_);
+  // A hop is the reader's wait for memory that another processor wrote, so several messages' hops add up.
+  if (direct(from)) recorder.step(StepKind::Work, 0, machine.host.alphaUs);
+  std::byte* const to = at(bytes);
+  if (bytes > 0) recorder.received(from, std::span(to, std::min(bytes, kMostAnnounced)));
+  return to;
 }
 
-void RecordingMailbox::read(int, std::span<const RemoteBytes>, std::span<const std::span<std::byte>>) {
-  fail(seqparInternalError, "a simulated rank reads another one's memory");
+void RecordingMailbox::read(int peer, std::span<const RemoteBytes>, std::span<const std::span<std::byte>> into) {
+  double bytes = 0;
+  for (const auto& part : into) {
+    bytes += static_cast<double>(part.size()) * (Recorder::isTensor(part.data()) ? 1 : scale_);
+  }
+  auto& recorder = Recorder::current();
+  recorder.step(StepKind::Read, peer, bytes);
+  recorder.step(StepKind::Work, 0, bytes / recorder.readGbs() * 1e-3);
 }
 
 std::byte* RecordingMailbox::at(size_t bytes) {
@@ -73,7 +99,12 @@ void copyPartTo(Target, const void*, size_t bytes) {
 
 void finishParts() {}
 
-void copyTo(Target, const void*, size_t bytes) {
+void copyTo(Target to, const void* from, size_t bytes) {
+  if (sim::onHosts() && bytes <= sim::kMostAnnounced && !sim::Recorder::isTensor(from)) {
+    std::memcpy(to.data, from, bytes);
+    sim::announces = true;
+    return;
+  }
   sim::chargeCopy(bytes);
 }
 

@@ -1,4 +1,5 @@
-// The mailbox of simulated ranks: records messages. A received message's contents are meaningless; nothing waits.
+// The mailbox of simulated ranks: records messages. Nothing waits. The contents of received messages are meaningless,
+// except those that announce a tensor for reading in place, which Announcements carry from rank to rank.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +29,8 @@ class RecordingMailbox final : public Mailbox {
   const std::byte* receive(int from, size_t bytes) override;
   void release(int) override {}
   bool ready(int) override { return false; }
-  bool readable(int) const override { return false; }
-  bool prefersMessages(int) override { return false; }
+  bool readable(int peer) const override { return direct(peer); }
+  bool prefersMessages(int) override { return Recorder::current().machine().host.sendsMessages; }
   void read(int, std::span<const RemoteBytes>, std::span<const std::span<std::byte>>) override;
 
  private:

@@ -43,7 +43,8 @@ uint16_t labelOf(const char* text) {
 
 }  // namespace
 
-Recorder::Recorder(const Machine& machine, int rank, int ranks) : machine_(machine), rank_(rank), ranks_(ranks) {
+Recorder::Recorder(const Machine& machine, int rank, int ranks, Announcements* announcements)
+    : machine_(machine), rank_(rank), ranks_(ranks), announcements_(announcements) {
   recording = this;
   streamOf(callerStreamOfSimulation());
 }
@@ -143,7 +144,8 @@ void Recorder::exchange(const void* stream, const std::vector<Transfer>& sends, 
 }
 
 void Recorder::setCopiedBytes(double bytes) {
-  copyGbs_ = machine_.host.copyGbs.at(std::max(1.0, bytes));
+  copyGbs_ = machine_.host.copyGbs.at(machine_.inCaches(bytes));
+  readGbs_ = machine_.host.readGbs.at(machine_.inCaches(bytes));
 }
 
 void Recorder::exchangeOnHost(const void* stream, const Route& route, const char* label) {
@@ -160,12 +162,13 @@ void Recorder::exchangeOnHost(const void* stream, const Route& route, const char
   };
   append(route.sends, others.sends);
   append(route.receives, others.receives);
-  setCopiedBytes(moved);
+  setCopiedBytes(moved + own);
   const std::vector<const std::byte*> sends(static_cast<size_t>(buffers), reservation());
   const std::vector<std::byte*> receives(static_cast<size_t>(buffers), reservation());
   RecordingMailbox mail;
+  const double ownGbs = machine_.host.ownGbs.at(machine_.inCaches(moved + own));
   steps(stream, 0, Engine::Kernel, 0, label, [&] {
-    step(StepKind::Work, 0, machine_.host.callUs + own / copyGbs_ * 1e-3);
+    step(StepKind::Work, 0, machine_.host.callUs + own / 2 / ownGbs * 1e-3);
     seqpar::exchangeOnHost(mail, others, sends, receives);
   });
 }
@@ -197,6 +200,29 @@ void* Recorder::allocate(size_t bytes) {
   used_ += (bytes + kPage - 1) / kPage * kPage + kPage;
   if (used_ > kReserved) throw std::runtime_error("the tensors of a simulated rank exceed 8 TiB");
   return at;
+}
+
+void Recorder::sent(int to, std::span<const std::byte> contents) {
+  const uint32_t number = sent_[to]++;
+  if (contents.empty() || announcements_ == nullptr || announcements_->complete) return;
+  announcements_->sent[{rank_, to}][number].assign(contents.begin(), contents.end());
+}
+
+void Recorder::received(int from, std::span<std::byte> memory) {
+  const uint32_t number = received_[from]++;
+  std::fill(memory.begin(), memory.end(), std::byte{0});
+  if (announcements_ == nullptr || !announcements_->complete) return;
+  const auto messages = announcements_->sent.find({from, rank_});
+  if (messages == announcements_->sent.end()) return;
+  const auto message = messages->second.find(number);
+  if (message == messages->second.end() || message->second.size() != memory.size()) return;
+  std::copy(message->second.begin(), message->second.end(), memory.begin());
+}
+
+bool Recorder::isTensor(const void* address) {
+  const std::byte* const base = reservation();
+  const auto* const at = static_cast<const std::byte*>(address);
+  return !std::less<>()(at, base) && std::less<>()(at, base + kReserved);
 }
 
 void* callerStreamOfSimulation() {

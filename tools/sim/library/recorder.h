@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,9 +15,18 @@
 
 namespace seqpar::sim {
 
+/// Contents of messages between ranks of hosts that announce tensors. A first recording of all ranks collects them; a
+/// second one receives them. They depend only on their senders, so both recordings send the same messages, apart from
+/// empty ones.
+struct Announcements {
+  using Messages = std::map<uint32_t, std::vector<std::byte>>;  ///< by number, empty messages not counted
+  std::map<std::pair<int, int>, Messages> sent;                 ///< by sender and receiver
+  bool complete = false;
+};
+
 class Recorder {
  public:
-  Recorder(const Machine& machine, int rank, int ranks);
+  Recorder(const Machine& machine, int rank, int ranks, Announcements* announcements = nullptr);
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
   ~Recorder();
@@ -55,6 +65,9 @@ class Recorder {
   }
   /// GB/s of copies between messages and tensors in the current operation on a host.
   double copyGbs() const { return copyGbs_; }
+  /// GB/s of reading tensors in place there.
+  double readGbs() const { return readGbs_; }
+  /// `bytes`: of all tensors that the operation reads and writes.
   void setCopiedBytes(double bytes);
 
   /// One operation that runs the steps that `body` adds with step().
@@ -66,11 +79,17 @@ class Recorder {
   }
   void step(StepKind kind, int peer, double amount);
 
+  /// Counts a message to a rank, and keeps its contents if it has some.
+  void sent(int to, std::span<const std::byte> contents);
+  /// Counts a message from a rank, and writes its contents, or zeros, to the beginning of its memory.
+  void received(int from, std::span<std::byte> memory);
+
   /// A number of a lane that is equal on all ranks that pass equal texts equally often.
   uint32_t laneOf(const std::string& group);
 
   /// Addresses that nothing may read or write.
   void* allocate(size_t bytes);
+  static bool isTensor(const void* address);
 
   Program take() { return std::move(program_); }
   static const std::vector<std::string>& labels();
@@ -85,8 +104,10 @@ class Recorder {
   Program program_;
   std::map<const void*, uint32_t> streams_;
   std::map<std::string, uint32_t> groups_;
-  std::map<const void*, uint32_t> last_;  ///< of each communicator: the event after its latest operation
-  double hostUs_ = 0, copyGbs_ = 1;
+  Announcements* announcements_;
+  std::map<int, uint32_t> sent_, received_;  ///< messages by peer
+  std::map<const void*, uint32_t> last_;     ///< of each communicator: the event after its latest operation
+  double hostUs_ = 0, copyGbs_ = 1, readGbs_ = 1;
   size_t used_ = 0;
 };
 

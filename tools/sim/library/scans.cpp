@@ -66,14 +66,13 @@ struct Units {
 struct ScanRates {
   double startUs = 0;
   double tbs = 1, hopTbs = 1;  ///< of additions, and of hops
-  double inPlace = 1;          ///< share of the work, if position 1 of two reads the state in place
 };
 
 /// Blocks are ranges of units. Memory contents are meaningless; work is charged to the recorder.
 class RecordedAffine final : public Affine {
  public:
   RecordedAffine(const ScanProblem& problem, size_t most, const ScanRates& rates)
-      : problem_(problem), units_(problem, most), hopTbs_(rates.hopTbs), rateTbs_(rates.tbs), inPlace_(rates.inPlace) {}
+      : problem_(problem), units_(problem, most), hopTbs_(rates.hopTbs), rateTbs_(rates.tbs) {}
   double scale() const { return units_.scale; }
 
   std::vector<Block> split(size_t parts) const override { return split(Block{0, units_.count}, parts); }
@@ -129,13 +128,31 @@ class RecordedAffine final : public Affine {
     const double bytes = bytesOf(block, problem_.wireType);
     if (!onHosts()) return work(bytes / rateTbs_ * 1e-6);
     const auto state = static_cast<double>(problem_.elements() * sizeOf(problem_.wireType));
-    work(ofHop * inPlace_ * bytes / machine.host.scanGbs.at(state) * 1e-3);
+    work(ofHop * bytes / machine.host.scanGbs.at(machine.inCaches(state)) * 1e-3);
   }
   static void work(double us) { Recorder::current().step(StepKind::Work, 0, us); }
 
   const ScanProblem& problem_;
   Units units_;
-  double hopTbs_, rateTbs_, inPlace_;
+  double hopTbs_, rateTbs_;
+};
+
+/// Repeated calls are recorded like the first one.
+class RepeatedScan final : public PreparedScan {
+ public:
+  RepeatedScan(ScanBackend& backend, const ScanProblem& problem, const ScanAlgorithm& row, int blocks)
+      : backend_(backend), problem_(problem), row_(row), blocks_(blocks) {}
+  void run(const ScanArrays<void>& arrays, const CallerStream& stream) override {
+    auto problem = std::make_shared<ScanProblem>(problem_);
+    static_cast<ScanArrays<void>&>(*problem) = arrays;
+    backend_.run(std::move(problem), row_, blocks_, stream);
+  }
+
+ private:
+  ScanBackend& backend_;
+  ScanProblem problem_;
+  const ScanAlgorithm& row_;
+  int blocks_;
 };
 
 class SimulatedScans final : public ScanBackend {
@@ -147,14 +164,15 @@ class SimulatedScans final : public ScanBackend {
     links_.node = {machine.nccl.hopUs * 1e-6, 1e-9 / machine.nccl.gbs};
     links_.network = Recorder::current().oneNode()
                          ? links_.node
-                         : NcclLink{(machine.net.alphaUs + machine.net.overheadUs) * 1e-6, 1e-9 / machine.net.gbs};
+                         : NcclLink{(machine.net.alphaUs + machine.net.overheadUs) * 1e-6, 1e-9 / machine.net.most()};
   }
 
   std::vector<seqparScanEstimate_t> estimates(const ScanProblem& problem, int blocks) const override {
     if (onHosts()) {
       const auto nodes = scanNodes(comm_.topology().nodes, problem.direction);
       const Mailbox& mail = comm_.mailbox();
-      const ScanSetting setting{comm_.size(), nodes, comm_.links(), mail.maxMessage(), mail.window(), false};
+      const bool readable = comm_.size() == 2 && mail.readable(1 - comm_.rank());
+      const ScanSetting setting{comm_.size(), nodes, comm_.links(), mail.maxMessage(), mail.window(), readable};
       return estimateScan(problem, setting, blocks);
     }
     if (!Recorder::current().direct()) {
@@ -174,6 +192,10 @@ class SimulatedScans final : public ScanBackend {
                                          [&] { record(*problem, row, blocks, stream.host.get()); });
     }
     comm_.enqueue("seqparAllScan", stream.device, [&](DeviceGroup&) { record(*problem, row, blocks, stream.device); });
+  }
+
+  std::shared_ptr<PreparedScan> prepare(const ScanProblem& problem, const ScanAlgorithm& row, int blocks) override {
+    return std::make_shared<RepeatedScan>(*this, problem, row, blocks);
   }
 
   std::string limits() const override { return "limits of kernels are not simulated"; }
@@ -221,7 +243,7 @@ class SimulatedScans final : public ScanBackend {
     RecordedAffine affine(problem, mostUnits(program, comm_.size()), rates);
     // Kernels store a shard while they compute the next one.
     RecordingMailbox mail(affine.scale(), kernel && row.traffic == ScanTraffic::Shards);
-    if (onHosts()) recorder.setCopiedBytes(bytesOf(problem));
+    if (onHosts()) recorder.setCopiedBytes(2 * bytesOf(problem));
     recorder.steps(stream, 0, direct || onHosts() ? Engine::Kernel : Engine::Nccl, ctas, row.name, [&] {
       recorder.step(StepKind::Work, 1, rates.startUs);
       program.host.run(affine, problem, {ranks, position, nodes, {}}, mail,
@@ -256,24 +278,18 @@ class SimulatedScans final : public ScanBackend {
 
   ScanRates ratesOf(const ScanProblem& problem, const ScanAlgorithm& row) const {
     const auto& machine = Recorder::current().machine();
-    if (onHosts()) {
-      // Two ranks: one copy by the system, or two through a common cache, which take as long.
-      constexpr double kLeastOneCopy = 32 << 10;
-      const bool oneCopy = row.id == seqparScanChain && comm_.size() == 2 && problem.op != seqparScanMatrix &&
-                           bytesOf(problem) >= kLeastOneCopy;
-      return {machine.host.callUs, 1, 1, oneCopy ? HostTerms::kInPlace : 1};
-    }
-    if (!Recorder::current().direct()) return {machine.nccl.startUs, machine.scan.foldTbs, machine.scan.streamTbs, 1};
+    if (onHosts()) return {machine.host.callUs, 1, 1};
+    if (!Recorder::current().direct()) return {machine.nccl.startUs, machine.scan.foldTbs, machine.scan.streamTbs};
     const auto program = machine.scan.programs.find(row.name);
     const bool rows = problem.op != seqparScanMatrix && bytesOf(problem) > kRowBytes;
     if (program == machine.scan.programs.end() || problem.op == seqparScanMatrix) {
-      return {machine.scan.callUs + (rows ? machine.scan.rowsUs : 0), machine.scan.foldTbs, machine.scan.streamTbs, 1};
+      return {machine.scan.callUs + (rows ? machine.scan.rowsUs : 0), machine.scan.foldTbs, machine.scan.streamTbs};
     }
     const int phases = row.id == seqparScanLasp1 ? 0 : row.traffic == ScanTraffic::Shards ? 2 : 1;
     const double peers = phases * std::max(0, comm_.size() - 2) * machine.scan.peerUs;
     const double more = rows ? program->second.rowsUs : 0;
     return {machine.scan.callUs + program->second.startUs + peers + more, program->second.rateTbs,
-            program->second.rateTbs, 1};
+            program->second.rateTbs};
   }
 
   /// A kernel forwards each piece as soon as it has arrived; NCCL's steps send the blocks of the model.
