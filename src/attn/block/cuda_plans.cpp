@@ -58,7 +58,7 @@ CudaBlock::CudaBlock(CudaExec& exec, const BlockShape& shape, bool kernels)
          ", expected at most ", softmax::kMostBandDim, " on GPUs, or a kernel of the caller");
   }
   const CurrentDevice current(exec.device());
-  if (limits_.cudnn) sdpa_.emplace();
+  if (limits_.cudnn) sdpa_.emplace(exec.sharer());
 }
 
 void CudaBlock::expect(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns, Passes passes) {

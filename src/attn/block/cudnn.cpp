@@ -217,6 +217,9 @@ class Handles {
         return handle;
       }
     }
+    // cuDNN's first handle initializes the library and must not be created concurrently with others.
+    static std::mutex creating;
+    const std::lock_guard lock(creating);
     return std::make_unique<Handle>();
   }
   void give(int device, std::unique_ptr<Handle> handle) {
@@ -243,6 +246,13 @@ class BorrowedHandle {
   std::unique_ptr<Handle> handle_;
 };
 
+/// A plan of a device and of one of the ranks that share it.
+struct PlanKey {
+  int device = 0, sharer = 0;
+  SdpaShape shape;
+  auto operator<=>(const PlanKey&) const = default;
+};
+
 /// The plans of the process. Plans of different shapes are built concurrently: each takes about a second of processor
 /// time, and ranks that are threads request them at the same time.
 class Plans {
@@ -252,30 +262,29 @@ class Plans {
     return plans;
   }
 
-  const Plan& find(int device, const SdpaShape& shape) {
-    Entry& entry = at(device, shape);
+  struct Entry {
+    std::once_flag built, loaded;
+    Plan plan;
+    std::mutex running;  ///< communicators of several threads may share a plan
+  };
+
+  Entry& find(const PlanKey& key) {
+    Entry& entry = at(key);
     std::call_once(entry.built, [&] {
-      entry.plan = make(device, shape);
+      entry.plan = make(key.device, key.shape);
       ++built_;
     });
-    return entry.plan;
+    return entry;
   }
 
-  void loadOnce(int device, const SdpaShape& shape, const std::function<void()>& load) {
-    std::call_once(at(device, shape).loaded, load);
-  }
+  void loadOnce(const PlanKey& key, const std::function<void()>& load) { std::call_once(at(key).loaded, load); }
 
   int64_t built() const { return built_; }
 
  private:
-  struct Entry {
-    std::once_flag built, loaded;
-    Plan plan;
-  };
-
-  Entry& at(int device, const SdpaShape& shape) {
+  Entry& at(const PlanKey& key) {
     const std::lock_guard lock(mutex_);
-    return plans_[{device, shape}];
+    return plans_[key];
   }
 
   Plan make(int device, const SdpaShape& shape) {
@@ -298,15 +307,18 @@ class Plans {
   }
 
   std::mutex mutex_;
-  std::map<std::pair<int, SdpaShape>, Entry> plans_;
+  std::map<PlanKey, Entry> plans_;
   std::atomic<int64_t> built_{0};
 };
 
 }  // namespace
 
 struct Sdpa::Rank {
+  int sharer;
   int device = currentDevice();
   BorrowedHandle handle{device};
+
+  PlanKey key(const SdpaShape& shape) const { return {device, sharer, shape}; }
 };
 
 const std::string& Sdpa::problem() {
@@ -322,21 +334,21 @@ const std::string& Sdpa::kernels() {
   return text;
 }
 
-Sdpa::Sdpa() {
+Sdpa::Sdpa(int sharer) {
   if (!problem().empty()) fail(seqparInvalidUsage, "attention by cuDNN: ", problem());
-  rank_ = std::make_unique<Rank>();
+  rank_ = std::unique_ptr<Rank>(new Rank{sharer});
 }
 
 Sdpa::~Sdpa() = default;
 
 std::string Sdpa::prepare(const SdpaShape& shape, size_t* workspaceBytes) {
-  const Plan& plan = Plans::instance().find(rank_->device, shape);
+  const Plan& plan = Plans::instance().find(rank_->key(shape)).plan;
   *workspaceBytes = plan.workspace;
   return plan.refusal;
 }
 
 void Sdpa::loadOnce(const SdpaShape& shape, const std::function<void()>& load) {
-  Plans::instance().loadOnce(rank_->device, shape, load);
+  Plans::instance().loadOnce(rank_->key(shape), load);
 }
 
 int64_t Sdpa::built() {
@@ -344,7 +356,8 @@ int64_t Sdpa::built() {
 }
 
 void Sdpa::run(const SdpaShape& shape, const SdpaPointers& pointers, void* workspace, void* stream) {
-  const Plan& plan = Plans::instance().find(rank_->device, shape);
+  auto& entry = Plans::instance().find(rank_->key(shape));
+  const Plan& plan = entry.plan;
   if (!plan.refusal.empty()) fail(seqparUnhandledCudaError, "attention by cuDNN: ", plan.refusal);
   checkCudnn(cudnnSetStream(rank_->handle.get(), static_cast<cudaStream_t>(stream)), "cudnnSetStream");
   const auto bytes = [](const void* pointer) { return const_cast<void*>(pointer); };
@@ -365,6 +378,7 @@ void Sdpa::run(const SdpaShape& shape, const SdpaPointers& pointers, void* works
                     {kOutOffset, bytes(pointers.outOffset)},
                     {kLseOffset, bytes(pointers.lseOffset)}});
   }
+  const std::lock_guard lock(entry.running);
   auto status = plan.graph->execute(rank_->handle.get(), tensors, workspace);
   if (status.is_bad()) fail(seqparUnhandledCudaError, "attention by cuDNN: ", status.get_message());
 }

@@ -49,7 +49,8 @@ struct SdpaPointers {
   const int64_t *qOffset = nullptr, *kOffset = nullptr, *vOffset = nullptr, *outOffset = nullptr, *lseOffset = nullptr;
 };
 
-/// cuDNN of one rank. All ranks of the process share plans.
+/// cuDNN of one rank. cuDNN's release notes do not guarantee that two threads may run one plan concurrently, so ranks
+/// of a process that share a GPU have plans of their own; all other calls share the process's plans.
 class Sdpa {
  public:
   /// The reason why cuDNN cannot be used on this machine; empty if it can.
@@ -58,8 +59,8 @@ class Sdpa {
   /// The kernels for attention of 16-bit tensors: cuDNN with its version, or band kernels with problem().
   static const std::string& kernels();
 
-  /// For the current device. Throws InvalidUsage with problem().
-  Sdpa();
+  /// For the current device. `sharer`: differs between ranks that share it. Throws InvalidUsage with problem().
+  explicit Sdpa(int sharer);
   ~Sdpa();
 
   /// Builds the plan if necessary (about a second) and stores the workspace size of run(). Returns cuDNN's message if

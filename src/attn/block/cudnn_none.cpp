@@ -16,7 +16,7 @@ const std::string& Sdpa::kernels() {
   return text;
 }
 
-Sdpa::Sdpa() {
+Sdpa::Sdpa(int) {
   fail(seqparInvalidUsage, "attention by cuDNN: ", problem());
 }
 

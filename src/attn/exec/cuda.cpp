@@ -50,7 +50,7 @@ softmax::RowView viewOf(const Rows& rows) {
   return {rows.data, rows.batchStride, rows.headStride, 1};
 }
 
-CudaExec::CudaExec(int device, bool shared) : device_(device) {
+CudaExec::CudaExec(int device, bool shared, int rank) : device_(device), sharer_(shared ? rank : 0) {
   const CurrentDevice current(device);
   if (!shared) side_ = makeSideStream();
   forked_ = makeEvent();

@@ -16,10 +16,12 @@ softmax::RowView viewOf(const Rows& rows);
 class CudaExec final : public Exec {
  public:
   /// `shared`: other ranks of this process use the device. side() is then the caller's stream: a GPU serializes streams
-  /// beyond its few queues, and one rank's kernel would wait behind another's that waits for it.
-  CudaExec(int device, bool shared);
+  /// beyond its few queues, and one rank's kernel would wait behind another's that waits for it. `rank`: this rank.
+  CudaExec(int device, bool shared, int rank);
 
   cudaStream_t stream() const { return main_; }
+  /// Differs between the ranks of this process that share the device; 0 without such ranks.
+  int sharer() const { return sharer_; }
 
   int device() const override { return device_; }
   std::shared_ptr<void> allocate(size_t bytes, const char* what) override;
@@ -40,7 +42,7 @@ class CudaExec final : public Exec {
   void fill(const Rows& rows, float value) override;
 
  private:
-  int device_;
+  int device_, sharer_;
   cudaStream_t main_ = nullptr;
   StreamHandle side_;  ///< none on a device that ranks share
   EventHandle forked_, joined_, finished_;

@@ -35,7 +35,7 @@ std::unique_ptr<Exec> makeExec(seqparComm_t comm, int threads) {
 #ifdef SEQPAR_ATTN_CUDA
   seqparCommInfo_t info = SEQPAR_COMM_INFO_INITIALIZER;
   require(seqparCommQuery(comm, &info), kCaller, comm);
-  return std::make_unique<CudaExec>(device, info.sharing > 1);
+  return std::make_unique<CudaExec>(device, info.sharing > 1, info.rank);
 #else
   fail(seqparInvalidUsage, kCaller, ": the communicator is of device ", device,
        ", expected host memory: this library was built without CUDA");

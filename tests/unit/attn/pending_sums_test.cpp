@@ -73,7 +73,7 @@ void add(std::vector<float>& to, const Tensor& from, int64_t first) {
 TEST_CASE("deferred sums contain every part once, for any number of parts") {
   const uint64_t seed = std::random_device{}();
   std::mt19937_64 random(seed);
-  CudaExec exec(0, true);
+  CudaExec exec(0, true, 0);
   for (int round = 0; round < 300; ++round) {
     CAPTURE(seed, round);
     SumScratch scratch(exec);
