@@ -1,5 +1,5 @@
-// Merges and adds partial results of attention, and converts them to outputs. All arithmetic is fp32; the order of
-// terms is fixed.
+// Merges and adds partial results of attention, and converts them to outputs; gathers tokens. All arithmetic is fp32;
+// the order of terms is fixed.
 //
 // Work      a warp processes a row, or a group of its lanes a short row, so that each lane reads 16 bytes; CTAs of 256
 //           threads in steps of the grid. sinkGradient: a CTA has one head
@@ -192,6 +192,20 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads) gatherTokens(View to, View from, const int32_t* index, int64_t batch,
+                                                         int64_t tokens, int64_t heads, int64_t dim, int log2Lanes) {
+  const int lanes = 1 << log2Lanes, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
+  eachRow(log2Lanes, batch, tokens, heads, [&](const Row& row) {
+    Row source = row;
+    source.token = index[row.token];
+    const int64_t at = source.in(from), into = row.in(to);
+    for (int64_t d = lane * kWidth; d < dim; d += lanes * kWidth) {
+      storeVec(to.data, to.type, into + d, loadVec<kWidth>(from.data, from.type, at + d));
+    }
+  });
+}
+
 unsigned ctasFor(int64_t warps) {
   return static_cast<unsigned>(std::min<int64_t>(kMostCtas, (warps + kWarps - 1) / kWarps));
 }
@@ -224,11 +238,12 @@ cudaError_t launchRowsOf(const Args& args, void (*ones)(Args, int), void (*fours
 
 cudaError_t prepareCombineKernels() {
   const void* const kernels[] = {
-      reinterpret_cast<const void*>(mergeRows<1>), reinterpret_cast<const void*>(mergeRows<4>),
-      reinterpret_cast<const void*>(mergeRows<8>), reinterpret_cast<const void*>(sumRows<8>),
-      reinterpret_cast<const void*>(sumRows<1>),   reinterpret_cast<const void*>(sumRows<4>),
-      reinterpret_cast<const void*>(deltaRows<1>), reinterpret_cast<const void*>(deltaRows<4>),
-      reinterpret_cast<const void*>(sinkGradient), reinterpret_cast<const void*>(copyRows)};
+      reinterpret_cast<const void*>(mergeRows<1>),    reinterpret_cast<const void*>(mergeRows<4>),
+      reinterpret_cast<const void*>(mergeRows<8>),    reinterpret_cast<const void*>(sumRows<8>),
+      reinterpret_cast<const void*>(sumRows<1>),      reinterpret_cast<const void*>(sumRows<4>),
+      reinterpret_cast<const void*>(deltaRows<1>),    reinterpret_cast<const void*>(deltaRows<4>),
+      reinterpret_cast<const void*>(sinkGradient),    reinterpret_cast<const void*>(copyRows),
+      reinterpret_cast<const void*>(gatherTokens<1>), reinterpret_cast<const void*>(gatherTokens<8>)};
   for (const void* kernel : kernels) {
     cudaFuncAttributes attributes;
     const auto result = cudaFuncGetAttributes(&attributes, kernel);
@@ -267,6 +282,18 @@ cudaError_t launchRows(const RowView& to, const RowView& from, float value, int6
   if (count == 0) return cudaSuccess;
   return launchKernel(copyRows, {ctasFor((count + kLanes - 1) / kLanes), kThreads, 0, stream}, to, from, value, batch,
                       tokens, heads);
+}
+
+cudaError_t launchGather(const View& to, const View& from, const int32_t* index, int64_t batch, int64_t tokens,
+                         int64_t heads, int64_t dim, cudaStream_t stream) {
+  const int64_t rows = batch * tokens * heads;
+  if (rows == 0) return cudaSuccess;
+  const int width = by(8, to, dim) && by(8, from, dim) ? 8 : 1;
+  int log2Lanes = 0;
+  while (log2Lanes < kLog2Lanes && (width << log2Lanes) < dim) ++log2Lanes;
+  const int64_t warps = ((rows << log2Lanes) + kLanes - 1) / kLanes;
+  return launchKernel(width == 8 ? gatherTokens<8> : gatherTokens<1>, {ctasFor(warps), kThreads, 0, stream}, to, from,
+                      index, batch, tokens, heads, dim, log2Lanes);
 }
 
 }  // namespace seqpar::attn::softmax

@@ -38,4 +38,8 @@ cudaError_t launchSinkGradient(const float* sinks, const RowView& lse, const Row
 cudaError_t launchRows(const RowView& to, const RowView& from, float value, int64_t batch, int64_t tokens,
                        int64_t heads, cudaStream_t stream);
 
+/// Token i of `to` = token index[i] of `from`, 0 <= i < tokens; the views have one type and different memory.
+cudaError_t launchGather(const View& to, const View& from, const int32_t* index, int64_t batch, int64_t tokens,
+                         int64_t heads, int64_t dim, cudaStream_t stream);
+
 }  // namespace seqpar::attn::softmax

@@ -168,12 +168,26 @@ BlockInputs CudaBlock::asPlanned(const BlockInputs& in) {
   return {asPlanned(in.q, copies_[0]), asPlanned(in.k, copies_[1]), asPlanned(in.v, copies_[2])};
 }
 
+/// The inputs of the steps, with the keys in their order.
+BlockInputs CudaBlock::forwardInputs(const Work& work, const BlockInputs& in) {
+  if (work.ordered == 0) return asPlanned(in);
+  const auto ordered = [&](const Tensor& from, const Tensor& scratch) {
+    const auto to =
+        tensorInRows(scratch.data, from.type, from.batch, work.ordered, from.heads, scratch.heads, from.dim);
+    checkCuda(softmax::launchGather(viewOf(to), viewOf(from), constantAt<int32_t>(work.order), to.batch, to.tokens,
+                                    to.heads, to.dim, exec_.stream()),
+              "ordering keys");
+    return to;
+  };
+  return {asPlanned(in.q, copies_[0]), ordered(in.k, copies_[1]), ordered(in.v, copies_[2])};
+}
+
 template <typename At, typename Take>
 void CudaBlock::forwardSteps(const BlockInputs& in, std::span<const Rectangle> rectangles, const At& at,
                              const Take& take) {
   if (rectangles.empty() || shape_.batch * shape_.heads == 0) return;
   const Work& work = find(rectangles, in.q.tokens, in.k.tokens);
-  const auto inputs = asPlanned(in);
+  const auto inputs = forwardInputs(work, in);
   for (const auto& prepared : work.forward) {
     const Place place = at(prepared);
     take(prepared, place, runForward(prepared, tokensOf(prepared, inputs), place));

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "attn/block/cuda_arrange.h"
 #include "attn/block/cuda_pending.h"
 #include "attn/block/cuda_steps.h"
 #include "attn/block/cudnn.h"
@@ -55,10 +56,12 @@ class CudaBlock final : public Block {
     int64_t rows, columns;
     Passes passes;
     std::vector<Prepared> forward, backward;
+    size_t order = 0;     ///< forward: the columns of the keys, as an offset in constants_
+    int64_t ordered = 0;  ///< their number; 0: all columns as they are
   };
 
   int64_t rowHeads() const { return shape_.rowHeads == 0 ? shape_.heads : shape_.rowHeads; }
-  std::vector<Prepared> prepareSteps(const Work& work, bool backward);
+  std::vector<Prepared> prepareSteps(Work& work, bool backward);
   bool build(Prepared& prepared, const Work& work, bool backward);
   /// A deterministic backward pass takes memory for the scores of all entries at their longest lengths, so its plans
   /// are exact.
@@ -78,6 +81,7 @@ class CudaBlock final : public Block {
 
   Tensor asPlanned(const Tensor& tensor, const Tensor& scratch);
   BlockInputs asPlanned(const BlockInputs& in);
+  BlockInputs forwardInputs(const Work& work, const BlockInputs& in);
   void point(const Prepared& prepared, SdpaPointers& pointers) const;
   SdpaPointers pointersOf(const Prepared& prepared, const BlockInputs& in) const;
   softmax::BandProblem bandProblem(const Prepared& prepared, const BlockInputs& in) const;

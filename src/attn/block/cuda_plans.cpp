@@ -69,7 +69,7 @@ void CudaBlock::expect(std::span<const Rectangle> rectangles, int64_t rows, int6
     known->passes.backward |= passes.backward;
     return;
   }
-  works_.push_back({{rectangles.begin(), rectangles.end()}, rows, columns, passes, {}, {}});
+  works_.push_back({{rectangles.begin(), rectangles.end()}, rows, columns, passes, {}, {}, 0, 0});
 }
 
 template <typename Value>
@@ -203,14 +203,24 @@ void CudaBlock::describe(Prepared& prepared) {
   prepared.lseOffset = constant(offsets[4]);
 }
 
-std::vector<CudaBlock::Prepared> CudaBlock::prepareSteps(const Work& work, bool backward) {
+std::vector<CudaBlock::Prepared> CudaBlock::prepareSteps(Work& work, bool backward) {
   auto joined = limits_;
   joined.sharedColumns = joined.join = !backward;
   auto apart = joined, without = joined;
   apart.join = false;
   without.cudnn = false;
   auto rest = work.rectangles;
-  if (joined.cudnn) rest = backward ? forBackward(rest) : forForward(rest, joined);
+  if (joined.cudnn && backward) rest = forBackward(rest);
+  if (joined.cudnn && !backward) {
+    auto arranged = arrangeForward(rest, joined, {shape_.heads, shape_.kvHeads, shape_.headDim, shape_.valueDim});
+    rest = std::move(arranged.rectangles);
+    std::vector<int32_t> order;
+    for (const auto& run : arranged.order) {
+      for (int64_t i = 0; i < run.count; ++i) order.push_back(static_cast<int32_t>(run.from + i));
+    }
+    work.ordered = std::ssize(order);
+    if (!order.empty()) work.order = constant(order);
+  }
   std::vector<Prepared> all;
   for (const auto& limits : {joined, apart, without}) {
     std::vector<Rectangle> refused;
