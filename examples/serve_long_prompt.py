@@ -44,7 +44,7 @@ def main(arguments=None):
     p.add_argument("--tokens", type=int, default=2000, help="length of the prompt at most")
     p.add_argument("--new", type=int, default=16, help="tokens to generate")
     p.add_argument("--chunk", type=int, default=1024, help="tokens of all ranks in a forward pass of the prompt")
-    p.add_argument("--page", type=int, default=16, help="consecutive tokens that a rank keeps")
+    p.add_argument("--page", type=int, default=128, help="consecutive tokens that a rank keeps")
     p.add_argument("--prompt", help="a file with the prompt; None: a sentence, repeated")
     p.add_argument("--model", help="a folder with a model and its tokenizer")
     p.add_argument("--device", default="cpu", choices=("cpu", "cuda"))

@@ -45,7 +45,7 @@ CHECKS = {
                "kernels_of_the_caller", "plans_are_evicted_in_order", "other_default_devices", "explanations",
                "later_calls_return_equal_results", "operators_are_registered_well", "checkpointing_gives_equal_gradients",
                "forward_reserves_private_memory", "linear_attention_reserves_private_memory", "errors_name_the_argument",
-               "groups_and_closing"),
+               "groups_and_closing", "kernels_of_local_attention", "chunks_of_prompts_to_a_sharded_cache", "chunks_of_prompts_in_pages"),
     "drop_ins": ("drop_ins", "context_parallel_agrees_with_torch", "models_of_transformers"),
 }
 PARITY = (

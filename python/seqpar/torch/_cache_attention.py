@@ -7,7 +7,9 @@ from ._collectives import merge
 from ._refusals import collective
 
 _MOST_SCORES = 1 << 24  # elements of a block of scores
-_FUSED = (torch.float32, torch.bfloat16, torch.float16)
+_MOST_BIAS = 1 << 27  # elements of a block of a bias on GPUs
+_FUSED = {"cpu": (torch.float32, torch.bfloat16, torch.float16), "cuda": (torch.bfloat16, torch.float16)}
+_ALIGNED = 16  # elements of a row of a bias
 
 
 def _scores(q, k, scale, softcap):
@@ -51,10 +53,34 @@ def _fused(q, k, v, seen, scale, softcap):
     return out, lse if seen is None else lse.masked_fill(~seen.any(2)[..., None], -torch.inf)
 
 
+def _fused_on_gpu(q, k, v, seen, scale, softcap):
+    """The same by FlashAttention's kernel in PyTorch, or, where some queries do not see all keys, by its memory-efficient kernel
+    with a bias. Keys are not repeated for the heads that share them."""
+    batch, queries, heads, dim = q.shape
+    keys, kv_heads = k.shape[1:3]
+    each = heads // kv_heads
+    k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (k, v))
+    if seen is None:  # the queries of all heads with the same keys are the rows of one head
+        rows = q.unflatten(2, (kv_heads, each)).permute(0, 2, 3, 1, 4).flatten(2, 3)
+        out, lse, *_ = torch.ops.aten._scaled_dot_product_flash_attention(rows, k.transpose(1, 2), v.transpose(1, 2), 0.0, False, scale=scale)
+        out, lse = (x.unflatten(2, (each, queries)) for x in (out, lse))
+        return out.permute(0, 3, 1, 2, 4).flatten(2, 3), lse.permute(0, 3, 1, 2).flatten(2)
+    bias = q.new_zeros(batch * kv_heads, queries, -(-keys // _ALIGNED) * _ALIGNED)[:, :, :keys]
+    bias.masked_fill_(~seen.repeat_interleave(kv_heads, 0), -torch.inf)
+    bias = bias[:, None].expand(-1, each, -1, -1)
+    rows = q.unflatten(2, (kv_heads, each)).permute(0, 2, 3, 1, 4).flatten(0, 1)
+    k, v = (x.transpose(1, 2).flatten(0, 1)[:, None].expand(-1, each, -1, -1) for x in (k, v))
+    out, lse, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(rows, k, v, bias, True, scale=scale)
+    out = out.unflatten(0, (batch, kv_heads)).permute(0, 3, 1, 2, 4).flatten(2, 3)
+    lse = lse[..., :queries].unflatten(0, (batch, kv_heads)).permute(0, 3, 1, 2).flatten(2)
+    blind = ~seen.any(2)[..., None]
+    return out.masked_fill(blind[..., None], 0.0), lse.masked_fill(blind, -torch.inf)
+
+
 def local_attention(q, k, v, *, q_positions=None, k_positions=None, window=0, scale=None, softcap=0.0):
-    """(out, lse) of causal attention to one rank's part of a cache: the kernel for hosts, where PyTorch's flash attention computes
-    fp32, bf16 and fp16. Matrix products in fp32 compute a softcap, values of other dimensions than keys, derivatives, and tensors
-    on GPUs.
+    """(out, lse) of causal attention to one rank's part of a cache, by PyTorch's flash attention: fp32, bf16 and fp16 on hosts, bf16
+    and fp16 with a head dimension divisible by 8, up to 256, on GPUs. Matrix products in fp32 compute other types, a softcap, values
+    of other dimensions than keys, and derivatives.
 
         q            [batch][queries][heads][dim]
         k, v         [batch][keys][kv heads][dim]; heads is a multiple of kv heads. Any order of keys
@@ -80,12 +106,15 @@ def local_attention(q, k, v, *, q_positions=None, k_positions=None, window=0, sc
     lse = torch.full((batch, queries, heads), -torch.inf, dtype=torch.float32, device=q.device)
     if keys == 0 or queries == 0:
         return out, lse
-    fused = (q.device.type == "cpu" and not softcap and q.dtype in _FUSED and q.dtype == k.dtype == v.dtype and v.shape[-1] == dim
+    device = q.device.type
+    fused = (not softcap and q.dtype in _FUSED.get(device, ()) and q.dtype == k.dtype == v.dtype and v.shape[-1] == dim
+             and (device == "cpu" or (dim % 8 == 0 and dim <= 256))
              and not (torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))))
-    attend = _fused if fused else _by_products
+    attend = {"cpu": _fused, "cuda": _fused_on_gpu}[device] if fused else _by_products
     if not fused:
         k, v = k.float(), v.float()
-    step = max(1, _MOST_SCORES // max(1, batch * heads * keys))
+    on_gpu = attend is _fused_on_gpu
+    step = max(1, _MOST_BIAS // (batch * kv_heads * keys) if on_gpu else _MOST_SCORES // max(1, batch * heads * keys))
     for first in range(0, queries, step):
         part = slice(first, first + step)
         seen = None if q_positions is None else _seen(q_positions[:, part], k_positions, window)

@@ -19,7 +19,7 @@ from transformers import AttentionInterface
 from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.masking_utils import AttentionMaskInterface
 
-from .._masks import full
+from .._masks import causal
 from . import _comm, _models
 from ._agreement import require_agreement
 from ._attention import attention
@@ -47,6 +47,13 @@ class _Shared:
 
     def __init__(self, comm, page):
         self.comm, self.page, self.chunk, self.padding = comm, page, None, None
+        self._mask, self._pads = None, False
+
+    def pads(self, mask):
+        """Whether the attention_mask has zeros: waits for its device once per mask, not in each layer."""
+        if mask is not None and mask is not self._mask:
+            self._mask, self._pads = mask, not bool(mask.all())
+        return mask is not None and self._pads
 
     def slots(self, begin, end, rank=None):
         """The tokens of begin..end-1 that a rank keeps."""
@@ -80,13 +87,12 @@ class ShardedLayer(CacheLayerMixin):
     def lazy_initialization(self, key_states, value_states):
         self.device, self.is_initialized = key_states.device, True
         self._memory = [x.new_empty(*x.shape[:2], 0, x.shape[3]) for x in (key_states, value_states)]
-        self.positions = self.positions.to(self.device)
 
     def _keep(self, states, positions):
         """Appends tokens, after dropping those that no query from `length` on sees."""
-        kept = self.positions >= (self.length - self.window + 1 if self.window else 0)
-        old, count = self.positions[kept], len(self.positions)
-        dropped = count - len(old)
+        count = len(self.positions)
+        dropped = int(torch.searchsorted(self.positions, self.length - self.window + 1)) if self.window else 0
+        old = self.positions[dropped:]
         room = len(old) + len(positions)
         for i, x in enumerate(states):
             memory = self._memory[i]
@@ -97,7 +103,7 @@ class ShardedLayer(CacheLayerMixin):
             elif dropped:
                 memory[:, :, :len(old)] = memory[:, :, dropped:count].clone()
             memory[:, :, len(old):room] = x
-        self.positions = torch.cat([old, positions.to(self.device)])
+        self.positions = torch.cat([old, positions])
         self.keys, self.values = (x[:, :, :room] for x in self._memory)
 
     def update(self, key_states, value_states, *arguments, **named):
@@ -107,8 +113,10 @@ class ShardedLayer(CacheLayerMixin):
         if self.shared.chunk is None:
             begin, end = self.length, self.length + new
             own = self.shared.slots(begin, end)
-            index = (own - begin).to(self.device)
-            states = [x.index_select(2, index) for x in (key_states, value_states)]
+            states = [key_states, value_states]
+            if len(own) < new:
+                index = (own - begin).to(self.device)
+                states = [x.index_select(2, index) for x in states]
             self.queries = torch.arange(begin, end, device=self.device)
         else:
             begin, end = self.shared.chunk
@@ -157,10 +165,11 @@ class ShardedCache(Cache):
     generate(), which newer releases of transformers call cache.
 
     config  of the model. Layers other than full and sliding-window attention are refused
-    page    consecutive tokens that a rank keeps
+    page    consecutive tokens that a rank keeps. GPUs compute tiles of 128 queries, so shorter pages make prefill() slower;
+            with longer ones ranks may differ by as many tokens
     """
 
-    def __init__(self, config, comm, *, page=16):
+    def __init__(self, config, comm, *, page=128):
         _comm.require(comm)
         if page < 1:
             raise ValueError(f"ShardedCache: page is {page}, expected at least 1")
@@ -180,12 +189,13 @@ class ShardedCache(Cache):
 
 def _k_positions(layer, mask):
     """[batch or 1][keys of the rank]; -1 for padding."""
+    positions = layer.positions.to(layer.device)
     if mask is None:
-        return layer.positions[None]
+        return positions[None]
     if mask.dim() != 2 or mask.shape[1] < layer.length:
         raise ValueError(f"seqpar_cache: attention_mask has the shape {list(mask.shape)}, expected [batch][{layer.length}]: 1 for tokens and "
                          "0 for padding")
-    return torch.where(mask[:, layer.positions].bool(), layer.positions, -1)
+    return torch.where(mask[:, positions].bool(), positions, -1)
 
 
 def _attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, sliding_window=None, softcap=None, s_aux=None,
@@ -206,26 +216,38 @@ def _attention(module, query, key, value, attention_mask, scaling=None, dropout=
     if shared.chunk is not None:
         return _chunk_attention(layer, q, k, v, sinks=s_aux, window=(sliding_window - 1, -1) if sliding_window else (-1, -1), scale=scaling,
                                 softcap=softcap or 0.0), None
-    options = {"q_positions": layer.queries[None], "k_positions": _k_positions(layer, attention_mask), "window": sliding_window or 0,
-               "scale": scaling, "softcap": softcap or 0.0}
+    options = {"window": sliding_window or 0, "scale": scaling, "softcap": softcap or 0.0}
+    # One new token sees all keys: the cache has dropped those before its window.
+    if q.shape[1] > 1 or shared.pads(attention_mask) or options["window"] != layer.window:
+        options |= {"q_positions": layer.queries[None], "k_positions": _k_positions(layer, attention_mask)}
     out, lse = local_attention(q, k, v, **options)
     out, lse = all_reduce_lse(out, lse, shared.comm)
     return out if s_aux is None else with_sinks(out, lse, s_aux), None
 
 
-def _chunk_attention(layer, q, k, v, **options):
-    """Attention of a chunk by plans: one for the sequences of each number of tokens of padding."""
+def _chunk_attention(layer, q, k, v, *, window, **options):
+    """Attention of a chunk by one plan: a batch of sequences, or, if their padding differs, one packed sequence with a mask."""
     shared = layer.shared
     first, (begin, end) = _first_kept(layer), shared.chunk
-    options.update(causal=True, layout=shared.layout(begin, end), kv_layout=shared.layout(first, end))
-    out = q.new_empty(*q.shape[:3], v.shape[3])
-    for padding in sorted(set(shared.padding)):
-        rows = [i for i, x in enumerate(shared.padding) if x == padding]
-        some = slice(None) if len(rows) == q.shape[0] else torch.tensor(rows, device=q.device)
-        unseen = min(max(padding - first, 0), end - first)
-        mask = Mask((full(0, end - begin, unseen, end - first),), end - begin) if unseen else None
-        out[some] = attention(q[some], k[some], v[some], shared.comm, mask=mask, **options)
-    return out
+    queries, keys = shared.layout(begin, end), shared.layout(first, end)
+    unseen = [min(max(x - first, 0), end - first) for x in shared.padding]
+    if not any(unseen):
+        return attention(q, k, v, shared.comm, causal=True, window=window, layout=queries, kv_layout=keys, **options)
+    batch, slices = q.shape[0], []
+    for i, padding in enumerate(unseen):
+        row, rows, column, columns, lower, upper = causal(i * (end - begin), (i + 1) * (end - begin), i * (end - first) + padding,
+                                                          (i + 1) * (end - first))
+        slices.append((row, rows, column, columns, lower if window[0] < 0 else upper - window[0], upper))
+    q, k, v = (x.reshape(1, -1, *x.shape[2:]) for x in (q, k, v))
+    out = attention(q, k, v, shared.comm, mask=Mask(tuple(slices), batch * (end - begin)), layout=_repeated(queries, batch),
+                    kv_layout=_repeated(keys, batch), **options)
+    return out.unflatten(1, (batch, -1))[0]
+
+
+def _repeated(layout, times):
+    """The layout of several sequences, one after the other."""
+    bounds = [i * layout.tokens + bound for i in range(times) for bound in layout.bounds[:-1]]
+    return Layout("pieces", times * layout.tokens, layout.ranks, bounds=(*bounds, times * layout.tokens), owners=layout.owners * times)
 
 
 def _first_kept(layer):
