@@ -17,7 +17,7 @@ def _gather_bytes(x, lengths, comm):
     on return, also inside start_...()."""
     out = x.new_empty(sum(lengths))
     shards = struct(_abi.Shards, tuple(n // 4 for n in lengths), dataType=_abi.TYPES["float32"], outer=1, inner=1)
-    stream = comm.stream(x) if x.is_cuda else None
+    stream = comm.stream() if x.is_cuda else None
     comm.collective("seqparAllGather", x.data_ptr(), out.data_ptr(), ctypes.byref(shards), comm.handle, stream)
     return out
 

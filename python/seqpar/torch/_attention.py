@@ -1,6 +1,5 @@
 """Softmax attention over sharded sequences."""
 
-import ctypes
 import functools
 import inspect
 
@@ -9,7 +8,7 @@ from torch.autograd.function import once_differentiable
 
 from .. import _abi, _families, _shapes
 from . import _flex, _linear, _plans, _prepared
-from ._comm import call, find
+from ._comm import find
 from ._define import autocasted, define, eager, require_tensors, without_gradient
 from ._kernels import attention_by
 from ._layout import Layout, bounds_of, require_fit
@@ -24,14 +23,8 @@ def _forward_outputs(q, k, v, sinks, spec, name):
 
 
 def _forward_launch(made, q, k, v, sinks, spec, name):
-    comm, (out, lse, reserve) = find(name), made
-    plan = _plans.plan_of(comm, spec, q, k, v)
-    (q, tq), (k, tk), (v, tv) = map(_plans.view, (q, k, v))
-    sinks, sinks_pointer = _plans.floats(sinks)
-    arguments = _abi.AttnForwardArgs(q=tq, k=tk, v=tv, out=_plans.view(out)[1], lse=lse.data_ptr(), sinks=sinks_pointer,
-                                     reserve=_plans.reserved(reserve)[1])
-    comm.next_call()
-    call(_abi.check_attn, _abi.attn_lib().seqparAttnForward(plan, ctypes.byref(arguments), comm.stream(q)))
+    out, lse, reserve = made
+    _plans.run(find(name), spec, q, k, v, out=out, lse=lse, sinks=sinks, reserve=reserve)
 
 
 def _backward_outputs(grad, q, k, v, out, lse, sinks, reserve, spec, name):
@@ -41,17 +34,9 @@ def _backward_outputs(grad, q, k, v, out, lse, sinks, reserve, spec, name):
 
 
 def _backward_launch(made, grad, q, k, v, out, lse, sinks, reserve, spec, name):
-    comm = find(name)
-    plan = _plans.plan_of(comm, spec, q, k, v)
-    (grad, tg), (q, tq), (k, tk), (v, tv), (out, to) = map(_plans.view, (grad, q, k, v, out))
-    sinks, sinks_pointer = _plans.floats(sinks)
-    lse, (reserve, reserve_pointer) = lse.contiguous(), _plans.reserved(reserve)
-    arguments = _abi.AttnBackwardArgs(
-        q=tq, k=tk, v=tv, out=to, lse=lse.data_ptr(), sinks=sinks_pointer, dOut=tg, dq=_plans.view(made[0])[1],
-        dk=_plans.view(made[1])[1], dv=_plans.view(made[2])[1], dSinks=None if sinks is None else made[3].data_ptr(),
-        reserve=reserve_pointer)
-    comm.next_call()
-    call(_abi.check_attn, _abi.attn_lib().seqparAttnBackward(plan, ctypes.byref(arguments), comm.stream(q)))
+    dq, dk, dv, d_sinks = made
+    _plans.run(find(name), spec, q, k, v, dOut=grad, out=out, lse=lse, sinks=sinks, reserve=reserve, dq=dq, dk=dk, dv=dv,
+               dSinks=None if sinks is None else d_sinks)
 
 
 # The forward pass's last result is its reserve for the backward pass, empty unless the description asks for one.
@@ -83,7 +68,7 @@ class _Attention(torch.autograd.Function):
             made = _backward(grad, q, k, v, out, lse, sinks, _plans.given(reserve, q), *ctx.rest)
             return *made[:3], None if sinks is None else made[3], None, None, None, None
         made = prepared.gradients(q, k, v)
-        prepared.run(True, [*places[:6], *(x.data_ptr() for x in made), *places[6:]], q)
+        prepared.run(True, [*places[:6], *(x.data_ptr() for x in made), *places[6:]])
         return *made, None, None, None, None, None
 
 
@@ -114,7 +99,7 @@ def _run_prepared(prepared, q, places, with_lse):
         lse = prepared.floats(prepared.lse_sizes)
     places += (out.data_ptr(), 0 if lse is None else lse.data_ptr())
     reserve = prepared.reserve(places) if prepared.keeps else None
-    prepared.run(False, places, q)
+    prepared.run(False, places)
     return out, lse, reserve
 
 

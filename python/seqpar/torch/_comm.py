@@ -100,9 +100,9 @@ class Comm:
             raise RuntimeError(f"the communicator {self.name!r} is closed")
         return self._handle
 
-    def stream(self, tensor):
-        """The stream of work on `tensor`: torch's current one; on hosts none, or inside start() the communicator's."""
-        if tensor.is_cuda:
+    def stream(self):
+        """The stream of calls: torch's current one; on hosts none, or inside start() the communicator's."""
+        if self.index >= 0:
             return _current_stream(self.index)
         return self._side if self._starting else None
 

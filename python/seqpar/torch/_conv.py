@@ -50,7 +50,7 @@ def _forward_launch(made, x, weight, bias, silu, tokens, bounds, name):
     plan = _plan(comm, x, weight, bias, silu, tokens, bounds)
     comm.next_call()
     call(_abi.check_attn, _abi.attn_lib().seqparShortConvForward(
-        plan, x.data_ptr(), weight.data_ptr(), _pointer(bias), made[0].data_ptr(), comm.stream(x)))
+        plan, x.data_ptr(), weight.data_ptr(), _pointer(bias), made[0].data_ptr(), comm.stream()))
 
 
 def _backward_outputs(grad, x, weight, bias, silu, tokens, bounds, name):
@@ -66,7 +66,7 @@ def _backward_launch(made, grad, x, weight, bias, silu, tokens, bounds, name):
     arguments = _abi.ShortConvBackwardArgs(x=x.data_ptr(), weight=weight.data_ptr(), bias=_pointer(bias), dy=grad.data_ptr(),
                                            dx=made[0].data_ptr(), dWeight=made[1].data_ptr(), dBias=made[2].data_ptr())
     comm.next_call()
-    call(_abi.check_attn, _abi.attn_lib().seqparShortConvBackward(plan, ctypes.byref(arguments), comm.stream(x)))
+    call(_abi.check_attn, _abi.attn_lib().seqparShortConvBackward(plan, ctypes.byref(arguments), comm.stream()))
 
 
 _forward = define("short_conv(Tensor x, Tensor weight, Tensor? bias, bool silu, int[] tokens, int[] cu_seqlens, str comm) -> "

@@ -1,22 +1,14 @@
 """Linear attention over sharded sequences, for all families. _linear_functions.py has a function of each."""
 
-import ctypes
-
 import torch
 from torch.autograd.function import once_differentiable
 
 from .. import _abi, _shapes
 from .._families import NAMES, named, options_of, require_gates
 from . import _plans, _prepared
-from ._comm import call, find
+from ._comm import find
 from ._define import autocasted, define, real, require_tensors, without_gradient
 from ._layout import bounds_of, require_fit
-
-
-def _gates(gates):
-    """(tensors to keep, seqparAttnTensor_t of each) of gates: dense."""
-    gates = [_plans.aligned(gate.contiguous()) for gate in gates]
-    return gates, tuple(_abi.AttnTensor(gate.data_ptr(), 0, 0, 0) for gate in gates)
 
 
 def _forward_outputs(q, k, v, gates, initial, spec, name):
@@ -28,15 +20,8 @@ def _forward_outputs(q, k, v, gates, initial, spec, name):
 
 
 def _forward_launch(made, q, k, v, gates, initial, spec, name):
-    comm, (out, saved, final, reserve) = find(name), made
-    plan = _plans.plan_of(comm, spec, q, k, v, gates)
-    (q, tq), (k, tk), (v, tv), (gates, tg) = *map(_plans.view, (q, k, v)), _gates(gates)
-    initial, initial_pointer = _plans.floats(initial)
-    arguments = _abi.AttnForwardArgs(q=tq, k=tk, v=tv, out=_plans.view(out)[1], gates=tg, initial=initial_pointer,
-                                     saved=saved.data_ptr(), final=final.data_ptr(),
-                                     reserve=_plans.reserved(reserve)[1])
-    comm.next_call()
-    call(_abi.check_attn, _abi.attn_lib().seqparAttnForward(plan, ctypes.byref(arguments), comm.stream(q)))
+    out, saved, final, reserve = made
+    _plans.run(find(name), spec, q, k, v, gates, out=out, initial=initial, saved=saved, final=final, reserve=reserve)
 
 
 def _backward_outputs(grad, d_final, q, k, v, gates, initial, saved, reserve, spec, name):
@@ -48,20 +33,9 @@ def _backward_outputs(grad, d_final, q, k, v, gates, initial, saved, reserve, sp
 
 
 def _backward_launch(made, grad, d_final, q, k, v, gates, initial, saved, reserve, spec, name):
-    comm = find(name)
-    plan = _plans.plan_of(comm, spec, q, k, v, gates)
-    (grad, to), (q, tq), (k, tk), (v, tv) = map(_plans.view, (grad, q, k, v))
-    gates, tg = _gates(gates)
-    initial, initial_pointer = _plans.floats(initial)
-    d_final, d_final_pointer = _plans.floats(d_final)
-    saved, (reserve, reserve_pointer) = saved.contiguous(), _plans.reserved(reserve)
-    arguments = _abi.AttnBackwardArgs(
-        q=tq, k=tk, v=tv, gates=tg, saved=saved.data_ptr(), initial=initial_pointer, dOut=to, dFinal=d_final_pointer,
-        dq=_plans.view(made[0])[1], dk=_plans.view(made[1])[1], dv=_plans.view(made[2])[1],
-        dGates=_gates(made[4:])[1], dInitial=None if initial is None else made[3].data_ptr(),
-        reserve=reserve_pointer)
-    comm.next_call()
-    call(_abi.check_attn, _abi.attn_lib().seqparAttnBackward(plan, ctypes.byref(arguments), comm.stream(q)))
+    dq, dk, dv, d_initial, *d_gates = made
+    _plans.run(find(name), spec, q, k, v, gates, dOut=grad, dFinal=d_final, initial=initial, saved=saved, reserve=reserve,
+               dq=dq, dk=dk, dv=dv, dGates=d_gates, dInitial=None if initial is None else d_initial)
 
 
 # The forward pass's last result is its reserve for the backward pass, empty unless the description asks for one.
@@ -100,16 +74,16 @@ class _Linear(torch.autograd.Function):
         kept = [] if reserve is None else [places.pop()]
         if d_final is None:
             places.append(0)
-        prepared.run(True, [*places, *(x.data_ptr() for x in made), *kept], q)
+        prepared.run(True, [*places, *(x.data_ptr() for x in made), *kept])
         return *made[:3], None, None, None, None, None, None, *made[3:]
 
 
 def _prepare_call(comm, spec, q, k, v, gates):
     """A Prepared for similar calls; None if tensors must be copied."""
-    seen, (taken, of_gates) = [*map(_plans.view, (q, k, v))], _gates(gates)
-    if any(x is not y for x, y in zip([*(x for x, _ in seen), *taken], (q, k, v, *gates))):
+    seen, of_gates = [*map(_plans.view, (q, k, v))], [*map(_plans.dense, gates)]
+    if any(taken is not x for (taken, _), x in zip([*seen, *of_gates], (q, k, v, *gates))):
         return None
-    of = dict(zip(("q", "k", "v"), (tensor for _, tensor in seen)), gates=of_gates)
+    of = dict(zip(("q", "k", "v"), (tensor for _, tensor in seen)), gates=tuple(tensor for _, tensor in of_gates))
     places, gradients = ([f"{name}[{i}]" for i in range(len(gates))] for name in ("gates", "dGates"))
     reserve = _plans.reserve_size(comm, spec, q, k, v, gates)
     kept = ["reserve"] if reserve else []
@@ -131,7 +105,7 @@ def _run_prepared(prepared, q, places, with_saved, with_final):
     saved, final = (prepared.floats(prepared.state) if wanted else None for wanted in (with_saved, with_final))
     places = [*places[:3], out.data_ptr(), *places[3:], *(0 if x is None else x.data_ptr() for x in (saved, final))]
     reserve = prepared.reserve(places) if prepared.keeps else None
-    prepared.run(False, places, q)
+    prepared.run(False, places)
     return out, saved, final, reserve
 
 

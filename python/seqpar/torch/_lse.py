@@ -22,7 +22,7 @@ def _launch(call, made, out, lse, row_count, name):
     params = _abi.LseParams(dataType=data_type(call, out), rows=rows, heads=heads, headDim=dim,
                             rowCount=None if row_count is None else row_count.data_ptr())
     comm.collective(call, out.data_ptr(), lse.data_ptr(), made[0].data_ptr() or None, made[1].data_ptr() or None,
-                    ctypes.byref(params), comm.handle, comm.stream(out))
+                    ctypes.byref(params), comm.handle, comm.stream())
 
 
 def _all_outputs(out, lse, row_count, name):

@@ -59,7 +59,7 @@ def _to_heads_launch(made, x, query_heads, tokens, name):
     require_place("to_heads", comm, x)
     batch, local, heads, dim = x.shape
     shards = _head_shards(x, batch, heads, query_heads, dim, _own_lengths("to_heads", comm, tokens, local))
-    comm.collective("seqparSequenceToHeads", x.data_ptr(), made[0].data_ptr(), ctypes.byref(shards), comm.handle, comm.stream(x))
+    comm.collective("seqparSequenceToHeads", x.data_ptr(), made[0].data_ptr(), ctypes.byref(shards), comm.handle, comm.stream())
 
 
 def _to_sequence_outputs(x, heads, query_heads, tokens, name):
@@ -79,7 +79,7 @@ def _to_sequence_launch(made, x, heads, query_heads, tokens, name):
     if own != _heads(comm, heads, query_heads):
         raise ValueError(f"to_sequence: got {own} heads, expected {_heads(comm, heads, query_heads)} on rank {comm.rank}")
     shards = _head_shards(x, batch, heads, query_heads, dim, lengths)
-    comm.collective("seqparHeadsToSequence", x.data_ptr(), made[0].data_ptr(), ctypes.byref(shards), comm.handle, comm.stream(x))
+    comm.collective("seqparHeadsToSequence", x.data_ptr(), made[0].data_ptr(), ctypes.byref(shards), comm.handle, comm.stream())
 
 
 def _split(shape, dim):
@@ -143,7 +143,7 @@ def _all_gather_launch(made, x, dim, tokens, name):
     sizes, strides, shards = _all_gather_call(x.shape, x.dtype, dim, tuple(tokens), comm.size)
     out = made[0] if made else x.new_empty_strided(sizes, strides)
     comm.next_call()
-    result = _abi.lib.seqparAllGather(x.data_ptr(), out.data_ptr(), shards, comm.handle, comm.stream(x))
+    result = _abi.lib.seqparAllGather(x.data_ptr(), out.data_ptr(), shards, comm.handle, comm.stream())
     if result:
         comm.fail(result)
     return out
@@ -162,7 +162,7 @@ def _reduce_scatter_launch(made, x, dim, tokens, name):
         raise ValueError(f"reduce_scatter: got {x.shape[dim]} tokens, expected {sum(lengths)}, the sum of `tokens`, which "
                          "are equal where they are not given")
     shards = _shards(x, dim, lengths, sums=True)
-    comm.collective("seqparReduceScatter", x.data_ptr(), made[0].data_ptr(), ctypes.byref(shards), comm.handle, comm.stream(x))
+    comm.collective("seqparReduceScatter", x.data_ptr(), made[0].data_ptr(), ctypes.byref(shards), comm.handle, comm.stream())
 
 
 def _halo_outputs(x, dim, left, right, periodic, tokens, name):
@@ -177,7 +177,7 @@ def _halo_launch(made, x, dim, left, right, periodic, tokens, name):
     halo = _abi.Halo(left=left, right=right, periodic=int(periodic))
     shards = _shards(x, dim, lengths, sums=True)
     comm.collective("seqparHaloExchange", x.data_ptr(), made[0].data_ptr() or None, made[1].data_ptr() or None,
-             ctypes.byref(halo), ctypes.byref(shards), comm.handle, comm.stream(x))
+             ctypes.byref(halo), ctypes.byref(shards), comm.handle, comm.stream())
 
 
 def _halo_adjoint_outputs(left, right, dim, local, periodic, tokens, name):
@@ -190,7 +190,7 @@ def _halo_adjoint_launch(made, left, right, dim, local, periodic, tokens, name):
     halo = _abi.Halo(left=left.shape[dim], right=right.shape[dim], periodic=int(periodic))
     shards = _shards(made[0], dim, _lengths(comm.size, tokens, local), sums=True)
     comm.collective("seqparHaloAdjoint", left.data_ptr() or None, right.data_ptr() or None, made[0].data_ptr(),
-             ctypes.byref(halo), ctypes.byref(shards), comm.handle, comm.stream(left))
+             ctypes.byref(halo), ctypes.byref(shards), comm.handle, comm.stream())
 
 
 def _redistribute_outputs(tensors, source, target, dim, name):
@@ -220,7 +220,7 @@ def _redistribute_launch(made, tensors, source, target, dim, name):
                      lambda plan: comm.run("seqparRedistributePlanDestroy", plan))
     pointers = ctypes.c_void_p * len(tensors)
     comm.collective("seqparRedistribute", plan, pointers(*(x.data_ptr() for x in tensors)),
-             pointers(*(x.data_ptr() for x in made)), comm.stream(tensors[0]))
+             pointers(*(x.data_ptr() for x in made)), comm.stream())
 
 
 def _all_scan_outputs(state, transition, initial, op, reverse, decay, wire, flags, algorithm, name):
@@ -243,7 +243,7 @@ def _all_scan_launch(made, state, transition, initial, op, reverse, decay, wire,
         flags=ctypes.addressof(marks) if flags else None,
         algorithm=_abi.choose("algorithm", algorithm, _abi.ALGORITHMS))
     comm.collective("seqparAllScan", state.data_ptr(), *(None if x is None else x.data_ptr() for x in (transition, initial, *made)),
-             ctypes.byref(params), comm.handle, comm.stream(state))
+             ctypes.byref(params), comm.handle, comm.stream())
 
 
 def states_before(state, transition, reverse, flags, name):
@@ -270,7 +270,7 @@ def _merge_launch(made, out, lse, tokens, name):
         raise ValueError(f"merge: got {whole} tokens, expected {sum(lengths)}, the sum of `tokens`, which are equal where "
                          "they are not given")
     comm.collective("seqparReduceScatterLse", out.data_ptr(), lse.data_ptr(), made[0].data_ptr(), made[1].data_ptr(), heads,
-             ctypes.byref(_shards(out, 1, lengths, sums=True)), comm.handle, comm.stream(out))
+             ctypes.byref(_shards(out, 1, lengths, sums=True)), comm.handle, comm.stream())
 
 
 def _shift_outputs(tensors, by, name):
@@ -289,7 +289,7 @@ def _shift_launch(made, tensors, by, name):
         sendPeer=(comm.rank + by) % comm.size, sendTensors=len(tensors), sendBuffers=ctypes.addressof(sent),
         sendBytes=ctypes.addressof(bytes_of), receivePeer=(comm.rank - by) % comm.size, receiveTensors=len(tensors),
         receiveBuffers=ctypes.addressof(received), receiveBytes=ctypes.addressof(bytes_of))
-    comm.collective("seqparShift", ctypes.byref(params), comm.handle, comm.stream(tensors[0]))
+    comm.collective("seqparShift", ctypes.byref(params), comm.handle, comm.stream())
 
 
 def _both(schema, outputs, launch, makes=False):

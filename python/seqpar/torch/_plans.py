@@ -175,6 +175,12 @@ def view(x):
     return x, _abi.AttnTensor(x.data_ptr(), 0, 0, 0)
 
 
+def dense(x):
+    """(tensor to keep, seqparAttnTensor_t) of a gate or its gradient."""
+    x = aligned(x.contiguous())
+    return x, _abi.AttnTensor(x.data_ptr(), 0, 0, 0)
+
+
 def distinct(q, k, v):
     """q, k and v as different objects: torch.compile does not accept one tensor twice in an autograd.Function, and
     gradients must be summed in one order in all calls."""
@@ -224,6 +230,29 @@ def reserved(x):
     """(tensor to keep, address) of reserve()'s memory, which hooks may have copied to another address."""
     x = x.clone() if x.data_ptr() % 16 else x
     return x, x.data_ptr() if x.numel() else None
+
+
+_FLOATS = frozenset({"lse", "sinks", "dSinks", "initial", "dInitial", "saved", "final", "dFinal"})
+
+
+def run(comm, text, q, k, v, gates=(), **fields):
+    """A pass of the plan for these tensors on the current stream: the backward one if `dOut` is given. fields: the other
+    arguments by their names in seqparAttnForwardArgs_t or seqparAttnBackwardArgs_t; None: NULL."""
+    plan, attn, kept = plan_of(comm, text, q, k, v, gates), _abi.attn_lib(), []
+    kind, function = ((_abi.AttnBackwardArgs, attn.seqparAttnBackward) if "dOut" in fields else
+                      (_abi.AttnForwardArgs, attn.seqparAttnForward))
+    arguments = kind()
+    for name, x in {"q": q, "k": k, "v": v, "gates": gates, **fields}.items():
+        if name in ("gates", "dGates"):
+            for i, gate in enumerate(x):
+                taken, getattr(arguments, name)[i] = dense(gate)
+                kept.append(taken)
+        elif x is not None:
+            taken, value = reserved(x) if name == "reserve" else floats(x) if name in _FLOATS else view(x)
+            setattr(arguments, name, value)
+            kept.append(taken)
+    comm.next_call()
+    call(_abi.check_attn, function(plan, ctypes.byref(arguments), comm.stream()))
 
 
 def explain(comm, text, q, k, v, gates=()):

@@ -81,11 +81,11 @@ class Prepared:
             return [torch.empty_like(x) for x in tensors]
         return [torch.empty_like(x, memory_format=torch.contiguous_format) for x in tensors]
 
-    def run(self, backward, addresses, tensor):
+    def run(self, backward, addresses):
         """A pass on the current stream."""
         self._plan.used = next(self._uses)
         _next_call(self._comm)
-        result = self._functions[backward](self._plan.handle, self._templates[backward](addresses), self._stream(tensor))
+        result = self._functions[backward](self._plan.handle, self._templates[backward](addresses), self._stream())
         if result:
             try:
                 call(_abi.check_attn, result)

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "attn/block/block.h"
 #include "attn/exec/exec.h"
 #include "attn/problem/problem.h"
 
@@ -44,6 +45,11 @@ Tensor queryTensor(const Problem& problem, const seqparAttnTensor_t& given);  //
 Tensor keyTensor(const Problem& problem, const seqparAttnTensor_t& given);    ///< k, dk
 Tensor valueTensor(const Problem& problem, const seqparAttnTensor_t& given);  ///< v, dv
 Tensor outTensor(const Problem& problem, const seqparAttnTensor_t& given);    ///< out, dOut
+/// q, k and v of forward or backward.
+template <typename Args>
+BlockInputs blockInputs(const Problem& problem, const Args& args) {
+  return {queryTensor(problem, args.q), keyTensor(problem, args.k), valueTensor(problem, args.v)};
+}
 /// softmax: lse. A caller's pointer to const is only read.
 Rows lseRows(const Problem& problem, const float* given);
 

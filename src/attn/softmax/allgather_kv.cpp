@@ -85,7 +85,7 @@ class AllGatherKvOperator final : public SoftmaxOperator {
   }
 
   void forward(const seqparAttnForwardArgs_t& args) override {
-    const auto own = inputs(args);
+    const auto own = blockInputs(problem_, args);
     const Tensor out = outTensor(problem_, args.out);
     const Rows lse = lseRows(problem_, args.lse);
     const float* const sink = sinks(args.sinks);
@@ -104,7 +104,7 @@ class AllGatherKvOperator final : public SoftmaxOperator {
   }
 
   void backward(const seqparAttnBackwardArgs_t& args) override {
-    const auto own = inputs(args);
+    const auto own = blockInputs(problem_, args);
     const Tensor out = outTensor(problem_, args.out), dOut = outTensor(problem_, args.dOut);
     const Rows lse = lseRows(problem_, args.lse);
     const Tensor dq = queryTensor(problem_, args.dq);

@@ -97,7 +97,7 @@ class Attention2dOperator final : public SoftmaxOperator {
   void open() override { block_->prepare(); }
 
   void forward(const seqparAttnForwardArgs_t& args) override {
-    loadInputs(inputs(args));
+    loadInputs(blockInputs(problem_, args));
     clear(exec_, partial_);
     block_->forward({q_, k_, v_}, rectangles_, partial_);
     const auto& d = problem_.desc;
@@ -115,7 +115,7 @@ class Attention2dOperator final : public SoftmaxOperator {
 
   void backward(const seqparAttnBackwardArgs_t& args) override {
     makeDelta(*block_, args, delta_);
-    loadInputs(inputs(args));
+    loadInputs(blockInputs(problem_, args));
     gather(queries_, outTensor(problem_, args.dOut), dOut_);
     gather(queries_, lseRows(problem_, args.lse), partial_.lse);
     if (block_->needsOut()) {

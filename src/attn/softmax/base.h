@@ -27,11 +27,6 @@ class SoftmaxOperator : public Operator {
 
   /// An accumulator for `tokens` rows of the block's heads.
   Partial takePartial(Arena& arena, int64_t tokens) const;
-  /// The arguments of forward or backward as views.
-  template <typename Args>
-  BlockInputs inputs(const Args& args) const {
-    return {queryTensor(problem_, args.q), keyTensor(problem_, args.k), valueTensor(problem_, args.v)};
-  }
   const float* sinks(const float* given) const { return problem_.desc.sinks != 0 ? given : nullptr; }
   /// Computes delta of this rank's rows if it is read, and the sinks' gradient. `block` covers all heads.
   void makeDelta(Block& block, const seqparAttnBackwardArgs_t& args, const Rows& delta);

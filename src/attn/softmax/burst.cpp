@@ -26,7 +26,7 @@ class BurstOperator final : public RingOperator {
 
   void backward(const seqparAttnBackwardArgs_t& args) override {
     makeDelta(*block_, args, delta_);
-    gradients_->backward(args, inputs(args), delta_);
+    gradients_->backward(args, blockInputs(problem_, args), delta_);
   }
 
  private:

@@ -86,7 +86,7 @@ class DistAttnOperator final : public SoftmaxOperator {
   void open() override { block_->prepare(); }
 
   void forward(const seqparAttnForwardArgs_t& args) override {
-    loadInputs(inputs(args));
+    loadInputs(blockInputs(problem_, args));
     clear(exec_, partial_);
     pass(
         false,
@@ -108,7 +108,7 @@ class DistAttnOperator final : public SoftmaxOperator {
   }
 
   void backward(const seqparAttnBackwardArgs_t& args) override {
-    loadInputs(inputs(args));
+    loadInputs(blockInputs(problem_, args));
     makeDelta(*block_, args, own_.delta);
     exec_.copy(own_.dOut, outTensor(problem_, args.dOut));
     exec_.copy(own_.lse, lseRows(problem_, args.lse));

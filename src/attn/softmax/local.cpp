@@ -32,12 +32,12 @@ class LocalOperator final : public SoftmaxOperator {
     const Tensor out = outTensor(problem_, args.out);
     const Rows lse = lseRows(problem_, args.lse);
     const auto attention = block_->accumulate(partial_, out, lse);
-    attention->add(inputs(args), rectangles_);
+    attention->add(blockInputs(problem_, args), rectangles_);
     attention->finish(sinks(args.sinks), out, lse);
   }
 
   void backward(const seqparAttnBackwardArgs_t& args) override {
-    const auto own = inputs(args);
+    const auto own = blockInputs(problem_, args);
     makeDelta(*block_, args, delta_);
     const Tensor dq = queryTensor(problem_, args.dq), dk = keyTensor(problem_, args.dk);
     const Tensor dv = valueTensor(problem_, args.dv);

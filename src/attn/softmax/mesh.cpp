@@ -110,7 +110,7 @@ class MeshOperator final : public SoftmaxOperator {
   }
 
   void forward(const seqparAttnForwardArgs_t& args) override {
-    loadInputs(inputs(args));
+    loadInputs(blockInputs(problem_, args));
     for (const auto& block : queries_) {
       exec_.zero(block.partial.out);
       clear(exec_, block.partial);
@@ -124,7 +124,7 @@ class MeshOperator final : public SoftmaxOperator {
 
   void backward(const seqparAttnBackwardArgs_t& args) override {
     const auto& own = queries_[0];
-    loadInputs(inputs(args));
+    loadInputs(blockInputs(problem_, args));
     makeDelta(*block_, args, own.delta);
     queries_[0].dOut = ready(outTensor(problem_, args.dOut), copies_.dOut);
     exec_.copy(own.lse, lseRows(problem_, args.lse));

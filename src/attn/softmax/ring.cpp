@@ -93,7 +93,7 @@ void RingOperator::forward(const seqparAttnForwardArgs_t& args) {
 }
 
 void RingOperator::forward(const seqparAttnForwardArgs_t& args, const Tensor& out) {
-  const auto own = inputs(args);
+  const auto own = blockInputs(problem_, args);
   load(own.k, own.v);
   const Rows lse = lseRows(problem_, args.lse);
   const auto attention = block_->accumulate(partial_, out, lse);
@@ -122,7 +122,7 @@ void RingOperator::backward(const seqparAttnBackwardArgs_t& args) {
 }
 
 void RingOperator::backward(const seqparAttnBackwardArgs_t& args, const BlockGradients& to) {
-  const auto own = inputs(args);
+  const auto own = blockInputs(problem_, args);
   load(own.k, own.v);
   makeDelta(*block_, args, delta_);
   const auto dq = block_->accumulate(GradientOf::Queries, dq_, to.dq);

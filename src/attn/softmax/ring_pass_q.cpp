@@ -44,7 +44,7 @@ class RingPassQOperator final : public SoftmaxOperator {
   }
 
   void forward(const seqparAttnForwardArgs_t& args) override {
-    const auto own = inputs(args);
+    const auto own = blockInputs(problem_, args);
     rotation_.begin(std::array{Rotation::Input(own.q)});
     Rotation::Turn turn;
     turn.compute = [&](int step) {
@@ -69,7 +69,7 @@ class RingPassQOperator final : public SoftmaxOperator {
 
   void backward(const seqparAttnBackwardArgs_t& args) override {
     makeDelta(*block_, args, delta_);
-    gradients_->backward(args, inputs(args), delta_);
+    gradients_->backward(args, blockInputs(problem_, args), delta_);
   }
 
  private:

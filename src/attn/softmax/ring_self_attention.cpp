@@ -55,7 +55,7 @@ class RingSelfAttentionOperator final : public SoftmaxOperator {
   }
 
   void forward(const seqparAttnForwardArgs_t& args) override {
-    const auto own = inputs(args);
+    const auto own = blockInputs(problem_, args);
     const Tensor out = outTensor(problem_, args.out);
     const Rows lse = lseRows(problem_, args.lse);
     begin(own);
@@ -65,7 +65,7 @@ class RingSelfAttentionOperator final : public SoftmaxOperator {
   }
 
   void backward(const seqparAttnBackwardArgs_t& args) override {
-    const auto own = inputs(args);
+    const auto own = blockInputs(problem_, args);
     const Tensor dq = queryTensor(problem_, args.dq);
     makeDelta(*block_, args, delta_);
     begin(own);

@@ -111,7 +111,7 @@ class StarTrailOperator final : public SoftmaxOperator {
   }
 
   void forward(const seqparAttnForwardArgs_t& args) override {
-    loadInputs(inputs(args));
+    loadInputs(blockInputs(problem_, args));
     seqparAttnForwardArgs_t part = SEQPAR_ATTN_FORWARD_INITIALIZER;
     part.q = given(q_);
     part.k = given(keysOfRing(ringK_));
@@ -129,7 +129,7 @@ class StarTrailOperator final : public SoftmaxOperator {
 
   void backward(const seqparAttnBackwardArgs_t& args) override {
     if (problem_.desc.sinks != 0) makeDelta(*block_, args, delta_);  // for the sinks' gradient
-    loadInputs(inputs(args));
+    loadInputs(blockInputs(problem_, args));
     gather(outTensor(problem_, args.out), out_);
     gather(outTensor(problem_, args.dOut), dOut_);
     const auto rows = shardsOf(seqparFloat32, lse_.batch * lse_.heads, 1);

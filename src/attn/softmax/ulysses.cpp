@@ -55,7 +55,7 @@ class UlyssesOperator final : public SoftmaxOperator {
   }
 
   void forward(const seqparAttnForwardArgs_t& args) override {
-    loadInputs(inputs(args));
+    loadInputs(blockInputs(problem_, args));
     if (own_.count > 0) {
       const auto attention = block_->accumulate(partial_, out_, lse_);
       attention->add({q_, k_, v_}, rectangles_);
@@ -71,7 +71,7 @@ class UlyssesOperator final : public SoftmaxOperator {
     const bool reserved = problem_.reserves();
     if (!reserved || problem_.desc.sinks != 0) makeDelta(*rows_, args, delta_);
     if (!reserved) {
-      loadInputs(inputs(args));
+      loadInputs(blockInputs(problem_, args));
       exchange_.toHeads(lseRows(problem_, args.lse), lse_);
     }
     exchange_.toHeads(outTensor(problem_, args.dOut), dOut_, exchange_.queries());

@@ -95,7 +95,7 @@ class UspOperator final : public SoftmaxOperator {
   }
 
   void forward(const seqparAttnForwardArgs_t& args) override {
-    loadInputs(inputs(args));
+    loadInputs(blockInputs(problem_, args));
     if (ring_) {
       seqparAttnForwardArgs_t part = SEQPAR_ATTN_FORWARD_INITIALIZER;
       part.q = given(q_);
@@ -113,7 +113,7 @@ class UspOperator final : public SoftmaxOperator {
   void backward(const seqparAttnBackwardArgs_t& args) override {
     if (problem_.desc.sinks != 0) makeDelta(*block_, args, delta_);  // for the sinks' gradient
     if (!problem_.reserves()) {
-      loadInputs(inputs(args));
+      loadInputs(blockInputs(problem_, args));
       exchange_.toHeads(outTensor(problem_, args.out), out_, exchange_.queries());
       exchange_.toHeads(lseRows(problem_, args.lse), lse_);
     }
