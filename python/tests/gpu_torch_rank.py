@@ -146,7 +146,7 @@ def attention_by_ctypes(q, comm):
     tq, tout, tgrad, *td = (_plans.view(x)[1] for x in (q, out, *grads))
     forward = _abi.AttnForwardArgs(q=tq, k=tq, v=tq, out=tout, lse=lse.data_ptr())
     backward = _abi.AttnBackwardArgs(q=tq, k=tq, v=tq, out=tout, lse=lse.data_ptr(), dOut=tgrad, dq=td[0], dk=td[1], dv=td[2])
-    stream = comm.stream(q)
+    stream = comm.stream()
     kept = (out, lse, grads)
 
     def call(both=False, kept=kept):
@@ -177,7 +177,7 @@ def boundary(comm, seed):
     device = comm.device
     x, whole = torch.ones(1, 2, 4, device=device), torch.empty(1, 2 * comm.size, 4, device=device)
     shards = _abi.Shards(dataType=0, outer=1, tokens=2, inner=4)
-    arguments = (x.data_ptr(), whole.data_ptr(), ctypes.byref(shards), comm.handle, comm.stream(x))
+    arguments = (x.data_ptr(), whole.data_ptr(), ctypes.byref(shards), comm.handle, comm.stream())
     leaf = x.detach().requires_grad_()
     rows = [("seqparAllGather by ctypes", lambda: _abi.lib.seqparAllGather(*arguments)),
             ("torch.empty", lambda: x.new_empty((1, 2 * comm.size, 4))),
