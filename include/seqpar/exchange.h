@@ -106,12 +106,15 @@ typedef struct {
   const int* group;               /**< [groupSize]: the members' ranks in comm, each once, in the order of their shards.
                                        Read during the call. NULL: all ranks in order */
   int groupSize;                  /**< 0 without a group */
+  int ctas; /**< on a GPU: maximum number of CTAs of a transfer through peers' memory, at least 0. Few CTAs leave SMs to
+                 computation that runs next to the transfer. 0: as many as the communicator allows
+                 (seqparConfig_t::ctas) */
 } seqparShards_t;
 
 #define SEQPAR_SHARDS_INITIALIZER                                                                                \
   {                                                                                                              \
     sizeof(seqparShards_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, seqparFloat32, 1, 0, 1, (const int64_t*)0, \
-        (const int*)0, 0                                                                                         \
+        (const int*)0, 0, 0                                                                                      \
   }
 
 /**

@@ -332,6 +332,7 @@ class seqparShards_t(Structure):
         ("tokensOfMembers", c_void_p),
         ("group", c_void_p),
         ("groupSize", c_int),
+        ("ctas", c_int),
     ]
 
 
@@ -777,7 +778,7 @@ INITIALIZERS = {
     "seqparShrinkParams_t": (0, 0, None),
     "seqparLayout_t": (0, 1, 0, 1, 1, 0, None, 0, None, None),
     "seqparHeadShards_t": (0, 1, 1, 0, 0, 0, None, None, 0),
-    "seqparShards_t": (0, 1, 0, 1, None, None, 0),
+    "seqparShards_t": (0, 1, 0, 1, None, None, 0, 0),
     "seqparHalo_t": (0, 0, 0),
     "seqparLseParams_t": (0, 0, 1, 1, None),
     "seqparRingParams_t": (0, None, 0, 0, 1, 0, 0, 0, None, 0, None, None),

@@ -79,9 +79,10 @@ int64_t compareRanks(const char* call, const Checked<Shards>& given, const Range
       numbers.push_back(static_cast<int64_t>(range.count));
     }
   }
-  const std::array<NamedValue, 6> values{{{"shards->dataType", given.type},
+  const std::array<NamedValue, 7> values{{{"shards->dataType", given.type},
                                           {"shards->outer", static_cast<int64_t>(given.shape.outer)},
                                           {"shards->inner in bytes", static_cast<int64_t>(given.shape.inner)},
+                                          {"shards->ctas", given.shape.ctas},
                                           namedArray("shards->tokens of members", tokens),
                                           namedArray("rangesOfRanks", counts),
                                           namedArray("the numbers of ranges", numbers)}};

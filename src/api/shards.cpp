@@ -17,7 +17,7 @@ namespace {
 /// Keeps token positions, including halos, far from overflow.
 constexpr int64_t kMostTokens = int64_t{1} << 48;
 /// Most values that checkShards() and compareRanks() add to a call's.
-constexpr size_t kCommonValues = 5;
+constexpr size_t kCommonValues = 6;
 
 void requireRange(const char* call, std::string_view what, int64_t value, int64_t least,
                   int64_t most = std::numeric_limits<int64_t>::max()) {
@@ -99,8 +99,10 @@ Checked<Shards> checkFields(const char* call, const seqparShards_t& given, const
   requireRange(call, "shards->dataType", given.dataType, seqparFloat32, seqparBfloat16);
   requireRange(call, "shards->outer", given.outer, 0);
   requireRange(call, "shards->inner", given.inner, 0);
+  requireRange(call, "shards->ctas", given.ctas, 0);
   members = checkMembers(call, given, comm);
   Checked<Shards> out;
+  out.shape.ctas = given.ctas;
   out.type = static_cast<seqparDataType_t>(given.dataType);
   out.member = members.self;
   const size_t elementBytes = sizeOf(out.type);
@@ -182,6 +184,7 @@ Checked<Shards> checkShards(const char* call, const seqparShards_t* shards, Comm
   values.assign(others);
   values.push_back({"shards->outer", given.outer});
   values.push_back({"shards->inner", given.inner});
+  values.push_back({"shards->ctas", given.ctas});
   compareRanks(call, given, members, comm, std::move(values));
   take(members, out.shape);
   return out;

@@ -33,12 +33,17 @@ class DeviceExchanges : public ExchangeBackend {
   /// The same for a flow.
   virtual void moveFlow(DeviceGroup& group, const Flow& flow, DeviceStream stream) const = 0;
 
-  /// A reduction with one sum, as one kernel: `sum` is in `buffer`, its terms are everything that this rank receives,
-  /// and `own` is this rank's term, null unless it is one run. False: nothing was enqueued, since this rank cannot use
-  /// the kernel; other ranks choose independently.
-  virtual bool recvReduce(DeviceGroup&, std::span<const Transfer> /*sends*/,
-                          std::span<const std::byte* const> /*buffers*/, const Sum& /*sum*/, std::byte* /*buffer*/,
-                          const std::byte* /*own*/, seqparDataType_t, DeviceStream) const {
+  /// A reduction with one sum.
+  struct SingleSum {
+    std::span<const Transfer> sends;
+    const Sum& sum;        ///< its terms are everything that this rank receives, and `own`
+    const std::byte* own;  ///< this rank's term, null unless it is one run
+    int ctas;              ///< Route::ctas
+  };
+  /// A reduction with one sum in `buffer`, as one kernel. False: nothing was enqueued, since this rank cannot use the
+  /// kernel; other ranks choose independently.
+  virtual bool recvReduce(DeviceGroup&, const SingleSum&, std::span<const std::byte* const> /*sendBuffers*/,
+                          std::byte* /*buffer*/, seqparDataType_t, DeviceStream) const {
     return false;
   }
   /// Whether a payload of several regions needs no additional copy.

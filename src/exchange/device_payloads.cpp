@@ -79,6 +79,10 @@ device::RegionArg makeRegion(const StridedRegion& region, const std::byte* buffe
   return made;
 }
 
+int channelsOf(const PeerView& view, int ctas) {
+  return ctas == 0 ? view.byteFifoChannels : std::min(ctas, view.byteFifoChannels);
+}
+
 void shareAmong(device::PeerPayload& payload, int channels) {
   payload.each = partFor(payload.bytes, kLeastByPackets, channels);
   payload.chunk = 0;

@@ -37,6 +37,9 @@ void orderForPeers(DevicePayloads& payloads, std::span<const int> ranks, const P
 /// One region, at the given offset of its payload.
 device::RegionArg makeRegion(const StridedRegion& region, const std::byte* buffer, std::uint64_t begin);
 
+/// The maximum number of CTAs that share a payload of a route with these `ctas`.
+int channelsOf(const PeerView& view, int ctas);
+
 /// Splits a payload among up to `channels` CTAs and chooses packets or chunks, from its size only: both ends agree.
 void shareAmong(device::PeerPayload& payload, int channels);
 

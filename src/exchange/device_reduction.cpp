@@ -54,6 +54,7 @@ Gathering gatherTerms(DeviceGroup& group, const Reduction& reduction, const Outg
   Gathering made;
   made.from.assign(out.buffers.begin(), out.buffers.end());
   made.route.sends = out.sends;
+  made.route.ctas = reduction.ctas;
   for (const auto& [rank, count] : bytes) {
     if (count == 0) continue;
     if (out.own != nullptr && rank == group.rank()) {
@@ -114,7 +115,7 @@ void reduceOnDevice(const DeviceExchanges& by, DeviceGroup& group, const Reducti
   if (reduction.sums.size() == 1) {
     const Sum& sum = reduction.sums.front();
     auto* const buffer = receiveBuffers[static_cast<std::size_t>(sum.region.buffer)];
-    if (by.recvReduce(group, out.sends, sendBuffers, sum, buffer, out.own, type, stream)) return;
+    if (by.recvReduce(group, {out.sends, sum, out.own, reduction.ctas}, sendBuffers, buffer, type, stream)) return;
   }
   const Gathering gathering = gatherTerms(group, reduction, out);
   by.move(group, gathering.route, gathering.from, gathering.into, stream);

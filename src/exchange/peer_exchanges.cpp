@@ -75,11 +75,11 @@ device::RecvReduceArgs termsOf(const device::FewArgs& route, const RecvReduce& s
   return args;
 }
 
-std::optional<RecvReduce> planRecvReduce(DeviceGroup& group, std::span<const Transfer> sends,
-                                         std::span<const std::byte* const> sendBuffers, const Sum& sum,
-                                         std::byte* buffer, const std::byte* own) {
+std::optional<RecvReduce> planRecvReduce(DeviceGroup& group, const DeviceExchanges::SingleSum& single,
+                                         std::span<const std::byte* const> sendBuffers, std::byte* buffer) {
+  const auto& [sends, sum, own, ctas] = single;
   const std::uint64_t bytes = sum.region.bytes();
-  const int channels = group.peers().byteFifoChannels;
+  const int channels = channelsOf(group.peers(), ctas);
   if (!isLong(bytes, channels)) return {};
   RecvReduce made;
   made.existing = sum.existing;
@@ -118,7 +118,7 @@ class PeerExchanges final : public DeviceExchanges {
   void move(DeviceGroup& group, const Route& route, std::span<const std::byte* const> sends,
             std::span<std::byte* const> receives, DeviceStream stream) const override {
     const std::vector<const std::byte*> receiving(receives.begin(), receives.end());
-    const int channels = group.peers().byteFifoChannels;
+    const int channels = channelsOf(group.peers(), route.ctas);
     const auto out = makePayloads(route.sends, sends, group.rank(), group.size(), channels, 0);
     const int first = static_cast<int>(out.regions.size());
     launchBetweenPeers(group, out, makePayloads(route.receives, receiving, group.rank(), group.size(), channels, first),
@@ -132,10 +132,9 @@ class PeerExchanges final : public DeviceExchanges {
     launchBetweenPeers(group, out, makePayloads(flow.from, flow.in, group.rank(), channels, first), stream);
   }
 
-  bool recvReduce(DeviceGroup& group, std::span<const Transfer> sends, std::span<const std::byte* const> buffers,
-                  const Sum& sum, std::byte* buffer, const std::byte* own, seqparDataType_t type,
-                  DeviceStream stream) const override {
-    const auto planned = planRecvReduce(group, sends, buffers, sum, buffer, own);
+  bool recvReduce(DeviceGroup& group, const SingleSum& sum, std::span<const std::byte* const> sendBuffers,
+                  std::byte* buffer, seqparDataType_t type, DeviceStream stream) const override {
+    const auto planned = planRecvReduce(group, sum, sendBuffers, buffer);
     if (!planned) return false;
     const auto route = makeRouteArgs<device::FewArgs>(group.peers(), planned->sends, planned->receives);
     std::copy(planned->sends.regions.begin(), planned->sends.regions.end(), route->inlineRegions);

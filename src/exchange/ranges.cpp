@@ -110,6 +110,7 @@ Route gatherRangesRoute(const Shards& shards, const RangesOfMembers& ranges, std
   const std::size_t members = shards.members(), own = tokensOf(ranges[member]);
   const auto mine = partsOf(firsts, ranges[member]);
   Route route;
+  route.ctas = shards.ctas;
   for (std::size_t step = 0; step < members; ++step) {
     // Each member starts with itself, so the members do not all send to one member first.
     const std::size_t receiver = (member + step) % members, owner = (member + members - step) % members;
@@ -129,6 +130,7 @@ Reduction scatterRangesSum(const Shards& shards, const RangesOfMembers& ranges, 
   const auto all = partsOfAll(shards, ranges);
   const std::size_t own = tokensOf(ranges[member]);
   Reduction reduction;
+  reduction.ctas = shards.ctas;
   for (std::size_t owner = 0; owner < shards.members(); ++owner) {
     Range sent;  // of this member's array: neighbors are one transfer
     const auto send = [&] {

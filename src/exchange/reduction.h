@@ -25,6 +25,7 @@ struct Sum {
 struct Reduction {
   std::vector<Transfer> sends;
   std::vector<Sum> sums;
+  int ctas = 0;  ///< Route::ctas
 };
 
 /// Factors of the terms of a sum, one per row of elements. A factor of 0 skips the term, even if it holds NaN or

@@ -30,6 +30,7 @@ struct Transfer {
 struct Route {
   std::vector<Transfer> sends;
   std::vector<Transfer> receives;
+  int ctas = 0;  ///< on GPUs: maximum number of CTAs, equal on all ranks; 0: the communicator's
 };
 
 }  // namespace seqpar

@@ -13,6 +13,7 @@ StridedRegion Shards::inWhole(std::size_t member) const {
 Route gatherRoute(const Shards& shards, std::size_t member) {
   const StridedRegion mine = shards.part(0, 0, shards.tokens[member], shards.tokens[member]);
   Route route;
+  route.ctas = shards.ctas;
   route.sends.reserve(shards.members());
   route.receives.reserve(shards.members());
   const std::size_t total = shards.total();
@@ -25,6 +26,7 @@ Route gatherRoute(const Shards& shards, std::size_t member) {
 
 Reduction scatterSum(const Shards& shards, std::size_t member) {
   Reduction reduction;
+  reduction.ctas = shards.ctas;
   const std::size_t total = shards.total();
   for (std::size_t other = 0, first = 0; other < shards.members(); first += shards.tokens[other++]) {
     reduction.sends.push_back({shards.ranks[other], shards.part(0, first, shards.tokens[other], total)});

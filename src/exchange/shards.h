@@ -22,6 +22,7 @@ struct Shards {
   std::vector<std::size_t> tokens;  ///< of each member, in the order of the shards
   std::size_t inner = 0;            ///< bytes
   std::vector<int> ranks;           ///< of each member, in the communicator
+  int ctas = 0;                     ///< Route::ctas
 
   std::size_t members() const { return ranks.size(); }
   std::size_t first(std::size_t member) const { return tokensBefore(tokens, member); }

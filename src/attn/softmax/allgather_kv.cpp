@@ -135,8 +135,9 @@ class AllGatherKvOperator final : public SoftmaxOperator {
         exec_.zero(sums.v);
       }
       exec_.fork();
-      keys_.scatter(buffer.sent.k, sums.k, exec_.side());
-      keys_.scatter(buffer.sent.v, sums.v, exec_.side());
+      const auto next = s + 1 < slices_ ? KeyGather::Next::Computation : KeyGather::Next::Nothing;
+      keys_.scatter(buffer.sent.k, sums.k, next, exec_.side());
+      keys_.scatter(buffer.sent.v, sums.v, next, exec_.side());
     }
     exec_.join();
     store(args, slices_ - 1);
@@ -197,8 +198,9 @@ class AllGatherKvOperator final : public SoftmaxOperator {
     const Pair mine = direct ? given : keys_.inPlace() ? ownPart(all) : bufferOf(slice).shard;
     if (!direct) copy(mine, given);
     exec_.fork();
-    keys_.gather(mine.k, all.k, exec_.side());
-    keys_.gather(mine.v, all.v, exec_.side());
+    const auto next = slice > 0 ? KeyGather::Next::Computation : KeyGather::Next::Nothing;
+    keys_.gather(mine.k, all.k, next, exec_.side());
+    keys_.gather(mine.v, all.v, next, exec_.side());
   }
 
   void copy(const Pair& to, const Pair& from) {

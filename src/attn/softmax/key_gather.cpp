@@ -11,6 +11,9 @@ namespace {
 
 constexpr const char* kCaller = "attention plan";
 
+/// CTAs of a transfer next to block kernels: each takes an SM from them, also while it waits for the peer's transfer.
+constexpr int kOverlappedCtas = 16;
+
 /// Parts of shards that a rank may send and receive. A graph of a GPU holds exchanges of at most 256 regions, and a sum
 /// may have twice as many regions as parts. Masks with slices save more than graphs do.
 int64_t mostParts(const Problem& problem) {
@@ -141,44 +144,50 @@ KeyGather::KeyGather(const Problem& problem) : problem_(problem), keys_(gathered
   leavesSome_ = commonTokens(columnsOf(seen), {&own, 1}) < own.count;
 }
 
-seqparShards_t KeyGather::shardsOf(seqparDataType_t type, int64_t inner) const {
+seqparShards_t KeyGather::shardsOf(seqparDataType_t type, int64_t inner, Next next) const {
   seqparShards_t shards = SEQPAR_SHARDS_INITIALIZER;
   shards.dataType = type;
   shards.outer = problem_.desc.batch;
   shards.inner = inner;
   shards.tokensOfMembers = problem_.keys.lengths().data();
+  if (next == Next::Computation) shards.ctas = kOverlappedCtas;
   return shards;
 }
 
 void KeyGather::open(seqparDataType_t type, int64_t inner) {
-  if (keys_->ranges.empty() || plans_.contains({type, inner})) return;
+  if (keys_->ranges.empty()) return;
   std::vector<int64_t> counts;
   std::vector<seqparRange_t> ranges;
   for (const auto& mine : keys_->ranges) {
     counts.push_back(static_cast<int64_t>(mine.size()));
     for (const auto& range : mine) ranges.push_back({range.first, range.count});
   }
-  const auto shards = shardsOf(type, inner);
-  seqparRangesPlan_t plan = nullptr;
-  require(seqparRangesPlanCreate(&plan, &shards, counts.data(), ranges.data(), problem_.comm), kCaller, problem_.comm);
-  plans_[{type, inner}].reset(plan);
+  for (const Next next : {Next::Nothing, Next::Computation}) {
+    auto& made = plans_[{type, inner, next}];
+    if (made) continue;
+    const auto shards = shardsOf(type, inner, next);
+    seqparRangesPlan_t plan = nullptr;
+    require(seqparRangesPlanCreate(&plan, &shards, counts.data(), ranges.data(), problem_.comm), kCaller,
+            problem_.comm);
+    made.reset(plan);
+  }
 }
 
-seqparRangesPlan_t KeyGather::planFor(const Tensor& tensor) const {
-  return plans_.at({tensor.type, tensor.heads * tensor.dim}).get();
+seqparRangesPlan_t KeyGather::planFor(const Tensor& tensor, Next next) const {
+  return plans_.at({tensor.type, tensor.heads * tensor.dim, next}).get();
 }
 
-void KeyGather::gather(const Tensor& shard, const Tensor& gathered, void* stream) const {
-  const auto shards = shardsOf(shard.type, shard.heads * shard.dim);
+void KeyGather::gather(const Tensor& shard, const Tensor& gathered, Next next, void* stream) const {
+  const auto shards = shardsOf(shard.type, shard.heads * shard.dim, next);
   require(keys_->ranges.empty() ? seqparAllGather(shard.data, gathered.data, &shards, problem_.comm, stream)
-                                : seqparGatherRanges(planFor(shard), shard.data, gathered.data, stream),
+                                : seqparGatherRanges(planFor(shard, next), shard.data, gathered.data, stream),
           kCaller, problem_.comm);
 }
 
-void KeyGather::scatter(const Tensor& gathered, const Tensor& shard, void* stream) const {
-  const auto shards = shardsOf(shard.type, shard.heads * shard.dim);
+void KeyGather::scatter(const Tensor& gathered, const Tensor& shard, Next next, void* stream) const {
+  const auto shards = shardsOf(shard.type, shard.heads * shard.dim, next);
   require(keys_->ranges.empty() ? seqparReduceScatter(gathered.data, shard.data, &shards, problem_.comm, stream)
-                                : seqparScatterRanges(planFor(shard), gathered.data, shard.data, stream),
+                                : seqparScatterRanges(planFor(shard, next), gathered.data, shard.data, stream),
           kCaller, problem_.comm);
 }
 

@@ -4,8 +4,8 @@
 
 #include <map>
 #include <memory>
+#include <tuple>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "attn/problem/problem.h"
@@ -47,10 +47,12 @@ class KeyGather {
 
   /// Prepares calls for tensors of `type` with `inner` elements per token; collective.
   void open(seqparDataType_t type, int64_t inner);
+  /// What runs on the GPU next to a transfer.
+  enum class Next { Nothing, Computation };
   /// Dense tensors: this rank's shard, and the gathered keys.
-  void gather(const Tensor& shard, const Tensor& gathered, void* stream) const;
+  void gather(const Tensor& shard, const Tensor& gathered, Next next, void* stream) const;
   /// The adjoint: sums the copies of each key.
-  void scatter(const Tensor& gathered, const Tensor& shard, void* stream) const;
+  void scatter(const Tensor& gathered, const Tensor& shard, Next next, void* stream) const;
 
  private:
   struct Destroy {
@@ -58,14 +60,14 @@ class KeyGather {
   };
   using Plan = std::unique_ptr<std::remove_pointer_t<seqparRangesPlan_t>, Destroy>;
 
-  seqparShards_t shardsOf(seqparDataType_t type, int64_t inner) const;
-  seqparRangesPlan_t planFor(const Tensor& tensor) const;
+  seqparShards_t shardsOf(seqparDataType_t type, int64_t inner, Next next) const;
+  seqparRangesPlan_t planFor(const Tensor& tensor, Next next) const;
 
   const Problem& problem_;
   std::shared_ptr<const GatheredKeys> keys_;
   int64_t firstOwn_ = 0;
   bool leavesSome_ = false;
-  std::map<std::pair<int, int64_t>, Plan> plans_;  ///< by type and elements per token
+  std::map<std::tuple<int, int64_t, Next>, Plan> plans_;  ///< by type and elements per token
 };
 
 }  // namespace seqpar::attn

@@ -169,6 +169,10 @@ TEST_CASE("invalid shapes are refused") {
     one.refusedHeads({"shards->tokensOfMembers[0]", "-2"});
     one.refusedShards({"shards->tokensOfMembers[0]", "-2"});
   }
+  SECTION("negative CTAs") {
+    one.shards.ctas = -1;
+    one.refusedShards({"shards->ctas", "-1", "0 or more"});
+  }
   SECTION("too large") {
     one.heads.headDim = one.shards.inner = kHuge;
     one.refusedHeads({"overflows"});
