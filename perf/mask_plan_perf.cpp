@@ -66,7 +66,6 @@ void row(const char* name, const Slices& slices, int64_t tokens, int ranks) {
     count(problem, gathered.runsOf(problem.rank()), true, after);
   }
   const double all = static_cast<double>(tokens) * (ranks - 1) / ranks;
-  problem.info.device = SEQPAR_HOST_DEVICE;  // on GPUs rings send one range
   const auto ring = ringShares(problem);
   std::printf("| %-15s | %6zu | %5d | %8.2f | %17zu | %17zu | %18zu | %18zu | %15.2f | %12.2f | %8.2f |\n", name,
               slices.size(), ranks, gathered.meanReceived / all, before.forward, after.forward, before.backward,

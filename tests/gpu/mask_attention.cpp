@@ -35,12 +35,13 @@ using Slices = std::vector<seqparAttnSlice_t>;
 constexpr int64_t kTokens = 2048;
 
 std::vector<std::pair<const char*, Slices>> usualMasks() {
-  Slices packed, video, shared{SEQPAR_ATTN_SLICE_CAUSAL(0, 500, 0, 500)};
+  Slices packed, video, some, shared{SEQPAR_ATTN_SLICE_CAUSAL(0, 500, 0, 500)};
   for (int64_t at = 0, length = 150; at < kTokens; at += length, length += 41) {
     const int64_t end = std::min(kTokens, at + length);
     packed.push_back(SEQPAR_ATTN_SLICE_CAUSAL(at, end, at, end));
   }
   for (int64_t end = 256; end <= kTokens; end += 256) video.push_back(SEQPAR_ATTN_SLICE_FULL(end - 256, end, 0, end));
+  for (int64_t at = 0; at < kTokens; at += 128) some.push_back(SEQPAR_ATTN_SLICE_FULL(0, kTokens, at, at + 20));
   for (int64_t at = 500; at < kTokens; at += 258) {
     shared.push_back(SEQPAR_ATTN_SLICE_FULL(at, at + 258, 0, 500));
     shared.push_back(SEQPAR_ATTN_SLICE_CAUSAL(at, at + 258, at, at + 258));
@@ -48,6 +49,7 @@ std::vector<std::pair<const char*, Slices>> usualMasks() {
   return {{"video", video},
           {"shared prefix", shared},
           {"packed", packed},
+          {"some keys of each block", some},  // a ring sends up to 16 ranges of a shard
           {"prefix-LM", {SEQPAR_ATTN_SLICE_FULL(0, 512, 0, 512), SEQPAR_ATTN_SLICE_CAUSAL(512, kTokens, 0, kTokens)}}};
 }
 

@@ -87,8 +87,10 @@ def attention(rest, q, k, v, comm, layout, *, causal, window, scale, softcap):
     else:
         from torch.nn.attention.flex_attention import AuxRequest
         capped = None if not softcap else lambda score, b, h, i, j: softcap * torch.tanh(score / softcap)
+        # Without the option, PyTorch 2.11 has no kernel for fewer than 128 queries with a block mask.
         out, aux = _compiled()(q, k, v, score_mod=capped, block_mask=block_mask, scale=scale,
-                               enable_gqa=k.shape[1] != q.shape[1], return_aux=AuxRequest(lse=True))
+                               enable_gqa=k.shape[1] != q.shape[1], return_aux=AuxRequest(lse=True),
+                               kernel_options={"FORCE_USE_FLEX_ATTENTION": True})
         lse = aux.lse
     return out.transpose(1, 2), lse
 

@@ -143,8 +143,8 @@ struct Problem {
   /// Number of scores between a rank's queries and another rank's keys.
   int64_t scores(int queryRank, int keyRank) const { return table->scores(queryRank, keyRank); }
   /// For each rank, the keys (with `ofQueries`: the queries) that attention between ranks needs, as few ascending
-  /// ranges of its shard, which include some that are not needed. On GPUs one range, which is sent without a copy.
-  std::vector<std::vector<TokenRange>> seenByOthers(bool ofQueries) const;
+  /// ranges of its shard, which include some that are not needed. One range is sent without a copy.
+  const std::vector<std::vector<TokenRange>>& seenByOthers(bool ofQueries) const;
   /// The rectangles of scores between a rank's queries and another rank's keys.
   std::vector<Rectangle> rectangles(int queryRank, int keyRank) const;
 };

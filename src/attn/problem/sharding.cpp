@@ -159,13 +159,8 @@ SharedScoreTables::~SharedScoreTables() {
   if (sharing == this) sharing = nullptr;
 }
 
-std::vector<std::vector<TokenRange>> Problem::seenByOthers(bool ofQueries) const {
-  auto ranges = table->seenByOthers(ofQueries);
-  if (!onDevice()) return ranges;
-  for (auto& of : ranges) {
-    if (of.size() > 1) of = {of.front().with(of.back())};
-  }
-  return ranges;
+const std::vector<std::vector<TokenRange>>& Problem::seenByOthers(bool ofQueries) const {
+  return table->seenByOthers(ofQueries);
 }
 
 }  // namespace seqpar::attn

@@ -1,6 +1,7 @@
 #include "attn/softmax/ring_cost.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "attn/problem/needed.h"
 #include "attn/softmax/ring.h"
@@ -26,25 +27,42 @@ double addingUs(const CostModel& model, const RingTrip& trip, int steps) {
   return model.memoryUs(atOnce + inMemory + ofKeys);
 }
 
+/// The time of a rank's block of a step.
+double blockUs(const CostModel& model, const RingTrip& trip, const RingOrder& order, int rank, int step) {
+  const int source = order.sourceOf(rank, step);
+  return model.blockUs(trip.queries ? model.scores(source, rank) : model.scores(rank, source), trip.backward);
+}
+
+/// A step of a rank waits for the tensors that another rank sends from the start of its previous step on, and for the
+/// sums that this rank sends at that step's end.
 double tripUs(const CostModel& model, const RingTrip& trip) {
   const auto order = ringOrder(model.problem(), trip.inner, trip.queries);
-  const double share = 1 / hopsInFlight(model.problem(), trip.inner);
-  double us = 0, late = 0;
+  const auto ranks = static_cast<size_t>(model.ranks());
+  const double inputs = model.sendUs(trip.inputBytes) / hopsInFlight(model.problem(), trip.inner);
+  const double sums = model.sendUs(trip.sumBytes);
+  std::vector<double> start(ranks, 0), end(ranks, 0), late(ranks, 0);
   for (int step = 0; step <= order.steps; ++step) {
-    double scores = 0;
-    for (int rank = 0; rank < model.ranks(); ++rank) {
-      RingOrder other = order;
-      other.rank = rank;
-      const int source = other.source(step);
-      scores = std::max(scores, trip.queries ? model.scores(source, rank) : model.scores(rank, source));
+    const auto startBefore = start, endBefore = end;
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      const int at = static_cast<int>(rank);
+      const double block = blockUs(model, trip, order, at, step);
+      if (step == 0) {
+        if (order.steps > 0) late[rank] = trip.late * block;
+        end[rank] = block - late[rank];
+        continue;
+      }
+      const auto from = static_cast<size_t>(order.holderOf(order.sourceOf(at, step), step - 1));
+      const bool withSums = step > order.firstSum();
+      start[rank] = std::max(endBefore[rank], startBefore[from] + inputs);
+      end[rank] = std::max(start[rank] + block, withSums ? endBefore[from] + sums : 0);
     }
-    const double inputs = step < order.steps ? model.sendUs(trip.inputBytes) * share : 0;
-    const double sums = step > order.firstSum() ? model.sendUs(trip.sumBytes) : 0;
-    const double block = model.blockUs(scores, trip.backward);
-    if (step == 0 && order.steps > 0) late = trip.late * block;
-    us += std::max(block - (step == 0 ? late : 0), inputs + sums);
   }
-  return us + std::max(late, order.steps > 0 ? model.sendUs(trip.sumBytes) : 0) + addingUs(model, trip, order.steps);
+  double us = 0;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    const auto holder = static_cast<size_t>(order.holderOf(static_cast<int>(rank), order.steps));
+    us = std::max({us, end[rank] + late[rank], order.steps > 0 ? end[holder] + sums : 0});
+  }
+  return us + addingUs(model, trip, order.steps);
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ struct RingOrder {
   int source(int step) const { return moved(rank, -step); }
   /// The rank that has the tensors of `rank` after `step` hops.
   int holder(int step) const { return moved(rank, step); }
+  int holderOf(int otherRank, int step) const { return moved(otherRank, step); }
   int sourceOf(int otherRank, int step) const { return moved(otherRank, -step); }
   /// The step after which sums start to rotate. Nothing is added to them before the first hop, so in a single ring they
   /// skip it; in a double ring they must start with the tensors of a window.
