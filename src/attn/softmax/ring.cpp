@@ -3,7 +3,6 @@
 #include "attn/softmax/ring.h"
 #include "attn/softmax/ring_cost.h"
 
-#include <algorithm>
 #include <array>
 
 namespace seqpar::attn {
@@ -17,17 +16,10 @@ std::vector<RingTensor> gradients(const Problem& problem, const RingOrder& order
 
 }  // namespace
 
-// One half, unless the return takes little time. Halves of a band would cost more than they hide: the second half does
-// not start at the band's diagonal, and a block's kernel may compute it as if there were no window.
+// One half. Halves of a band would cost more than they hide: the second half does not start at the band's diagonal, and
+// a block's kernel may compute it as if there were no window.
 double lateShareOfRing(const Problem& problem) {
-  constexpr double kLittle = 0.03;  // of the rank's own block: two calls in place of one take about as long
-  if (problem.windowed()) return 0;
-  const CostModel model(problem);
-  const auto type = ringSumType(problem, ringOrder(problem, problem.ranks(), false));
-  const double sums = model.sendUs(model.kvBytes(mostSent(problem, false), type));
-  double own = model.blockUs(model.scores(0, 0), true);
-  for (int rank = 1; rank < problem.ranks(); ++rank) own = std::min(own, model.blockUs(model.scores(rank, rank), true));
-  return sums < kLittle * own ? 0 : 0.5;
+  return problem.windowed() ? 0 : 0.5;
 }
 
 seqparDataType_t ringSumType(const Problem& problem, const RingOrder& order) {
