@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/memory.h"
 #include "bootstrap/bootstrap.h"
 
 namespace seqpar {
@@ -29,6 +30,11 @@ std::unique_ptr<Allgather> join(Communicator& parent, const SplitGroup& group, c
     const auto* const known = dynamic_cast<const Error*>(&error);
     const bool remote = known != nullptr && known->result() == seqparRemoteError;
     if (remote) parent.health().awaitFailure();
+    if (remote && group.place > 0) {
+      const FixedText text{"rank ", std::to_string(group.members.front()), ", the first of the group: ", error.what()};
+      parent.lose(text);
+      throw Error(seqparRemoteError, std::string(std::string_view(text)));
+    }
     parent.lose(error.what());
     throw;
   }

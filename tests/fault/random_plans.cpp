@@ -160,7 +160,7 @@ seqparResult_t RandomCalls::heads() {
 /// Equal weights: the mean over ranks.
 seqparResult_t RandomCalls::lse() {
   constexpr size_t kHeads = 2, kDim = 16;
-  const auto rows = static_cast<size_t>(below(300)) + 1;
+  const auto rows = static_cast<size_t>(below(small_ ? 10 : 300)) + 1;
   seqparLseParams_t params = SEQPAR_LSE_PARAMS_INITIALIZER;
   params.rows = static_cast<int64_t>(rows);
   params.heads = kHeads;
@@ -176,7 +176,7 @@ seqparResult_t RandomCalls::lse() {
 }
 
 seqparResult_t RandomCalls::halo() {
-  const int64_t tokens = 1 + below(300), width = 1 + below(static_cast<int>(tokens));
+  const int64_t tokens = 1 + below(small_ ? 30 : 300), width = 1 + below(static_cast<int>(tokens));
   seqparShards_t shards = SEQPAR_SHARDS_INITIALIZER;
   shards.outer = 1;
   shards.tokens = tokens;

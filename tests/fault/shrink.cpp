@@ -250,7 +250,13 @@ std::string run(const Trial& trial, int timeoutMs, Row& row) {
       }
     }
     const auto reports = job.reports(survivors);
-    if (reports.size() != survivors.size() && wrong.empty()) wrong = "a survivor ended without a report";
+    if (reports.size() != survivors.size() && wrong.empty()) {
+      wrong = "a survivor ended without a report";
+      for (const int rank : survivors) {
+        const auto ending = job.ending(rank);
+        if (ending && ending->code != CLD_EXITED) wrong += ", signal " + std::to_string(ending->status);
+      }
+    }
     for (const auto& report : reports) {
       const std::string why = judge(trial, report, row);
       if (wrong.empty()) wrong = why;

@@ -1,6 +1,7 @@
 #include "gpu/fault_campaign_rank.h"
 
 #include <cstdio>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -14,7 +15,6 @@
 namespace seqpar::test {
 namespace {
 
-constexpr int kTimeoutMs = 2000;      ///< of jobs with a rank that is only silent
 constexpr unsigned kCallsAgain = 30;  ///< on the last communicator
 
 /// Takes what is left of the device's memory.
@@ -43,38 +43,53 @@ class Hog {
   std::vector<void*> memory_;
 };
 
+struct DestroyGraph {
+  void operator()(cudaGraphExec_t graph) const noexcept { cudaGraphExecDestroy(graph); }
+};
+using Graph = std::unique_ptr<CUgraphExec_st, DestroyGraph>;
+
 /// One rank of a job.
 class Rank {
  public:
-  Rank(const JobPlan& plan, Shared& shared, int rank) : plan_(plan), shared_(shared), rank_(rank) {}
+  Rank(const Options& options, const JobPlan& plan, JobState& shared, int rank)
+      : options_(options), plan_(plan), shared_(shared), rank_(rank) {}
 
-  void run(const seqparUniqueId& id) {
-    expectCuda(cudaSetDevice(rank_), "cudaSetDevice");
-    DeviceBackend device(1, false, size_t{1} << 20);
-    backend() = &device;
+  void run() {
+    if (rank_ == 0) {
+      expectSuccess(seqparGetUniqueId(&shared_.id), "seqparGetUniqueId");
+      shared_.hasId = true;
+    }
+    while (!shared_.hasId) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const std::string host = "host" + std::to_string(rank_);
     seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
-    config.device = rank_;
-    config.timeoutMs = plan_.timed ? kTimeoutMs : kNoTimeoutMs;
+    config.device = rank_ % options_.gpus;
+    config.timeoutMs = plan_.timed ? options_.timeoutMs : kNoTimeoutMs;
+    if (options_.nccl) config.hostId = host.c_str();
     seqparComm_t comm = nullptr;
-    expectSuccess(seqparCommInitRankConfig(&comm, plan_.ranks, id, rank_, &config), "seqparCommInitRankConfig");
+    expectSuccess(seqparCommInitRankConfig(&comm, plan_.ranks, shared_.id, rank_, &config), "seqparCommInitRankConfig");
     comms_.push_back(comm);
     for (step_ = 0; step_ < plan_.steps.size(); ++step_) {
       workUntilFailure();
-      if (left_) return;
+      if (left_) return abortAll();
       if (!shrink()) return;
     }
     computeAgain();
     expectSuccess(seqparCommDestroy(comms_.back()), "seqparCommDestroy", comms_.back());
     comms_.pop_back();
     while (!shared_.finish) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    for (auto* lost : comms_) seqparCommAbort(lost);
+    abortAll();
   }
 
  private:
+  void abortAll() {
+    for (auto* comm : comms_) seqparCommAbort(comm);
+    comms_.clear();
+  }
+
   bool isVictim() const { return plan_.steps[step_].victim == rank_; }
 
   /// Calls, and checks their results: scans and layers, the scans also by a graph.
-  void work(PrefixSums& sums, std::optional<AttentionSteps>& layer, cudaGraphExec_t graph, std::mt19937_64& random) {
+  void work(PrefixSums& sums, std::optional<AttentionSteps>& layer, const Graph& graph, std::mt19937_64& random) {
     const auto drawn = random() % 8;
     if (drawn == 0) {
       layer.reset();
@@ -85,26 +100,30 @@ class Rank {
     } else if (drawn == 1 && layer) {
       layer->enqueue(5);
       layer->check("a layer");
-    } else if (drawn < 4) {
-      for (int i = 0; i < 10; ++i) expectCuda(cudaGraphLaunch(graph, sums.stream()), "cudaGraphLaunch");
+    } else if (drawn < 4 && graph) {
+      for (int i = 0; i < 10; ++i) expectCuda(cudaGraphLaunch(graph.get(), sums.stream()), "cudaGraphLaunch");
     } else {
       for (unsigned i = 0; i < 20; ++i) {
         const DrawnScan scan(random);
-        sums.enqueue(i, scan.elements, scan.algorithm, scan.reverse);
+        const bool isAbsent = options_.nccl && scan.algorithm == seqparScanDoubling;
+        sums.enqueue(i, scan.elements, isAbsent ? seqparScanAuto : scan.algorithm, scan.reverse);
       }
     }
     sums.check("scans");
   }
 
-  static cudaGraphExec_t capture(PrefixSums& sums) {
+  /// None if ranks share a GPU, where captures are refused.
+  Graph capture(PrefixSums& sums) const {
+    if (options_.shares()) return nullptr;
     cudaGraph_t graph = nullptr;
     expectCuda(cudaStreamBeginCapture(sums.stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     for (unsigned i = 0; i < 3; ++i) sums.enqueue(i, 5000, seqparScanAuto, i == 1);
     expectCuda(cudaStreamEndCapture(sums.stream(), &graph), "cudaStreamEndCapture");
     cudaGraphExec_t ready = nullptr;
     expectCuda(cudaGraphInstantiate(&ready, graph, 0), "cudaGraphInstantiate");
+    Graph owned(ready);
     expectCuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
-    return ready;
+    return owned;
   }
 
   std::mt19937_64 randomOfStep() const { return std::mt19937_64(plan_.seed + 1000 * (step_ + 1)); }
@@ -118,7 +137,7 @@ class Rank {
       auto random = randomOfStep();
       PrefixSums sums(comm);
       std::optional<AttentionSteps> layer;
-      cudaGraphExec_t graph = capture(sums);
+      const Graph graph = capture(sums);
       try {
         for (bool first = true;; first = false) {
           if (!first) cause(sums);
@@ -171,7 +190,7 @@ class Rank {
       default: {
         void* memory = nullptr;
         expectCuda(cudaMalloc(&memory, 8), "cudaMalloc");
-        const uint64_t ns = uint64_t{4000000} * kTimeoutMs;
+        const uint64_t ns = uint64_t{4000000} * static_cast<uint64_t>(options_.timeoutMs);
         expectCuda(launchLateCopy(memory, static_cast<char*>(memory) + 4, 4, ns, sums.stream()), "launchLateCopy");
       }
     }
@@ -187,7 +206,7 @@ class Rank {
       const std::string text = seqparGetLastError(comms_.back());
       std::snprintf(outcome.text, sizeof(outcome.text), "%.290s", text.c_str());
       if (result == seqparSuccess) seqparCommAbort(next);
-      for (auto* comm : comms_) seqparCommAbort(comm);
+      abortAll();
       return false;
     }
     expectSuccess(result, "seqparCommShrink", comms_.back());
@@ -205,16 +224,16 @@ class Rank {
     auto random = randomOfStep();
     PrefixSums sums(comms_.back());
     std::optional<AttentionSteps> layer;
-    cudaGraphExec_t graph = capture(sums);
+    const Graph graph = capture(sums);
     for (unsigned i = 0; i < kCallsAgain; ++i) {
       work(sums, layer, graph, random);
       if (i == 0) ++shared_.working[step_];
     }
-    expectCuda(cudaGraphExecDestroy(graph), "cudaGraphExecDestroy");
   }
 
+  const Options& options_;
   const JobPlan& plan_;
-  Shared& shared_;
+  JobState& shared_;
   int rank_;
   bool left_ = false;  ///< as ordered
   size_t step_ = 0;
@@ -224,8 +243,8 @@ class Rank {
 
 }  // namespace
 
-void runRank(const JobPlan& plan, Shared& shared, int rank, const seqparUniqueId& id) {
-  Rank(plan, shared, rank).run(id);
+void runRank(const Options& options, const JobPlan& plan, JobState& shared, int rank) {
+  Rank(options, plan, shared, rank).run();
 }
 
 }  // namespace seqpar::test
