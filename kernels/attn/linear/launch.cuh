@@ -34,6 +34,15 @@ inline bool startsKernelsEarly() {
          cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9;
 }
 
+/// Whether the current device has wgmma: compute capability 9.0.
+inline bool hasWgmma() {
+  int device = 0, major = 0, minor = 0;
+  return cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess && major == 9 &&
+         minor == 0;
+}
+
 /// `dependent`: the kernel calls griddepcontrolWait() before it reads data that kernels of this library wrote, and
 /// before it writes, so it may start before the previous kernel ends.
 template <class... Parameters, class... Arguments>

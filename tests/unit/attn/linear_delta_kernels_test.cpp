@@ -6,6 +6,7 @@
 #include "kernels/attn/linear/delta/differentiate.h"
 #include "kernels/attn/linear/delta/half/advance.h"
 #include "kernels/attn/linear/delta/half/differentiate_channels.h"
+#include "kernels/attn/linear/delta/half/differentiate_sm90.h"
 #include "kernels/attn/linear/delta/half/differentiate_sums.h"
 #include "kernels/attn/linear/delta/half/differentiate_tokens.h"
 #include "kernels/attn/linear/delta/half/prepare.h"
@@ -32,7 +33,15 @@ double roundingsOf(int type) {
 /// Steps of the delta rule on an emulated CTA.
 class EmulatedSteps final : public DeltaSteps {
  public:
+  /// `sm90`: kernels with wgmma, for steps that have one.
+  explicit EmulatedSteps(bool sm90 = false) : sm90_(sm90) {}
+
   void run(delta::Step step, const delta::Task& task, void*) override {
+    if (sm90_ && task.half && delta::half::hasSm90(step, task)) {
+      using Memory = delta::half::DifferentiateSm90Memory;
+      return emulate(delta::half::ctasOf(step, task), Memory::kThreads, Memory::bytes(),
+                     task.type == seqparBfloat16 ? sm90Kernel<Bf16>(task) : sm90Kernel<Fp16>(task), task);
+    }
     if (task.half) {
       return emulate(delta::half::ctasOf(step, task), delta::half::threadsOf(step, task),
                      delta::half::sharedBytes(step, task.type, task.width > 1),
@@ -77,9 +86,20 @@ class EmulatedSteps final : public DeltaSteps {
         return ofChannels ? &delta::half::Differentiate<T, true>::run : &delta::half::Differentiate<T, false>::run;
     }
   }
+  template <class T>
+  static Kernel sm90Kernel(const delta::Task& task) {
+    const auto choose = [&]<bool kShared>() -> Kernel {
+      return delta::half::paddedColumns(task) > delta::half::kColumns
+                 ? &delta::half::DifferentiateSm90<T, true, kShared>::run
+                 : &delta::half::DifferentiateSm90<T, false, kShared>::run;
+    };
+    return task.heads > task.keyHeads ? choose.template operator()<true>() : choose.template operator()<false>();
+  }
   static void set(float* to, const float* from, int64_t count, int size) {
     for (int64_t i = 0; i < count * size * size; ++i) to[i] = delta::squareElement(from, i, size);
   }
+
+  const bool sm90_;
 };
 
 TEST_CASE("the GPU's passes of the delta rule agree with the recurrence") {
@@ -122,10 +142,11 @@ TEST_CASE("the GPU's passes of the delta rule for 16-bit tensors agree with the 
       c.keys = static_cast<seqpar::test::Keys>(random() % 3);
       c.mostBeta = type == seqparBfloat16 && random() % 2 == 0 ? 2 : 1;  // gradients that fp16 can represent
       if (!alone && random() % 2 == 0) c.cuSeqlens = {0, 1, 64, 66, 75};
+      const bool sm90 = random() % 2 < 2;
       c.fill(random());
-      CAPTURE(c.describe(), lengths);
-      const auto make = [](const Shard& shard, Exec& exec) {
-        return std::make_unique<DeltaWindows>(shard, exec, std::make_unique<EmulatedSteps>(), 4, fitsHalf(shard));
+      CAPTURE(c.describe(), lengths, sm90);
+      const auto make = [sm90](const Shard& shard, Exec& exec) {
+        return std::make_unique<DeltaWindows>(shard, exec, std::make_unique<EmulatedSteps>(sm90), 4, fitsHalf(shard));
       };
       check(c, lengths, 1, make, roundingsOf(type));
     }
@@ -152,6 +173,7 @@ TEST_CASE("the GPU's passes of the delta rule in wide slices agree with the recu
 /// Some lanes of a warp recompute sums that are not finite: all of its lanes must arrive where these wait.
 TEST_CASE("an infinite value does not stop the passes of the delta rule, nor reach another sequence") {
   const int family = GENERATE(seqparAttnGatedDelta, seqparAttnKda), type = GENERATE(seqparBfloat16, seqparFloat16);
+  const bool sm90 = type == seqparBfloat16;
   const seqpar::test::Seed seed;
   constexpr size_t kTokens = 90, kSecond = 70;
   auto c = makeCase(family, kTokens, DecayStrength::Weak);
@@ -163,8 +185,8 @@ TEST_CASE("an infinite value does not stop the passes of the delta rule, nor rea
   const LinearReference expected(c, {0, kTokens});
   c.v[3] = std::numeric_limits<float>::infinity();
   c.dOut[5] = -std::numeric_limits<float>::infinity();
-  Rank rank(c, 0, kTokens, true, 1, [](const Shard& shard, Exec& exec) {
-    return std::make_unique<DeltaWindows>(shard, exec, std::make_unique<EmulatedSteps>(), 4, fitsHalf(shard));
+  Rank rank(c, 0, kTokens, true, 1, [sm90](const Shard& shard, Exec& exec) {
+    return std::make_unique<DeltaWindows>(shard, exec, std::make_unique<EmulatedSteps>(sm90), 4, fitsHalf(shard));
   });
   rank.exec.begin(nullptr);
   const std::vector<float> zeros(c.states(), 0.0f);

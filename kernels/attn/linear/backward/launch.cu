@@ -31,12 +31,7 @@ int sms() {
 /// device with wgmma.
 bool hasSm90(const LinearProblem& problem) {
 #ifdef SEQPAR_SM90
-  if (problem.type == seqparFloat32 || mostDimensionOf(problem) != kBlock) return false;
-  int device = 0, major = 0, minor = 0;
-  return cudaGetDevice(&device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess && major == 9 &&
-         minor == 0;
+  return problem.type != seqparFloat32 && mostDimensionOf(problem) == kBlock && hasWgmma();
 #else
   (void)problem;
   return false;

@@ -60,4 +60,72 @@ SEQPAR_DEVICE_NOINLINE float differenceTerm(const Token k) {
   return sumOfWarp(sum);
 }
 
+/// A token whose beta is almost 0, with a chunk's record in device memory.
+struct RecordedToken {
+  const Task& task;
+  int64_t batch;
+  Chunk chunk;
+  int number, head, t;  ///< number: of the chunk in the window
+};
+/// The gradient of its beta by a warp: the sum of these terms over up to 32 kParts columns. Decays of tokens.
+template <class T, int kParts>
+SEQPAR_DEVICE_NOINLINE float smallBetaGradient(const RecordedToken k) {
+  const int lane = ptx::thread() % 32;
+  const Record r = recordOf(k.task, k.batch, k.head, k.number);
+  const auto number = [](uint16_t bits) { return ptx::lowOf<T>(bits); };
+  const auto loadKey = [&](float(&key)[kKeys / 32], int t) {
+    const int keyHead = k.head / (k.task.heads / k.task.keyHeads);
+    const int64_t row = rowOf(k.task.k, k.batch, k.chunk.first + t, keyHead);
+    float squares = 0;
+    SEQPAR_UNROLL
+    for (int m = 0; m < kKeys / 32; ++m) {
+      const int c = lane + 32 * m;
+      key[m] = c < k.task.dk ? number(static_cast<const uint16_t*>(k.task.k.data)[row + c]) : 0;
+      squares += key[m] * key[m];
+    }
+    if (!k.task.normalize) return;
+    const float norm = 1 / sqrtf(sumOfWarp(squares) + 1e-6F);
+    SEQPAR_UNROLL
+    for (auto& x : key) x = number(static_cast<uint16_t>(ptx::pack<T>(norm * x, 0)));
+  };
+  float values[kParts], mine[kKeys / 32], other[kKeys / 32], run = 1, sum = 0;
+  loadKey(mine, k.t);
+  SEQPAR_UNROLL
+  for (int h = 0; h < kParts; ++h) {
+    const int v = lane + 32 * h;
+    const int64_t row = rowOf(k.task.v, k.batch, k.chunk.first + k.t, k.head);
+    values[h] = v < k.task.dv ? number(static_cast<const uint16_t*>(k.task.v.data)[row + v]) : 0;
+  }
+  for (int j = k.t; j-- > 0;) {
+    loadKey(other, j);
+    run *= decayOf(k.task, k.batch, k.chunk, k.head, j + 1);
+    float score = 0;
+    SEQPAR_UNROLL
+    for (int m = 0; m < kKeys / 32; ++m) score += forgetting(run, mine[m] * other[m]);
+    score = sumOfWarp(score);
+    SEQPAR_UNROLL
+    for (int h = 0; h < kParts; ++h) values[h] -= forgetting(score, number(r.written[(lane + 32 * h) * kRows + j]));
+  }
+  run *= decayOf(k.task, k.batch, k.chunk, k.head, 0);
+  SEQPAR_UNROLL
+  for (int m = 0; m < kKeys / 32; ++m) {
+    for (int i = 0; i < 32; ++i) {
+      const float factor = forgetting(run, ptx::shfl(mine[m], i));
+      SEQPAR_UNROLL
+      for (int h = 0; h < kParts; ++h) {
+        values[h] -= forgetting(factor, number(r.state[(lane + 32 * h) * kKeys + 32 * m + i]));
+      }
+    }
+  }
+  SEQPAR_UNROLL
+  for (int h = 0; h < kParts; ++h) {
+    float dX = 0;
+    for (int s = k.t; s < kRows; ++s) {
+      dX += forgetting(number(r.inverse[s * kRows + k.t]), number(r.dWritten[(lane + 32 * h) * kRows + s]));
+    }
+    sum += dX * values[h];
+  }
+  return sumOfWarp(sum);
+}
+
 }  // namespace seqpar::attn::delta::half

@@ -3,6 +3,7 @@
 #include "kernels/attn/linear/delta/half/differentiate_channels.h"
 #include "kernels/attn/linear/delta/half/differentiate_sums.h"
 #include "kernels/attn/linear/delta/half/differentiate_tokens.h"
+#include "kernels/attn/linear/delta/half/memory_sm90.h"
 #include "kernels/attn/linear/delta/half/prepare.h"
 #include "kernels/attn/linear/delta/half/retreat.h"
 #include "kernels/attn/linear/launch.cuh"
@@ -49,6 +50,9 @@ void (*kernelOf(Step step, const Task& task))(Task) {
 }  // namespace
 
 int launch(Step step, const Task& task, void* stream) {
+#ifdef SEQPAR_SM90
+  if (hasSm90(step, task) && hasWgmma()) return launchSm90(step, task, stream);
+#endif
   const int64_t blocks = ctasOf(step, task);
   if (blocks == 0) return cudaSuccess;
   const auto kernel = task.type == seqparBfloat16 ? kernelOf<Bf16>(step, task) : kernelOf<Fp16>(step, task);

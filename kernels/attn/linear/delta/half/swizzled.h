@@ -19,7 +19,7 @@ SEQPAR_DEVICE int threadAgain() {
 /// so that ldmatrix has no bank conflicts.
 template <int kUnits>
 struct Swizzled {
-  static constexpr int kRowBytes = 16 * kUnits;
+  static constexpr int kWidth = kUnits, kRowBytes = 16 * kUnits;
   int offset;
   SEQPAR_DEVICE uint16_t* unit(int row, int unit) const {
     return reinterpret_cast<uint16_t*>(ptx::sharedMemory() + offset + row * kRowBytes + (unit ^ row % 8) * 16);
@@ -157,9 +157,8 @@ SEQPAR_DEVICE void recompute(float (&c)[kTiles][4], int row, int column, const E
 
 /// The sum over terms first ... last - 1 of a[row][term] b[term][column], in which a factor of 0 in `a` forgets. Terms
 /// are in rows of memory, or each row is one.
-template <class T, bool kLeft, bool kRight, int kUnitsA, int kUnitsB>
-SEQPAR_DEVICE_NOINLINE float sumForgetting(const Swizzled<kUnitsA> a, int row, const Swizzled<kUnitsB> b, int column,
-                                           int first, int last) {
+template <class T, bool kLeft, bool kRight, class A, class B>
+SEQPAR_DEVICE_NOINLINE float sumForgetting(const A a, int row, const B b, int column, int first, int last) {
   float sum = 0;
   for (int k = first; k < last; ++k) {
     sum += forgetting(ptx::lowOf<T>(kLeft ? *a.at(row, k) : *a.at(k, row)),
@@ -168,10 +167,10 @@ SEQPAR_DEVICE_NOINLINE float sumForgetting(const Swizzled<kUnitsA> a, int row, c
   return sum;
 }
 
-/// Starts copies of kTileRows dense rows of kUnits units by threads `thread` of kThreads. The caller commits.
-template <int kTileRows, int kThreads, int kUnits>
-SEQPAR_DEVICE void startTile(const Swizzled<kUnits>& to, const uint16_t* from, int thread) {
-  constexpr int kStep = kThreads / kUnits;  // rows
+/// Starts copies of kTileRows dense rows as wide as the tile's by threads `thread` of kThreads. The caller commits.
+template <int kTileRows, int kThreads, class Tile>
+SEQPAR_DEVICE void startTile(const Tile& to, const uint16_t* from, int thread) {
+  constexpr int kUnits = Tile::kWidth, kStep = kThreads / kUnits;  // rows
   static_assert(kThreads % (8 * kUnits) == 0);
   const uint32_t at = to.address(0, thread / kUnits % 8, 0, thread % kUnits) +
                       static_cast<uint32_t>(thread / kUnits / 8 * 8 * to.kRowBytes);
@@ -212,8 +211,8 @@ struct TensorRows {
     return columns >= width && (reinterpret_cast<uintptr_t>(data) | static_cast<uintptr_t>(stride * 2)) % 16 == 0;
   }
 };
-template <int kUnits>
-SEQPAR_DEVICE_NOINLINE void loadElements(const Swizzled<kUnits> to, const TensorRows from, int width, int thread,
+template <class Tile>
+SEQPAR_DEVICE_NOINLINE void loadElements(const Tile to, const TensorRows from, int width, int thread,
                                          int threads) {
   SEQPAR_ROLLED
   for (int i = thread; i < kRows * width; i += threads) {
@@ -232,8 +231,8 @@ SEQPAR_DEVICE_NOINLINE void storeElements(const TensorRows to, int first, int ro
 }
 
 /// Starts copies of a chunk's rows, kWidth columns. Elements that do not exist are 0. The caller commits.
-template <int kWidth, int kThreads, int kUnits>
-SEQPAR_DEVICE void startTensor(const Swizzled<kUnits>& to, const TensorRows& from, int thread) {
+template <int kWidth, int kThreads, class Tile>
+SEQPAR_DEVICE void startTensor(const Tile& to, const TensorRows& from, int thread) {
   constexpr int kOfRow = kWidth / 8, kStep = kThreads / kOfRow;
   static_assert(kThreads % (8 * kOfRow) == 0);
   if (!from.hasUnits(kWidth)) return loadElements(to, from, kWidth, thread, kThreads);

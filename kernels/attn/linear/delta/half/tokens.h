@@ -20,8 +20,8 @@ SEQPAR_DEVICE float decayOf(const Task& task, int64_t batch, const Chunk& chunk,
 }
 
 /// norms[t] = scale, divided by the length of row t if rows are normalized. 256 threads.
-template <class T>
-SEQPAR_DEVICE void loadNorms(float* norms, const KeyRows& rows, bool normalize, float scale) {
+template <class T, class Rows>
+SEQPAR_DEVICE void loadNorms(float* norms, const Rows& rows, bool normalize, float scale) {
   const int t = ptx::thread() / 4, part = ptx::thread() % 4;
   float squares = 0;
   if (normalize) {

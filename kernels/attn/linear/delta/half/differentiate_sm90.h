@@ -1,0 +1,580 @@
+// The last step of the backward on sm_90a, for decays of tokens and without decays: Differentiate (differentiate.h) with
+// wgmma.
+//
+// Work      a CTA of 256 threads, two per SM, has one (chunk, head of q and k, batch entry), for all heads that share q
+//           and k; up to 128 columns of values
+// Roles     two warpgroups: each has 64 channels of the gradients of q and k, and half of the columns of dX; the first
+//           has the gradients of scores, the second those of the scores of keys
+// Tiles     chunks of 64 tokens x 128 channels; values in blocks of 64 columns, states in steps of 32. Gradients are
+//           fp32 in registers, at most 96 per thread
+// Smem      DifferentiateSm90Memory, 103 KiB
+// Barriers  __syncthreads() between steps
+// Overlap   cp.async loads the states of two steps ahead, then keys and queries; loads of one CTA overlap with the
+//           products of the other one. No overlap with other kernels
+#pragma once
+
+#include "kernels/arch/warpgroup.h"
+#include "kernels/attn/linear/delta/half/difference.h"
+#include "kernels/attn/linear/delta/half/memory_sm90.h"
+
+namespace seqpar::attn::delta::half {
+
+/// Rows of 128 elements in two panels.
+template <int kTileRows>
+struct KeyPanels {
+  static constexpr int kWidth = kKeys / 8, kRowBytes = warpgroup::kRowBytes, kPanelBytes = kTileRows * kRowBytes;
+  int offset;
+  SEQPAR_DEVICE uint16_t* unit(int row, int unit) const {
+    return reinterpret_cast<uint16_t*>(ptx::sharedMemory() + offset + unit / 8 * kPanelBytes + row * kRowBytes +
+                                       (unit % 8 ^ row % 8) * 16);
+  }
+  SEQPAR_DEVICE uint16_t* at(int row, int column) const { return unit(row, column / 8) + column % 8; }
+  SEQPAR_DEVICE uint32_t& pair(int row, int column) const { return *reinterpret_cast<uint32_t*>(at(row, column)); }
+  /// Of unit u of row `row` + r, r < 8; `byte` is 0.
+  SEQPAR_DEVICE uint32_t address(int row, int r, int byte, int u) const {
+    return ptx::sharedAddress(ptx::sharedMemory()) +
+           static_cast<uint32_t>(offset + byte + u / 8 * kPanelBytes + (row + r) * kRowBytes + (u % 8 ^ r) * 16);
+  }
+};
+
+/// kTwo: two blocks of columns of values; otherwise one. kShared: several heads share q and k.
+template <class T, bool kTwo, bool kShared>
+class DifferentiateSm90 {
+ public:
+  SEQPAR_DEVICE static void run(const Task& task) { DifferentiateSm90(task).steps(); }
+
+ private:
+  using Terms = warpgroup::Terms;
+  using Memory = DifferentiateSm90Memory;
+  using KeyTile = KeyPanels<kRows>;
+  using StateTile = KeyPanels<Memory::kStep>;
+  using Tiles = float[8][4];  ///< 16 rows and 64 columns of a warp
+  static constexpr int kAll = Memory::kThreads, kWarps = kAll / 32;
+  static constexpr int kSteps = (kTwo ? 2 : 1) * kColumns / Memory::kStep;  ///< of states
+
+  SEQPAR_DEVICE explicit DifferentiateSm90(const Task& t)
+      : task_(t),
+        warp_(ptx::uniform(threadAgain() / 32)),
+        row_(warp_ % 4 * kBlock),
+        group_(warp_ / 4),
+        channel_(group_ * warpgroup::kPanel) {
+    int index = ptx::block();
+    number_ = index % t.count;
+    index /= t.count;
+    keyHead_ = index % t.keyHeads;
+    batch_ = index / t.keyHeads;
+    head_ = keyHead_;
+    chunk_ = t.chunks[t.first + number_];
+    memory_.place();
+  }
+
+  SEQPAR_DEVICE void steps() {
+    if (threadAgain() == 0) memory_.small[0] = 0;
+    if constexpr (kShared) {
+      const int group = task_.heads / task_.keyHeads;
+      const Record sums = recordOf(task_, batch_, keyHead_ * group, number_);
+      for (int i = 0; i < group; ++i) {
+        head_ = keyHead_ * group + i;
+        throughHead();
+        if (i > 0) addSums(sums);
+        if (i + 1 == group) break;
+        keepSums(sums);
+        ptx::syncthreads();
+      }
+    } else {
+      throughHead();
+    }
+    finish();
+    if (memory_.small[0] != 0) smallBetas();
+  }
+  SEQPAR_DEVICE void throughHead() {
+    startValues();
+    startStage(0);
+    startStage(1);
+    loadGates();
+    ptx::cpAsyncWaitGroup<2>();
+    warpgroup::fenceProxyAsync();
+    ptx::syncthreads();
+    decayWithinBlocks(memory_.tokens);
+    throughValues();
+    decayFromEnds(memory_.tokens);
+    storeScores();
+    throughStates();
+    loadKeys();
+    throughScores();
+    ofGates();
+  }
+
+  SEQPAR_DEVICE Record record() const { return recordOf(task_, batch_, head_, number_); }
+  SEQPAR_DEVICE KeyTile keys() const { return {memory_.keys()}; }
+  SEQPAR_DEVICE KeyTile queries() const { return {memory_.queries()}; }
+  SEQPAR_DEVICE StateTile state(int step) const { return {memory_.stages + step % 2 * Memory::kStage}; }
+  SEQPAR_DEVICE StateTile dState(int step) const { return {state(step).offset + Memory::kStage / 2}; }
+  SEQPAR_DEVICE SquareRows ofScores() const { return {memory_.inverse}; }
+  SEQPAR_DEVICE SquareRows ofKeys() const { return {memory_.ofKeys}; }
+
+  SEQPAR_DEVICE static warpgroup::Operand operand(int at) { return {ptx::sharedMemory() + at, 0}; }
+  /// The warpgroup's channels of a tile.
+  template <class Tile>
+  SEQPAR_DEVICE warpgroup::Operand panel(const Tile& tile) const {
+    return operand(tile.offset + group_ * Tile::kPanelBytes);
+  }
+  /// c (+)= a b, kTerms terms.
+  template <Terms kA, Terms kB, int kTerms, int kTiles>
+  SEQPAR_DEVICE static void multiply(float (&c)[kTiles][4], const warpgroup::Operand& a, const warpgroup::Operand& b,
+                                     bool add) {
+    warpgroup::multiplyAll<T, kA, kB, kTerms / kBlock>(c, a, kRows, b, kRows, add);
+  }
+
+  SEQPAR_DEVICE void loadGates() {
+    const int t = threadAgain();
+    if (t >= kRows) return;
+    memory_.beta[t] = betaOf(task_, batch_, chunk_, head_, t);
+    memory_.tokens.decay[t] = decayOf(task_, batch_, chunk_, head_, t);
+  }
+  SEQPAR_DEVICE void startValues() const {
+    const int thread = threadAgain();
+    const Record r = record();
+    startTile<kRows, kAll>(SquareRows{memory_.inverse}, r.inverse, thread);
+    SEQPAR_UNROLL
+    for (int block = 0; block < (kTwo ? 2 : 1); ++block) {
+      const int at = block * kSquareBytes, first = block * kColumns;
+      startTile<kColumns, kAll>(SquareRows{memory_.dX + at}, r.dWritten + first * kRows, thread);
+      startTile<kColumns, kAll>(SquareRows{memory_.written + at}, r.written + first * kRows, thread);
+      startTensor<kColumns, kAll>(SquareRows{memory_.dOut + at}, {task_.dOut, batch_, chunk_, head_, first, task_.dv},
+                                  thread);
+    }
+    ptx::cpAsyncCommitGroup();
+  }
+  /// The states of a step; then keys and queries as further steps.
+  SEQPAR_DEVICE void startStage(int step) const {
+    const int thread = threadAgain(), first = step * Memory::kStep;
+    if (step < kSteps) {
+      const Record r = record();
+      startTile<Memory::kStep, kAll>(state(step), r.state + first * kKeys, thread);
+      startTile<Memory::kStep, kAll>(dState(step), r.dState + first * kKeys, thread);
+    } else {
+      const Input& tensor = step % 2 == 0 ? task_.k : task_.q;
+      startTensor<kKeys, kAll>(KeyTile{state(step).offset}, {tensor, batch_, chunk_, keyHead_, 0, task_.dk}, thread);
+    }
+    ptx::cpAsyncCommitGroup();
+  }
+  /// Keys and queries with their lengths and the scale.
+  SEQPAR_DEVICE void loadKeys() {
+    ptx::cpAsyncWaitGroup<0>();
+    ptx::syncthreads();
+    loadNorms<T>(memory_.kNorm, keys(), task_.normalize, 1);
+    loadNorms<T>(memory_.qNorm, queries(), task_.normalize, task_.scale);
+    ptx::syncthreads();
+    finite_ = ptx::syncthreadsAnd(scaleKeys());
+  }
+  /// Returns whether the thread's elements are finite.
+  SEQPAR_DEVICE bool scaleKeys() const {
+    float zero = 0;
+    SEQPAR_UNROLL
+    for (int i = threadAgain(); i < kRows * kKeys / 8; i += kAll) {
+      const int t = i / (kKeys / 8), unit = i % (kKeys / 8);
+      const auto scale = [&](const KeyTile& rows, float norm) {
+        uint32_t words[4];
+        ptx::load(words, rows.unit(t, unit));
+        SEQPAR_UNROLL
+        for (auto& word : words) {
+          const float low = norm * ptx::lowOf<T>(word), high = norm * ptx::highOf<T>(word);
+          zero += 0 * low + 0 * high;
+          word = ptx::pack<T>(low, high);
+        }
+        ptx::store(rows.unit(t, unit), words);
+      };
+      scale(keys(), memory_.kNorm[t]);
+      scale(queries(), memory_.qNorm[t]);
+    }
+    return zero == 0;
+  }
+
+  /// dX = T^T dD in place of dD, gradients of values beta dX, and the sums of gradients of scores.
+  SEQPAR_DEVICE void throughValues() {
+    const int column = group_ * kColumns / 2;
+    float c[4][4], d[4][4];
+    const auto start = [&](float(&to)[4][4], int block) {
+      multiply<Terms::Rows, Terms::AlongRows, kRows>(
+          to, operand(memory_.inverse),
+          operand(memory_.dX + block * kSquareBytes + column * SquareRows::kRowBytes), false);
+    };
+    warpgroup::arrive();
+    start(c, 0);
+    if constexpr (kTwo) start(d, 1);
+    warpgroup::commit();
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(c);
+    warpgroup::fenceOperand(d);
+    repair(c, 0, column);
+    if constexpr (kTwo) repair(d, 1, column);
+    ptx::syncthreads();
+    putValues(c, 0, column);
+    if constexpr (kTwo) putValues(d, 1, column);
+    warpgroup::fenceProxyAsync();
+    ptx::syncthreads();
+    const int left = group_ == 0 ? memory_.dOut : memory_.dX;
+    warpgroup::arrive();
+    multiply<Terms::AlongRows, Terms::Rows, kColumns>(dColumn_, operand(left), operand(memory_.written), false);
+    if constexpr (kTwo) {
+      multiply<Terms::AlongRows, Terms::Rows, kColumns>(dColumn_, operand(left + kSquareBytes),
+                                                        operand(memory_.written + kSquareBytes), true);
+    }
+    warpgroup::commit();
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(dColumn_);
+  }
+  SEQPAR_DEVICE void repair(float (&c)[4][4], int block, int column) const {
+    if (ptx::voteAll(allFinite(c))) return;
+    const SquareRows inverse{memory_.inverse}, dWritten{memory_.dX + block * kSquareBytes};
+    recompute(c, row_, column,
+              [&](int t, int v) { return sumForgetting<T, false, true>(inverse, t, dWritten, v, row_, kRows); });
+  }
+  SEQPAR_DEVICE void putValues(float (&c)[4][4], int block, int column) const {
+    uint32_t pairs[4];
+    SEQPAR_UNROLL
+    for (int n = 0; n < 4; n += 2) {
+      roundTiles<T>(pairs, c[n], c[n + 1]);
+      storeLeft(SquareRows{memory_.dX + block * kSquareBytes}, row_, column + 8 * n, pairs);
+    }
+    eachPair(c, row_, column, [&](int t, int, float& x, float& y) {
+      x *= memory_.beta[t];
+      y *= memory_.beta[t];
+    });
+    storeTiles({task_.dv_, batch_, chunk_, head_, block * kColumns + column, task_.dv}, c);
+  }
+  /// Stores tiles from row_ on, as the tensor's first 32 columns: 16 bytes per lane, after a transposition of four
+  /// lanes' words.
+  SEQPAR_DEVICE void storeTiles(const TensorRows& to, const float (&c)[4][4]) const {
+    const ptx::AccumulatorLayout layout{threadAgain() % 32};
+    const int p = layout.lane % 4;
+    SEQPAR_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      const int t = layout.row(row_, 2 * h);
+      uint32_t words[4];
+      SEQPAR_UNROLL
+      for (int n = 0; n < 4; ++n) words[n] = ptx::pack<T>(c[n][2 * h], c[n][2 * h + 1]);
+      if (!to.hasUnits(32)) {
+        SEQPAR_UNROLL
+        for (int n = 0; n < 4; ++n) {
+          const int column = layout.column(8 * n);
+          uint16_t* const at = to.data + t * to.stride + column;
+          if (t < to.rows && column < to.columns) at[0] = static_cast<uint16_t>(words[n]);
+          if (t < to.rows && column + 1 < to.columns) at[1] = static_cast<uint16_t>(words[n] >> 16);
+        }
+        continue;
+      }
+      SEQPAR_UNROLL
+      for (int bit = 1; bit < 4; bit *= 2) {
+        const bool upper = (p & bit) != 0;
+        SEQPAR_UNROLL
+        for (int n = 0; n < 4; ++n) {
+          if ((n & bit) != 0) continue;
+          const uint32_t other = asBits(ptx::shflXor(asFloat(upper ? words[n] : words[n + bit]), bit));
+          words[n] = upper ? other : words[n];
+          words[n + bit] = upper ? words[n + bit] : other;
+        }
+      }
+      if (t < to.rows) ptx::store(to.data + t * to.stride + 8 * p, words);
+    }
+  }
+
+  /// Whether D_i / beta_i has too few digits.
+  SEQPAR_DEVICE static bool isSmall(float beta) { return fabsf(beta) < (ptx::kIsBf16<T> ? 0x1p-64F : 0x1p-6F); }
+  SEQPAR_DEVICE void smallBetas() const {
+    const int group = kShared ? task_.heads / task_.keyHeads : 1;
+    SEQPAR_ROLLED
+    for (int i = warp_; i < group * chunk_.rows; i += kWarps) {
+      const int head = keyHead_ * group + i / chunk_.rows, t = i % chunk_.rows;
+      if (!isSmall(betaOf(task_, batch_, chunk_, head, t))) continue;
+      const float gradient = smallBetaGradient<T, kTwo ? 4 : 2>({task_, batch_, chunk_, number_, head, t});
+      if (threadAgain() % 32 == 0) storeBeta(head, t, gradient);
+    }
+  }
+
+  /// Gradients of qIn, kIn and kOut.
+  SEQPAR_DEVICE void throughStates() {
+    SEQPAR_ROLLED
+    for (int step = 0; step < kSteps; ++step) {
+      const int first = step * Memory::kStep, block = first / kColumns * kSquareBytes, column = first % kColumns;
+      ptx::cpAsyncWaitGroup<1>();
+      warpgroup::fenceProxyAsync();
+      ptx::syncthreads();
+      const auto ofState = panel(state(step)), ofGradient = panel(dState(step));
+      warpgroup::arrive();
+      multiply<Terms::AlongRows, Terms::Rows, Memory::kStep>(dq_, operand(memory_.dOut + block + 2 * column), ofState,
+                                                             step > 0);
+      multiply<Terms::AlongRows, Terms::Rows, Memory::kStep>(dRow_, operand(memory_.dX + block + 2 * column), ofState,
+                                                             step > 0);
+      multiply<Terms::Rows, Terms::Rows, Memory::kStep>(
+          dColumn_, operand(memory_.written + block + column * SquareRows::kRowBytes), ofGradient, step > 0);
+      warpgroup::commit();
+      if (task_.dGates.data != nullptr) ofBoundary(step);
+      warpgroup::wait<0>();
+      warpgroup::fenceOperand(dq_);
+      warpgroup::fenceOperand(dRow_);
+      warpgroup::fenceOperand(dColumn_);
+      ptx::syncthreads();
+      startStage(step + 2);
+    }
+  }
+  /// The warp's part of the sum of states times their gradients.
+  SEQPAR_DEVICE void ofBoundary(int step) const {
+    const int thread = threadAgain();
+    float sums[2] = {};
+    SEQPAR_UNROLL
+    for (int i = 0; i < Memory::kStep * StateTile::kWidth; i += kAll) {
+      const int v = (i + thread) / StateTile::kWidth, unit = thread % StateTile::kWidth;
+      uint32_t x[4], y[4];
+      ptx::load(x, state(step).unit(v, unit));
+      ptx::load(y, dState(step).unit(v, unit));
+      SEQPAR_UNROLL
+      for (int n = 0; n < 4; ++n) {
+        sums[0] += ptx::lowOf<T>(x[n]) * ptx::lowOf<T>(y[n]);
+        sums[1] += ptx::highOf<T>(x[n]) * ptx::highOf<T>(y[n]);
+      }
+    }
+    keepWarpSum(memory_.boundary, sums[0] + sums[1], step > 0);
+  }
+  SEQPAR_DEVICE void keepWarpSum(float* to, float sum, bool add) const {
+    sum = sumOfWarp(sum);
+    if (threadAgain() % 32 == 0) to[warp_] = add ? to[warp_] + sum : sum;
+  }
+
+  /// Adds the gradients through scores; then dRow_ has those of keys.
+  SEQPAR_DEVICE void throughScores() {
+    float ends = 0;
+    decayRows(dq_, [&](int) { return 1.0F; });
+    decayRows(dRow_, [&](int t) { return -memory_.beta[t]; });
+    eachPair(dColumn_, row_, channel_, [&](int t, int c, float& x, float& y) {
+      const float out = memory_.tokens.out[t];
+      const uint32_t key = keys().pair(t, c);
+      x = forgetting(out, x);
+      y = forgetting(out, y);
+      ends += ptx::lowOf<T>(key) * x + ptx::highOf<T>(key) * y;
+    });
+    if (!finite_) clearKeys();
+    warpgroup::fenceProxyAsync();
+    ptx::syncthreads();
+    warpgroup::arrive();
+    multiply<Terms::AlongRows, Terms::Rows, kRows>(dq_, operand(ofScores().offset), panel(keys()), true);
+    multiply<Terms::AlongRows, Terms::Rows, kRows>(dRow_, operand(ofKeys().offset), panel(keys()), true);
+    multiply<Terms::Rows, Terms::Rows, kRows>(dColumn_, operand(ofScores().offset), panel(queries()), true);
+    multiply<Terms::Rows, Terms::Rows, kRows>(dColumn_, operand(ofKeys().offset), panel(keys()), true);
+    warpgroup::commit();
+    keepWarpSum(memory_.ends, ends, false);
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(dq_);
+    warpgroup::fenceOperand(dRow_);
+    warpgroup::fenceOperand(dColumn_);
+    if (!finite_) {
+      reloadKeys();
+      addForgetting(dq_, [&](int t, int c) { return sumForgetting<T, true, false>(ofScores(), t, keys(), c, 0, kRows); });
+      addForgetting(dRow_, [&](int t, int c) { return sumForgetting<T, true, false>(ofKeys(), t, keys(), c, 0, kRows); });
+      addForgetting(dColumn_, [&](int t, int c) {
+        return sumForgetting<T, false, false>(ofScores(), t, queries(), c, 0, kRows) +
+               sumForgetting<T, false, false>(ofKeys(), t, keys(), c, 0, kRows);
+      });
+    }
+    if (task_.dGates.data != nullptr) {
+      sumRows(memory_.terms, [&](int n, int e, float key, float query) {
+        return query * dq_[n][e] + key * (dRow_[n][e] - dColumn_[n][e]);
+      });
+    }
+    SEQPAR_UNROLL
+    for (int n = 0; n < 8; ++n) {
+      SEQPAR_UNROLL
+      for (int e = 0; e < 4; ++e) dRow_[n][e] += dColumn_[n][e];
+    }
+    ptx::syncthreads();
+  }
+  /// Keys or queries are not finite: adds sums in which a factor of 0 forgets, and lets products add 0.
+  template <class Sum>
+  SEQPAR_DEVICE void addForgetting(Tiles& c, const Sum& sum) const {
+    const int lane = threadAgain() % 32, g = row_ + lane / 4, p = channel_ + lane % 4 * 2;
+    SEQPAR_ROLLED
+    for (int i = 0; i < 32; ++i) {
+      const float value = sum(g + i / 2 % 2 * 8, p + i / 4 * 8 + i % 2);
+      SEQPAR_UNROLL
+      for (int n = 0; n < 8; ++n) {
+        SEQPAR_UNROLL
+        for (int e = 0; e < 4; ++e) c[n][e] += 4 * n + e == i ? value : 0;
+      }
+    }
+  }
+  SEQPAR_DEVICE void clearKeys() const {
+    const uint32_t zeros[4] = {};
+    ptx::syncthreads();
+    SEQPAR_ROLLED
+    for (int i = threadAgain(); i < kRows * KeyTile::kWidth; i += kAll) {
+      ptx::store(keys().unit(i / KeyTile::kWidth, i % KeyTile::kWidth), zeros);
+      ptx::store(queries().unit(i / KeyTile::kWidth, i % KeyTile::kWidth), zeros);
+    }
+  }
+  SEQPAR_DEVICE void reloadKeys() const {
+    ptx::syncthreads();
+    startStage(kSteps);
+    startStage(kSteps + 1);
+    ptx::cpAsyncWaitGroup<0>();
+    ptx::syncthreads();
+    scaleKeys();
+    ptx::syncthreads();
+  }
+
+  /// The warpgroup's gradients of scores, times the decays between tokens.
+  SEQPAR_DEVICE void storeScores() const {
+    const TokenMemory& m = memory_.tokens;
+    const ptx::AccumulatorLayout layout{threadAgain() % 32};
+    const SquareRows to{group_ == 0 ? memory_.inverse : memory_.ofKeys};
+    const int block = row_ / kBlock;
+    SEQPAR_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      const int i = layout.row(row_, 2 * h), last = i - group_;  // pairs with j <= last
+      const float factor = group_ == 0 ? 1 : -memory_.beta[i];
+      float between = m.run[i];
+      SEQPAR_UNROLL
+      for (int n = kBlocks; n-- > 0;) {  // blocks of columns
+        if (n < block - 1) between *= m.totals[n + 1];
+        SEQPAR_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          const int tile = 2 * n + half, j = layout.column(8 * tile);
+          const float x = dColumn_[tile][2 * h], y = dColumn_[tile][2 * h + 1];
+          float low = 0, high = 0;
+          if (n == block) {
+            ptx::loadPair(m.within + (i * kBlock + j % kBlock), low, high);
+            if (group_ == 1 && i / 2 == j / 2) ofBeta(i, i % 2 == 0 ? x : y);
+          } else if (n < block) {
+            ptx::loadPair(m.suffix + j, low, high);
+            low *= between;
+            high *= between;
+          }
+          to.pair(i, j) = ptx::pack<T>(j <= last ? forgetting(low, factor * x) : 0,
+                                       j + 1 <= last ? forgetting(high, factor * y) : 0);
+        }
+      }
+    }
+  }
+  SEQPAR_DEVICE void ofBeta(int t, float sum) const {
+    if (t >= chunk_.rows) return;
+    const float beta = memory_.beta[t];
+    if (isSmall(beta)) {
+      memory_.small[0] = 1;
+    } else {
+      storeBeta(head_, t, sum / beta);
+    }
+  }
+  SEQPAR_DEVICE void storeBeta(int head, int t, float gradient) const {
+    if (task_.dBeta.data == nullptr) return;
+    storeNumber(task_.dBeta.data, task_.betaType, rowOf(task_.dBeta, batch_, chunk_.first + t, head), gradient);
+  }
+  /// Multiplies by the decays from the chunk's start and factor(t).
+  template <class Factor>
+  SEQPAR_DEVICE void decayRows(Tiles& c, const Factor& factor) const {
+    eachPair(c, row_, channel_, [&](int t, int, float& x, float& y) {
+      const float in = memory_.tokens.in[t];
+      x = forgetting(in, factor(t) * x);
+      y = forgetting(in, factor(t) * y);
+    });
+  }
+
+  /// to[warpgroup][t] = sum over its channels of term(tile, element, key, query).
+  template <class Term>
+  SEQPAR_DEVICE void sumRows(float* to, const Term& term) const {
+    const ptx::AccumulatorLayout layout{threadAgain() % 32};
+    const int t = layout.row(row_), c = layout.column(channel_);
+    SEQPAR_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      float sum = 0;
+      SEQPAR_UNROLL
+      for (int n = 0; n < 8; ++n) {
+        const uint32_t key = keys().pair(t + 8 * h, c + 8 * n), query = queries().pair(t + 8 * h, c + 8 * n);
+        sum += term(n, 2 * h, ptx::lowOf<T>(key), ptx::lowOf<T>(query)) +
+               term(n, 2 * h + 1, ptx::highOf<T>(key), ptx::highOf<T>(query));
+      }
+      sum += ptx::shflXor(sum, 1);
+      sum += ptx::shflXor(sum, 2);
+      if (layout.lane % 4 == 0) to[group_ * kRows + t + 8 * h] = sum;
+    }
+  }
+  SEQPAR_DEVICE float rowSum(const float* sums, int t) const { return sums[t] + sums[kRows + t]; }
+
+  /// A decay of 0 has a gradient of 0, and separates later tokens from earlier ones.
+  SEQPAR_DEVICE void ofGates() const {
+    const int t = threadAgain();
+    if (task_.dGates.data == nullptr || t >= kRows) return;
+    float ofStates = 0, ends = 0;
+    SEQPAR_UNROLL
+    for (int n = 0; n < kWarps; ++n) {
+      ofStates += memory_.boundary[n];
+      ends += memory_.ends[n];
+    }
+    float run = forgetting(memory_.tokens.in[kRows - 1], ofStates) + ends, mine = 0;
+    SEQPAR_UNROLL
+    for (int i = kRows; i-- > 0;) {
+      run += rowSum(memory_.terms, i);
+      if (memory_.tokens.decay[i] == 0) run = 0;
+      if (i == t) mine = run;
+    }
+    if (t >= chunk_.rows) return;
+    storeNumber(task_.dGates.data, task_.gateType, rowOf(task_.dGates, batch_, chunk_.first + t, head_), mine);
+  }
+
+  SEQPAR_DEVICE void addSums(const Record& sums) {
+    const auto from = [&](Tiles& c, const float* memory) {
+      eachPair(c, row_, channel_, [&](int t, int n, float& x, float& y) {
+        x += memory[t * kKeys + n];
+        y += memory[t * kKeys + n + 1];
+      });
+    };
+    from(dq_, sums.sumQ);
+    from(dRow_, sums.sumK);
+  }
+  SEQPAR_DEVICE void keepSums(const Record& sums) {
+    const auto to = [&](Tiles& c, float* memory) {
+      eachPair(c, row_, channel_, [&](int t, int n, float x, float y) { ptx::storePair(memory + t * kKeys + n, x, y); });
+    };
+    to(dq_, sums.sumQ);
+    to(dRow_, sums.sumK);
+  }
+
+  /// The gradients of q and k from those of scaled and normalized rows.
+  SEQPAR_DEVICE void finish() {
+    if (task_.normalize) {
+      sumRows(memory_.ofQueryRows, [&](int n, int e, float, float query) { return query * dq_[n][e]; });
+      sumRows(memory_.ofKeyRows, [&](int n, int e, float key, float) { return key * dRow_[n][e]; });
+      ptx::syncthreads();
+    }
+    const auto store = [&](const Output& tensor, Tiles& c, const KeyTile& rows, const float* norms, const float* sums,
+                           float scale) {
+      eachPair(c, row_, channel_, [&](int t, int n, float& low, float& high) {
+        float along = 0;
+        uint32_t pair = 0;
+        if (task_.normalize && scale != 0) {
+          along = rowSum(sums, t) / (scale * scale);
+          pair = rows.pair(t, n);
+        }
+        low = norms[t] * (low - ptx::lowOf<T>(pair) * along);
+        high = norms[t] * (high - ptx::highOf<T>(pair) * along);
+      });
+      SEQPAR_UNROLL
+      for (int n = 0; n < 2; ++n) {
+        storeTiles({tensor, batch_, chunk_, keyHead_, channel_ + 32 * n, task_.dk},
+                   reinterpret_cast<const float(&)[4][4]>(c[4 * n]));
+      }
+    };
+    store(task_.dq, dq_, queries(), memory_.qNorm, memory_.ofQueryRows, task_.scale);
+    store(task_.dk_, dRow_, keys(), memory_.kNorm, memory_.ofKeyRows, 1);
+  }
+
+  const Task& task_;
+  const int warp_, row_, group_, channel_;
+  int number_, keyHead_, head_;
+  int64_t batch_;
+  Chunk chunk_;
+  bool finite_ = true;
+  Memory memory_;
+  Tiles dq_, dRow_, dColumn_;  ///< dColumn_: first the gradients of scores
+};
+
+}  // namespace seqpar::attn::delta::half

@@ -1,0 +1,59 @@
+// Shared memory of the delta rule's kernels with wgmma for 16-bit tensors. Compiles everywhere.
+#pragma once
+
+#include "kernels/attn/linear/delta/half/memory.h"
+
+namespace seqpar::attn::delta::half {
+
+/// Tiles of 16-bit elements are offsets in bytes, aligned to 1024: panels of 64 columns (kernels/arch/warpgroup.h).
+/// Two CTAs per SM.
+struct DifferentiateSm90Memory {
+  static constexpr int kThreads = 256, kCtas = 2;
+  static constexpr int kMostColumns = 2 * kColumns;        ///< of values
+  static constexpr int kStep = 32, kStage = 2 * kKeyBytes / 2;  ///< columns of a stage, and its bytes
+  int dX, written, dOut;  ///< two blocks of columns: [kColumns][kRows] dD, then [kRows][kColumns]; D; [kRows][kColumns]
+  int inverse;            ///< [kRows][kRows]; then the gradients of scores
+  int ofKeys;             ///< [kRows][kRows]: the gradients of scores of keys
+  int stages;             ///< two: [2][kStep][64] of the state and of its gradient; then keys, queries [2][kRows][64]
+  Floats beta, kNorm, qNorm;
+  Ints small;  ///< whether a beta is almost 0
+  Floats terms, ofQueryRows, ofKeyRows;  ///< [2][kRows]: sums over the channels of a warpgroup
+  Floats boundary, ends;                 ///< [8]: sums of warps
+  TokenMemory tokens;
+  SEQPAR_BOTH_INLINE int place() {
+    Carver carver;
+    dX = carver.take(2 * kSquareBytes);
+    written = carver.take(2 * kSquareBytes);
+    dOut = carver.take(2 * kSquareBytes);
+    inverse = carver.take(kSquareBytes);
+    ofKeys = carver.take(kSquareBytes);
+    stages = carver.take(2 * kStage);
+    beta = {carver.take(4 * kRows)};
+    kNorm = {carver.take(4 * kRows)};
+    qNorm = {carver.take(4 * kRows)};
+    small = {carver.take(16)};
+    terms = {carver.take(4 * 2 * kRows)};
+    ofQueryRows = {carver.take(4 * 2 * kRows)};
+    ofKeyRows = {carver.take(4 * 2 * kRows)};
+    boundary = {carver.take(4 * 8)};
+    ends = {carver.take(4 * 8)};
+    tokens.place(carver);
+    return carver.used;
+  }
+  SEQPAR_BOTH_INLINE int keys() const { return stages; }
+  SEQPAR_BOTH_INLINE int queries() const { return stages + kStage; }
+  SEQPAR_BOTH_INLINE static int bytes() {
+    DifferentiateSm90Memory memory{};
+    return memory.place();
+  }
+};
+
+/// Whether a step has a kernel with wgmma.
+SEQPAR_BOTH_INLINE bool hasSm90(Step step, const Task& task) {
+  return step == Step::Differentiate && task.width <= 1 && paddedColumns(task) <= DifferentiateSm90Memory::kMostColumns;
+}
+
+/// Enqueues such a step, on a device with wgmma. Returns a cudaError_t. Only in builds for sm_90a.
+int launchSm90(Step step, const Task& task, void* stream);
+
+}  // namespace seqpar::attn::delta::half
