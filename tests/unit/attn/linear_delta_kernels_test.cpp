@@ -142,7 +142,7 @@ TEST_CASE("the GPU's passes of the delta rule for 16-bit tensors agree with the 
       c.keys = static_cast<seqpar::test::Keys>(random() % 3);
       c.mostBeta = type == seqparBfloat16 && random() % 2 == 0 ? 2 : 1;  // gradients that fp16 can represent
       if (!alone && random() % 2 == 0) c.cuSeqlens = {0, 1, 64, 66, 75};
-      const bool sm90 = random() % 2 < 2;
+      const bool sm90 = random() % 2 == 0;
       c.fill(random());
       CAPTURE(c.describe(), lengths, sm90);
       const auto make = [sm90](const Shard& shard, Exec& exec) {
@@ -200,6 +200,40 @@ TEST_CASE("an infinite value does not stop the passes of the delta rule, nor rea
   };
   CHECK(compare(expected.out, rank.out.get(), c.heads * c.dv) == "");
   CHECK(compare(expected.dq, rank.dq.get(), c.keyHeads * c.dk) == "");
+  CHECK(compare(expected.dv, rank.dv.get(), c.heads * c.dv) == "");
+}
+
+/// Products in which a factor of 0 discards a key that is not finite.
+TEST_CASE("a decay of 0 separates tokens from an infinite key") {
+  const bool sm90 = GENERATE(false, true);
+  const int type = GENERATE(seqparBfloat16, seqparFloat16);
+  const seqpar::test::Seed seed;
+  constexpr size_t kTokens = 60, kReset = 20;
+  auto c = makeCase(seqparAttnGatedDelta, kTokens, DecayStrength::Weak);
+  c.dataType = type;
+  c.hasInitial = c.hasFinalGradient = false;
+  c.fill(seed);
+  CAPTURE(c.describe(), sm90);
+  for (size_t head = 0; head < c.heads; ++head)
+    c.gate[kReset * c.heads + head] = -std::numeric_limits<float>::infinity();
+  const LinearReference expected(c, {0, kTokens});
+  for (size_t i = 0; i < c.keyHeads * c.dk; i += 3)
+    c.k[5 * c.keyHeads * c.dk + i] = std::numeric_limits<float>::infinity();
+  Rank rank(c, 0, kTokens, true, 1, [sm90](const Shard& shard, Exec& exec) {
+    return std::make_unique<DeltaWindows>(shard, exec, std::make_unique<EmulatedSteps>(sm90), 4, fitsHalf(shard));
+  });
+  rank.exec.begin(nullptr);
+  const std::vector<float> zeros(c.states(), 0.0f);
+  rank.passes->forwardAlone(rank.in, rank.out.tensor, zeros.data(), rank.final.data());
+  rank.passes->backwardAlone(rank.in, rank.gradients, zeros.data(), zeros.data(), rank.dBefore.data());
+  const double terms = static_cast<double>(3 * kTokens + c.dk + c.dv + 100) + roundingsOf(type);
+  const auto compare = [&](const Bounded& all, const std::vector<float>& found, size_t width) {
+    const auto behind = static_cast<std::ptrdiff_t>(kReset * width);
+    return farFrom(slice(c, all, width, kReset, kTokens), {found.begin() + behind, found.end()}, terms, type);
+  };
+  CHECK(compare(expected.out, rank.out.get(), c.heads * c.dv) == "");
+  CHECK(compare(expected.dq, rank.dq.get(), c.keyHeads * c.dk) == "");
+  CHECK(compare(expected.dk, rank.dk.get(), c.keyHeads * c.dk) == "");
   CHECK(compare(expected.dv, rank.dv.get(), c.heads * c.dv) == "");
 }
 

@@ -6,6 +6,7 @@
 #include "kernels/attn/linear/backward/sums.cuh"
 #include "kernels/attn/linear/fold.h"
 #include "kernels/attn/linear/forward_sm90.h"
+#include "kernels/attn/linear/launch.cuh"
 #include "kernels/attn/linear/pairs.h"
 #include "kernels/attn/linear/sequence.h"
 

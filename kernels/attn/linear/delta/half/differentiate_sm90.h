@@ -1,5 +1,5 @@
-// The last step of the backward on sm_90a, for decays of tokens and without decays: Differentiate (differentiate.h) with
-// wgmma.
+// The last step of the backward on sm_90a, for decays of tokens and without decays: Differentiate (differentiate.h)
+// with wgmma.
 //
 // Work      a CTA of 256 threads, two per SM, has one (chunk, head of q and k, batch entry), for all heads that share q
 //           and k; up to 128 columns of values
@@ -69,7 +69,7 @@ class DifferentiateSm90 {
   }
 
   SEQPAR_DEVICE void steps() {
-    if (threadAgain() == 0) memory_.small[0] = 0;
+    if (threadAgain() < kRows) memory_.small[threadAgain()] = 0;
     if constexpr (kShared) {
       const int group = task_.heads / task_.keyHeads;
       const Record sums = recordOf(task_, batch_, keyHead_ * group, number_);
@@ -85,7 +85,8 @@ class DifferentiateSm90 {
       throughHead();
     }
     finish();
-    if (memory_.small[0] != 0) smallBetas();
+    const int lane = threadAgain() % 32;
+    if (!ptx::voteAll((memory_.small[lane] | memory_.small[lane + 32]) == 0)) smallBetas();
   }
   SEQPAR_DEVICE void throughHead() {
     startValues();
@@ -197,8 +198,8 @@ class DifferentiateSm90 {
     float c[4][4], d[4][4];
     const auto start = [&](float(&to)[4][4], int block) {
       multiply<Terms::Rows, Terms::AlongRows, kRows>(
-          to, operand(memory_.inverse),
-          operand(memory_.dX + block * kSquareBytes + column * SquareRows::kRowBytes), false);
+          to, operand(memory_.inverse), operand(memory_.dX + block * kSquareBytes + column * SquareRows::kRowBytes),
+          false);
     };
     warpgroup::arrive();
     start(c, 0);
@@ -288,7 +289,7 @@ class DifferentiateSm90 {
     for (int i = warp_; i < group * chunk_.rows; i += kWarps) {
       const int head = keyHead_ * group + i / chunk_.rows, t = i % chunk_.rows;
       if (!isSmall(betaOf(task_, batch_, chunk_, head, t))) continue;
-      const float gradient = smallBetaGradient<T, kTwo ? 4 : 2>({task_, batch_, chunk_, number_, head, t});
+      const float gradient = smallBetaGradient < T, kTwo ? 4 : 2 > ({task_, batch_, chunk_, number_, head, t});
       if (threadAgain() % 32 == 0) storeBeta(head, t, gradient);
     }
   }
@@ -370,8 +371,10 @@ class DifferentiateSm90 {
     warpgroup::fenceOperand(dColumn_);
     if (!finite_) {
       reloadKeys();
-      addForgetting(dq_, [&](int t, int c) { return sumForgetting<T, true, false>(ofScores(), t, keys(), c, 0, kRows); });
-      addForgetting(dRow_, [&](int t, int c) { return sumForgetting<T, true, false>(ofKeys(), t, keys(), c, 0, kRows); });
+      addForgetting(dq_,
+                    [&](int t, int c) { return sumForgetting<T, true, false>(ofScores(), t, keys(), c, 0, kRows); });
+      addForgetting(dRow_,
+                    [&](int t, int c) { return sumForgetting<T, true, false>(ofKeys(), t, keys(), c, 0, kRows); });
       addForgetting(dColumn_, [&](int t, int c) {
         return sumForgetting<T, false, false>(ofScores(), t, queries(), c, 0, kRows) +
                sumForgetting<T, false, false>(ofKeys(), t, keys(), c, 0, kRows);
@@ -459,7 +462,7 @@ class DifferentiateSm90 {
     if (t >= chunk_.rows) return;
     const float beta = memory_.beta[t];
     if (isSmall(beta)) {
-      memory_.small[0] = 1;
+      memory_.small[t] = 1;
     } else {
       storeBeta(head_, t, sum / beta);
     }
@@ -532,7 +535,8 @@ class DifferentiateSm90 {
   }
   SEQPAR_DEVICE void keepSums(const Record& sums) {
     const auto to = [&](Tiles& c, float* memory) {
-      eachPair(c, row_, channel_, [&](int t, int n, float x, float y) { ptx::storePair(memory + t * kKeys + n, x, y); });
+      eachPair(c, row_, channel_,
+               [&](int t, int n, float x, float y) { ptx::storePair(memory + t * kKeys + n, x, y); });
     };
     to(dq_, sums.sumQ);
     to(dRow_, sums.sumK);

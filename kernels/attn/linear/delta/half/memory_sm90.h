@@ -9,14 +9,14 @@ namespace seqpar::attn::delta::half {
 /// Two CTAs per SM.
 struct DifferentiateSm90Memory {
   static constexpr int kThreads = 256, kCtas = 2;
-  static constexpr int kMostColumns = 2 * kColumns;        ///< of values
+  static constexpr int kMostColumns = 2 * kColumns;             ///< of values
   static constexpr int kStep = 32, kStage = 2 * kKeyBytes / 2;  ///< columns of a stage, and its bytes
   int dX, written, dOut;  ///< two blocks of columns: [kColumns][kRows] dD, then [kRows][kColumns]; D; [kRows][kColumns]
   int inverse;            ///< [kRows][kRows]; then the gradients of scores
   int ofKeys;             ///< [kRows][kRows]: the gradients of scores of keys
   int stages;             ///< two: [2][kStep][64] of the state and of its gradient; then keys, queries [2][kRows][64]
   Floats beta, kNorm, qNorm;
-  Ints small;  ///< whether a beta is almost 0
+  Ints small;                            ///< [kRows]: whether the beta of a token of a head is almost 0
   Floats terms, ofQueryRows, ofKeyRows;  ///< [2][kRows]: sums over the channels of a warpgroup
   Floats boundary, ends;                 ///< [8]: sums of warps
   TokenMemory tokens;
@@ -31,7 +31,7 @@ struct DifferentiateSm90Memory {
     beta = {carver.take(4 * kRows)};
     kNorm = {carver.take(4 * kRows)};
     qNorm = {carver.take(4 * kRows)};
-    small = {carver.take(16)};
+    small = {carver.take(4 * kRows)};
     terms = {carver.take(4 * 2 * kRows)};
     ofQueryRows = {carver.take(4 * 2 * kRows)};
     ofKeyRows = {carver.take(4 * 2 * kRows)};

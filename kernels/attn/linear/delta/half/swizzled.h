@@ -212,8 +212,7 @@ struct TensorRows {
   }
 };
 template <class Tile>
-SEQPAR_DEVICE_NOINLINE void loadElements(const Tile to, const TensorRows from, int width, int thread,
-                                         int threads) {
+SEQPAR_DEVICE_NOINLINE void loadElements(const Tile to, const TensorRows from, int width, int thread, int threads) {
   SEQPAR_ROLLED
   for (int i = thread; i < kRows * width; i += threads) {
     const int t = i / width, c = i % width;
