@@ -60,7 +60,7 @@ SEQPAR_DEVICE_NOINLINE float differenceTerm(const Token k) {
   return sumOfWarp(sum);
 }
 
-/// A token whose beta is almost 0, with a chunk's record in device memory.
+/// A token with a beta of almost 0, and a chunk's record in device memory.
 struct RecordedToken {
   const Task& task;
   int64_t batch;
