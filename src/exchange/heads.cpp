@@ -18,16 +18,21 @@ StridedRegion inSequence(const HeadShards& shards, std::size_t member, HeadRange
           {tokens * row, row, 0}};
 }
 
-/// Some heads, all owned by `member`, of the tokens that `source` holds in the sequence array; in `member`'s head
-/// array.
-StridedRegion inHeads(const HeadShards& shards, std::size_t member, std::size_t source, HeadRange heads) {
+/// Some heads, all owned by `member`, of the tokens that each member holds in the sequence array; in `member`'s head
+/// array. Added to `to` in the order of the members.
+void addInHeads(const HeadShards& shards, std::size_t member, HeadRange heads, std::vector<Transfer>& to) {
   const HeadRange own = shards.range[member];
-  const std::size_t row = own.count * shards.headBytes;
-  return {0,
-          tokensBefore(shards.tokens, source) * row + (heads.first - own.first) * shards.headBytes,
-          heads.count * shards.headBytes,
-          {shards.batch, shards.tokens[source], 1},
-          {tokensBefore(shards.tokens, shards.members()) * row, row, 0}};
+  const std::size_t row = own.count * shards.headBytes, all = tokensBefore(shards.tokens, shards.members());
+  std::size_t before = 0;
+  for (std::size_t source = 0; source < shards.members(); ++source) {
+    const StridedRegion region{0,
+                               before * row + (heads.first - own.first) * shards.headBytes,
+                               heads.count * shards.headBytes,
+                               {shards.batch, shards.tokens[source], 1},
+                               {all * row, row, 0}};
+    to.push_back({shards.ranks[source], region});
+    before += shards.tokens[source];
+  }
 }
 
 /// Consecutive heads with equal owners.
@@ -79,8 +84,8 @@ Route sequenceToHeads(const HeadShards& shards, std::size_t member) {
   route.receives.reserve(shards.members());
   for (std::size_t other = 0; other < shards.members(); ++other) {
     route.sends.push_back({shards.ranks[other], inSequence(shards, member, shards.range[other])});
-    route.receives.push_back({shards.ranks[other], inHeads(shards, member, other, shards.range[member])});
   }
+  addInHeads(shards, member, shards.range[member], route.receives);
   return route;
 }
 
@@ -97,10 +102,7 @@ Reduction headsToSequenceSum(const HeadShards& shards, std::size_t member) {
     sum.region = inSequence(shards, member, part.heads);
     for (const std::size_t owner : part.owners) {
       sum.from.push_back(shards.ranks[owner]);
-      if (owner != member) continue;
-      for (std::size_t other = 0; other < shards.members(); ++other) {
-        reduction.sends.push_back({shards.ranks[other], inHeads(shards, member, other, part.heads)});
-      }
+      if (owner == member) addInHeads(shards, member, part.heads, reduction.sends);
     }
   }
   return reduction;
