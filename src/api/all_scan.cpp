@@ -196,7 +196,7 @@ void remember(const seqparAllScanParams_t& params, const ScanProblem& problem, s
 }
 
 /// Runs a call with parameters in the cache; false if they are not in it.
-bool runKnown(const char* call, ScanArrays<void> arrays, const seqparAllScanParams_t* params, CommEntry& entry,
+bool runKnown(const char* call, const ScanArrays<void>& arrays, const seqparAllScanParams_t* params, CommEntry& entry,
               void* stream) {
   // A different size belongs to a different version of the structure.
   if (checkVersioned(call, "params", params).size != sizeof(*params)) return false;
@@ -205,7 +205,6 @@ bool runKnown(const char* call, ScanArrays<void> arrays, const seqparAllScanPara
   RecentBuffers::check(known->id, {arrays.state, arrays.transition, arrays.initial, arrays.prefix, arrays.total},
                        [&] { checkBuffers(call, known->problem, arrays, *entry.comm); });
   const auto where = callerStream(call, stream, *entry.comm);
-  if (!known->problem.first) arrays.initial = nullptr;
   entry.comm->compareNext(call, *known->values);
   CallScope::setAlgorithm(known->algorithm->name);
   known->prepared->run(arrays, where);

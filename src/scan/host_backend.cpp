@@ -36,6 +36,7 @@ class PreparedHostScan : public PreparedScan, public std::enable_shared_from_thi
   /// Operations of a communicator run one at a time, so no two threads use the members.
   void runInTurn(const ScanArrays<void>& arrays, Mailbox& mail) {
     static_cast<ScanArrays<void>&>(problem_) = arrays;
+    if (!problem_.first) problem_.initial = nullptr;
     if (affine_ == nullptr) {
       affine_ = makeAffine(problem_);
       if (row_.traffic != ScanTraffic::Bytes) {
