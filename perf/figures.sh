@@ -1,7 +1,7 @@
 #!/bin/sh
-# Measures the host figures of docs/perf: on two processors, with mpirun, each table in one run.
+# Measures the host figures of docs/perf: with mpirun, each table in one run.
 # usage: perf/figures.sh BUILD_DIRECTORY DIRECTORY [PART...]
-# Parts (default: all): p2p scan auto: the tables of summary.py; collectives2 collectives4 (or collectives): hosts_page.py;
+# Parts (default: all): p2p scan auto: the tables of summary.py; collectives2 collectives4 collectives8 (or collectives): hosts_page.py;
 # attention: softmax_attention_hosts.md, with PyTorch if PYTHON (default: python3) has it. A part takes at most two minutes.
 set -eu
 [ $# -ge 2 ] || { echo "usage: $0 BUILD_DIRECTORY DIRECTORY [PART...]" >&2; exit 2; }
@@ -12,14 +12,15 @@ mkdir -p "$out"
 date -u +'%-d %B %Y' > "$out/day.txt"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
-# on RANKS NAME PROGRAM OPTIONS...: two ranks get a processor each; more ranks share both, and then MPI must yield
+# on RANKS NAME PROGRAM OPTIONS...: each rank gets a processor if there are enough; else they share two, and then MPI must
+# yield
 on() {
   ranks=$1 name=$2 program=$3
   shift 3
-  bind=none yield=1
-  [ "$ranks" -gt 2 ] || bind=core yield=0
+  bind=none yield=1 last=1
+  [ "$ranks" -gt "$(nproc)" ] || bind=core yield=0 last=$((ranks - 1))
   rm -f "$out/$name.json"
-  taskset -c 0,1 mpirun --oversubscribe --mca mpi_yield_when_idle $yield --bind-to $bind -n "$ranks" "$build/perf/$program" "$@" \
+  taskset -c "0-$last" mpirun --oversubscribe --mca mpi_yield_when_idle $yield --bind-to $bind -n "$ranks" "$build/perf/$program" "$@" \
     -J "$out/$name.json" > "$out/$name.txt"
 }
 
@@ -55,10 +56,10 @@ for part in "$@"; do
     p2p) on 2 p2p sendrecv_perf --peers -b 8 -e 64M -f 2 --pattern all --repeats 7 -z 2 -l 0.2 ;;
     scan) for ranks in 2 4 8; do on $ranks scan$ranks-2M all_scan_perf --algo all --peers -b 2M -e 2M -z 2 -B --repeats 7 -l 0.5; done ;;
     auto) for ranks in 2 4 8; do on $ranks auto$ranks all_scan_perf --algo all -b 1K -e 64M -f 4 -z 2 -B -l 0.2; done ;;
-    collectives) collectives 2; collectives 4 ;;
-    collectives[24]) collectives "${part#collectives}" ;;
+    collectives) for ranks in 2 4 8; do [ "$ranks" -eq 8 ] && [ "$(nproc)" -lt 8 ] || collectives $ranks; done ;;
+    collectives[248]) collectives "${part#collectives}" ;;
     attention) attention ;;
-    *) echo "figures: unknown part '$part', expected: p2p scan auto collectives collectives2 collectives4 attention" >&2; exit 2 ;;
+    *) echo "figures: unknown part '$part', expected: p2p scan auto collectives collectives2 collectives4 collectives8 attention" >&2; exit 2 ;;
   esac
 done
 grep . /proc/loadavg

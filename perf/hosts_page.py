@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Writes docs/perf/hosts.md from the JSON files of perf/figures.sh: collectives on hosts, blocking and through streams.
+"""Writes the pages of collectives on hosts from the JSON files of perf/figures.sh, blocking and through streams.
 
     perf/hosts_page.py DIRECTORY > docs/perf/hosts.md
+    perf/hosts_page.py DIRECTORY --each "MACHINE" > docs/perf/hosts_many_processors.md
 """
+import argparse
 import json
+import math
 import os
 import pathlib
 import sys
@@ -21,9 +24,29 @@ differ between runs by up to seven times; *blocking* and *stream* move such data
 
 MPI's exchange of heads and sequence includes no transposition; All-Scan is DIAG in fp32, prefix only.
 """
-TABLE = """
-| operation | size | blocking, 2 ranks | stream | MPI | ratio | blocking, 4 ranks | stream | MPI | ratio |
-|---|---|---|---|---|---|---|---|---|---|"""
+EACH_HEAD = """# Collectives on hosts with a processor for each rank
+
+Machine: {machine}.
+{day}. Ranks are processes, each on a processor of its own. us, medians of 5 loops, operation after
+operation. *blocking*: stream `NULL`; *stream*: each operation is enqueued and synchronized; *MPI*: the fastest of the
+MPI rows of `--peers` in the run of *blocking*, OpenMPI 4.1.6 through shared memory; *ratio*: MPI / blocking; below 1
+MPI is faster.
+
+    perf/figures.sh build/host NEW collectives
+    perf/hosts_page.py NEW --each "MACHINE" > docs/perf/hosts_many_processors.md
+
+MPI's exchange of heads and sequence includes no transposition; MPI with packing takes {packed} times as long
+as ours with 2, 4 and 8 ranks (geometric means). The geometric means of *ratio* are {means}.
+All-Scan is DIAG in fp32, prefix only. In these loops ranks run ahead of each other, which favors chains: `auto` chooses
+for a single call, and takes TRANSPOSED at 16 KiB (8 ranks: 16.7 us; ONESHOT 10.7, CHAIN 5.5 with `--algo all`).
+"""
+
+
+def table(ranks):
+    return ("\n| operation | size |" + "".join(f" blocking, {n} ranks | stream | MPI | ratio |" for n in ranks)
+            + "\n|---|---|" + "---|---|---|---|" * len(ranks))
+
+
 OPERATIONS = (("ping-pong", "p2p", "pingpong"), ("shift", "p2p", "shift"), ("All-Scan", "scan", None),
               ("all-gather", "gather", "allgather"), ("sequence to heads", "heads", "to_heads"),
               ("heads to sequence", "heads", "to_sequence"), ("ring step", "ring", "shift"))
@@ -37,15 +60,17 @@ def label(size):
     return f"{size} B"
 
 
-def times(path):
-    """{(operation, size): {implementation: us}} of one file; {} without it."""
+def times(path, packed=False):
+    """{(operation, size): {implementation: us}} of one file; {} without it. `packed`: MPI's rows with packing only."""
     rows = {}
     if not path.exists():
         return rows
     for row in json.loads(path.read_text())["results"]:
         labels = row["seqpar"]["labels"]
         who = labels.get("by") or ("auto" if labels["algo"].startswith("a:") else labels["algo"])
-        if who != "mpi_pack":
+        if packed and who == "mpi":
+            continue
+        if packed or who != "mpi_pack":
             rows.setdefault((labels.get("pattern") or labels.get("operation"), row["size"]), {})[who] = row["out_of_place"]["time"]
     return rows
 
@@ -58,11 +83,23 @@ def ours(row):
     return next((row[who] for who in OURS if who in row), None)
 
 
+def ratio(row):
+    mine, mpi = ours(row), min((t for who, t in row.items() if who not in OURS), default=None)
+    return mpi / mine if mine and mpi else None
+
+
 def columns(folder, ranks, program, key):
     blocking, stream = (times(folder / f"{program}{ranks}{mode}.json").get(key, {}) for mode in ("", "_stream"))
-    mine, mpi = ours(blocking), min((t for who, t in blocking.items() if who not in OURS), default=None)
-    ratio = f"{mpi / mine:.2f}" if mine and mpi else ""
-    return f"{figure(mine)} | {figure(ours(stream))} | {figure(mpi)} | {ratio}"
+    mpi = min((t for who, t in blocking.items() if who not in OURS), default=None)
+    share = ratio(blocking)
+    return f"{figure(ours(blocking))} | {figure(ours(stream))} | {figure(mpi)} | {'' if share is None else f'{share:.2f}'}"
+
+
+def mean(folder, ranks, programs, packed=False):
+    """The geometric mean of the ratios."""
+    found = [share for program in programs for row in times(folder / f"{program}{ranks}.json", packed).values()
+             if (share := ratio(row))]
+    return math.exp(sum(map(math.log, found)) / len(found))
 
 
 def processor():
@@ -74,18 +111,26 @@ def processor():
 
 
 def main():
-    if len(sys.argv) != 2:
-        sys.exit("usage: hosts_page.py DIRECTORY")
-    if os.cpu_count() != 2:
-        sys.exit(f"hosts_page.py: {os.cpu_count()} processors, expected 2, which the page describes")
-    folder = pathlib.Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=pathlib.Path)
+    parser.add_argument("--each", metavar="MACHINE", help="each rank has a processor of this machine")
+    args = parser.parse_args()
+    folder = args.directory
+    if not args.each and os.cpu_count() != 2:
+        sys.exit(f"hosts_page.py: {os.cpu_count()} processors, expected 2, which the page describes, or --each")
     day = (folder / "day.txt").read_text().strip()
-    print(HEAD.format(machine=processor(), day=day) + TABLE)
+    ranks = (2, 4, 8) if args.each else (2, 4)
+    if args.each:
+        programs = sorted({program for _, program, _ in OPERATIONS})
+        listed = [", ".join(f"{mean(folder, n, *how):.2f}" for n in ranks) for how in ((programs,), (["heads"], True))]
+        print(EACH_HEAD.format(machine=args.each, day=day, means=listed[0], packed=listed[1]) + table(ranks))
+    else:
+        print(HEAD.format(machine=processor(), day=day) + table(ranks))
     for name, program, operation in OPERATIONS:
-        keys = sorted({key for ranks in (2, 4) for key in times(folder / f"{program}{ranks}.json") if key[0] == operation},
+        keys = sorted({key for n in ranks for key in times(folder / f"{program}{n}.json") if key[0] == operation},
                       key=lambda key: key[1])
         for key in keys:
-            print(f"| {name} | {label(key[1])} | " + " | ".join(columns(folder, ranks, program, key) for ranks in (2, 4)) + " |")
+            print(f"| {name} | {label(key[1])} | " + " | ".join(columns(folder, n, program, key) for n in ranks) + " |")
 
 
 main()
