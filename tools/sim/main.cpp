@@ -346,9 +346,10 @@ int main(int argc, char** argv) {
   app.add_flag("--reserve", options.reserve, "seqparAttnDesc_t::reserve");
   app.add_option("--scan", options.scan, "All-Scan instead of attention: OP,BYTES,...; OP sum, scalar, diag or matrix");
   app.add_option("--ring", options.ring, "one step of a ring instead of attention: BYTES,...");
-  app.add_option("--exchange", options.exchange,
-                 "exchange instead of attention: OP,BYTES,...; OP shift, allgather, reducescatter, to_heads or "
-                 "to_sequence");
+  app.add_option(
+      "--exchange", options.exchange,
+      "exchange instead of attention: OP,BYTES,...; OP shift, shift_pair, allgather, reducescatter, to_heads or "
+      "to_sequence");
   app.add_option("--calls", options.calls,
                  "of --scan, --ring or --exchange, one after the other; times are of one call")
       ->check(CLI::Range(1, 1000));
