@@ -49,7 +49,7 @@ struct Terms {
   }
   void useScales() {
     halves.assign(numbers.size() + 8, 0xffff);
-    scales.assign(numbers.size() / static_cast<size_t>(width) * (kBlock / kScaled), NAN);
+    scales.assign(numbers.size() / static_cast<size_t>(width) * scalesOf(width), NAN);
     auto* data = halves.data();
     while (reinterpret_cast<uintptr_t>(data) % 16 != 0) ++data;
     target.data = data;
@@ -60,7 +60,7 @@ struct Terms {
     const auto* data = static_cast<const uint16_t*>(target.data);
     for (size_t i = 0; i < numbers.size(); ++i) {
       const size_t row = i / static_cast<size_t>(width), column = i % static_cast<size_t>(width);
-      numbers[i] = ptx::lowOf<Fp16>(data[i]) * scales[row * (kBlock / kScaled) + column / kScaled];
+      numbers[i] = ptx::lowOf<Fp16>(data[i]) * scales[row * scalesOf(width) + column / kScaled];
     }
   }
   std::vector<double> sum(int group) const {
@@ -110,7 +110,8 @@ inline void checkError(const char* what, const std::vector<double>& found, const
   CHECK(relativeError(found, expected) <= most);
 }
 
-/// 16-bit gradients, which the kernels write to separate tensors, equal the rounded 32-bit gradients.
+/// 16-bit gradients, which the kernels write to separate tensors, equal the rounded 32-bit gradients. For pairs of
+/// heads, dq and dk are terms with scales.
 template <class K>
 void checkNarrow(Task task, uint64_t seed, const std::vector<float>& dq, const std::vector<float>& dk,
                  const std::vector<float>& dv) {
@@ -118,7 +119,8 @@ void checkNarrow(Task task, uint64_t seed, const std::vector<float>& dq, const s
   std::vector<uint16_t> narrow[3];
   Target* targets[] = {&task.dq, &task.dkOut, &task.dvOut};
   const auto type = std::is_same_v<typename K::Number, Bf16> ? seqparBfloat16 : seqparFloat16;
-  for (int i = 0; i < 3; ++i) {
+  constexpr int kFirst = K::kTogether == kPair ? 2 : 0;
+  for (int i = kFirst; i < 3; ++i) {
     narrow[i].assign(wide[i]->size() + 8, 0xffff);
     auto* data = narrow[i].data();
     while (reinterpret_cast<uintptr_t>(data) % 16 != 0) ++data;
@@ -127,7 +129,7 @@ void checkNarrow(Task task, uint64_t seed, const std::vector<float>& dq, const s
     targets[i]->wide = true;
   }
   K::gradients(task, seed);
-  for (int i = 0; i < 3; ++i) {
+  for (int i = kFirst; i < 3; ++i) {
     const auto* data = static_cast<const uint16_t*>(targets[i]->data);
     size_t wrong = 0;
     for (size_t n = 0; n < wide[i]->size(); ++n) {
@@ -190,7 +192,7 @@ void checkKernels(BackwardShape shape, double mostOfTokens = 0) {
   task.dGates = gates.target;
   task.dGates.wide = seed % 2 == 0;
   task.dInitial = dInitial.data();
-  const bool scaled = task.together == kPair && task.group > kPair;
+  const bool scaled = task.together == kPair;
   for (auto* terms : {&dq, &dk}) {
     if (scaled) terms->useScales();
   }
@@ -260,6 +262,9 @@ Found gradientsOf(const BackwardCase& c, uint64_t seed) {
   Terms dq(problem, task.valueBlocks, problem.dk, task.together),
       dk(problem, task.valueBlocks, problem.dk, task.together), dv(problem, task.keyBlocks, problem.dv),
       gates(problem, gateBlocks, kChannel ? problem.dk : 1);
+  for (auto* terms : {&dq, &dk}) {
+    if (K::kTogether == kPair) terms->useScales();
+  }
   task.dq = dq.target;
   task.dkOut = dk.target;
   task.dvOut = dv.target;
@@ -269,6 +274,9 @@ Found gradientsOf(const BackwardCase& c, uint64_t seed) {
   task.states = scratch.data() + std::max<int64_t>(workspace.states, 0);
   task.decays = scratch.data() + std::max<int64_t>(workspace.decays, 0);
   K::gradients(task, seed);
+  for (auto* terms : {&dq, &dk}) {
+    if (K::kTogether == kPair) terms->readScaled();
+  }
   return {dq.numbers, dk.numbers, dv.numbers, gates.numbers};
 }
 

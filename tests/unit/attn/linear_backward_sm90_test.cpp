@@ -25,7 +25,13 @@ struct KernelsSm90 {
   }
   template <class Kernel>
   static void run(const Task& task, uint64_t seed) {
-    emulator::run(2, sm90::kGradientThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(task); });
+    typename Kernel::Arguments arguments;
+    if constexpr (kPair) {
+      REQUIRE(sm90::encodeMaps<T>(arguments, task));
+    } else {
+      arguments = task;
+    }
+    emulator::run(2, sm90::kGradientThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(arguments); });
   }
   static void gradients(Task task, uint64_t seed) {
     std::vector<uint32_t> strong(static_cast<size_t>(itemsOf(task)), 7);
@@ -182,6 +188,17 @@ TEST_CASE("backward kernels of sm_90 for pairs of heads") {
     shape.inputGates = gate == Gate::None;
     checkPairs(shape);
   }
+}
+
+TEST_CASE("backward kernels of sm_90 for pairs of heads with blocks of keys") {
+  BackwardShape shape = shapeOf(Gate::Token, 140, 256, 64, 0.05);
+  shape.heads = 4;
+  shape.qkHeads = 1;
+  checkPairs(shape);
+  shape.heads = 2;
+  shape.dk = 192;
+  shape.segmentTokens = 64;
+  checkPairs(shape);
 }
 
 TEST_CASE("backward kernels of sm_90 for pairs of heads keep packed sequences apart") {

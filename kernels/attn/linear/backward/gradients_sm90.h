@@ -9,17 +9,14 @@
 // Tiles     chunks of 64 tokens x 128; S and E 128 x 128, E fp32 in the registers of the producers
 // Smem      q k v dO [2][64][128] 128 KiB, images of S and E 64 KiB; decays, scales and the item follow (memory_sm90.h)
 // Barriers  named, Roles: prepared, added (producers arrive, consumers wait), read, done, stateRead (the reverse)
-//           kPair: an mbarrier for states, which one thread loads by bulk copies
+//           kPair: mbarriers of loads, PairLoad
 // Overlap   may start before the previous kernel ends. griddepcontrol.wait: producers before they read the gradient
 //           after the segment; consumers before they read the state before it, unless Task::beforeVisible; all before
 //           they exit, because the next kernel waits for this one only.
 //
-// Producers load with cp.async and named barriers; the forward (../forward_sm90) loads with the TMA and mbarriers. The
-// reasons: all 256 producer threads exist anyway, because they decay the tiles and hold E, so a loading warp saves
-// none; cp.async zero-fills the rows after a segment's end, where another sequence's tokens may follow, and the columns
-// after a head's, whereas the TMA zero-fills at the tensor's ends only and the forward clears such rows itself; and any
-// tensor aligned to 16 bytes needs no tensor map. The layout of tiles is that of the TMA's 128-byte swizzle. A version
-// with the TMA was not measured.
+// For pairs of heads one thread loads tiles with the TMA and states with bulk copies, and the producers clear the rows
+// after a segment's end, where another sequence's tokens may follow. The other kernels load with cp.async, which
+// zero-fills such rows and needs no tensor maps. The layout of tiles is that of the TMA's 128-byte swizzle.
 #pragma once
 
 #include "kernels/arch/pdl.h"
@@ -38,6 +35,7 @@ struct GradientsKernel {
   using Producer = Choice<ChannelProducer<T>, TokenProducer<T, kGated>, PairProducer<T, kGated>>;
   using Consumer = Choice<ChannelConsumer<T>, TokenConsumer<T, kGated>, PairConsumer<T, kGated>>;
   using Memory = typename Producer::Memory;
+  using Arguments = std::conditional_t<kPair, PairTask, Task>;
   using StateOf = State<T, Half>;
   static constexpr int kProducerRegisters = kChannel ? 120 : 104, kConsumerRegisters = kChannel ? 136 : 152;
   static_assert((kProducerRegisters + kConsumerRegisters) * Half::kThreads <= warpgroup::kSmRegisters);
@@ -49,19 +47,22 @@ struct GradientsKernel {
   }
   SEQPAR_DEVICE static Memory& opaque() { return opaqueMemory<Memory>(); }
 
-  SEQPAR_DEVICE static void run(const Task& task) {
+  SEQPAR_DEVICE static void run(const Arguments& task) {
     auto& memory = opaque();
     const Half me;
     if constexpr (kPair) {
-      if (ptx::thread() == 0) {
-        ptx::mbarrierInit(ptx::sharedAddress(&memory.stateArrived), 1);
-        ptx::fenceMbarrierInit();
-      }
+      if (ptx::thread() == 0) memory.initLoads();
     }
     if (Roles::produces()) {
       warpgroup::setmaxnregDec<kProducerRegisters>();
-      int states = 0;
-      each(task, memory, [&](const Item<T>& item, int64_t index) { produce(task, item, index, memory, states, me); });
+      PairPhases phases;
+      each(task, memory, [&](const Item<T>& item, int64_t index) {
+        if constexpr (kPair) {
+          producePairs(task, item, memory, phases, me);
+        } else {
+          produce(task, item, index, memory, me);
+        }
+      });
     } else {
       warpgroup::setmaxnregInc<kConsumerRegisters>();
       each(task, memory, [&](const Item<T>& item, int64_t) { consume(task, item, memory, me); });
@@ -77,8 +78,7 @@ struct GradientsKernel {
     }
   }
 
-  /// `states`: the number of states that this CTA has loaded.
-  SEQPAR_DEVICE static void produce(const Task& task, const Item<T>& item, int64_t index, Memory& memory, int& states,
+  SEQPAR_DEVICE static void produce(const Task& task, const Item<T>& item, int64_t index, Memory& memory,
                                     const Half& me) {
     const bool mild = ptx::syncthreadsAnd(Producer::sweep(task, item, me.opaque()));
     if (kChannel && me.thread == 0) task.strong[index] = mild ? 0 : 1;
@@ -92,32 +92,36 @@ struct GradientsKernel {
     }
     ptx::cpAsyncCommitGroup();
     StateOf gradient;
-    ptx::griddepcontrolWait();
-    loadFull(
-        gradient, task, item, [&](int which) { return Incoming::after(task, item, which); }, me);
-    if constexpr (!kChannel) keepCarry(gradient, memory.after, item.chunks - 1, memory, me.opaque());
-    Roles::syncProducers();
+    loadAfter(gradient, task, item, memory, me);
     ptx::cpAsyncCommitGroup();  // of the last chunk's state, which the sweep stored
     for (int i = item.chunks - 1; i >= 0; --i) {
-      produceChunk(task, item, i, opaque(), producer, gradient, states, me.opaque());
+      produceChunk(task, item, i, opaque(), producer, gradient, me.opaque());
     }
+    awaitConsumers(item);
+    if (item.chunks > 0) Producer::finish(task, item, 0, memory, me.opaque());
+    if (!storesInitial(task, item)) return;
+    gradient.storeFull(initialOf(task, item), task.dv, item.keys, item.values, me.opaque());
+  }
+  SEQPAR_DEVICE static void producePairs(const PairTask& task, const Item<T>& item, Memory& memory, PairPhases& phases,
+                                         const Half& me) {
+    Producer::sweep(task, item, phases, me.opaque());
+    ptx::syncthreadsAnd(true);
+    Producer producer;
     if (item.chunks > 0) {
-      Roles::awaitStateRead();
-      Roles::awaitRead();
-      Roles::awaitDone(0);
-      Producer::finish(task, item, 0, memory, me.opaque());
+      producer.load(task, item, item.chunks - 1, me.opaque());
+      if (me.thread == 0) memory.fetchTiles(task, item, item.chunks - 1);
     }
-    if (item.isFirst() && task.dInitial != nullptr) {
-      const int64_t head = int64_t{item.sequence} * task.heads + item.head;
-      float* to = task.dInitial + head * task.dk * task.dv + item.stateOffset(task);
-      if constexpr (kPair) {
-        gradient.template storeFull<0, kOfHead>(to, task.dv, item.keys, kPanel, me.opaque());
-        to += task.dk * task.dv - kPanel;
-        gradient.template storeFull<kOfHead, 2 * kOfHead>(to, task.dv, item.keys, 2 * kPanel, me.opaque());
-      } else {
-        gradient.storeFull(to, task.dv, item.keys, item.values, me.opaque());
-      }
+    StateOf gradient;
+    loadAfter(gradient, task, item, memory, me);
+    for (int i = item.chunks - 1; i >= 0; --i) {
+      producePair(task, item, i, opaque(), producer, gradient, phases, me.opaque());
     }
+    awaitConsumers(item);
+    if (!storesInitial(task, item)) return;
+    float* to = initialOf(task, item);
+    gradient.template storeFull<0, kOfHead>(to, task.dv, item.keys, kPanel, me.opaque());
+    to += task.dk * task.dv - kPanel;
+    gradient.template storeFull<kOfHead, 2 * kOfHead>(to, task.dv, item.keys, 2 * kPanel, me.opaque());
   }
 
   SEQPAR_DEVICE static void consume(const Task& task, const Item<T>& item, Memory& memory, const Half& me) {
@@ -142,6 +146,30 @@ struct GradientsKernel {
 
  private:
   static constexpr int kOfHead = StateOf::kTiles8 / 2;  ///< kPair: tiles of the first head's columns
+
+  /// Loads the gradient of the state after the segment.
+  SEQPAR_DEVICE static void loadAfter(StateOf& gradient, const Task& task, const Item<T>& item, Memory& memory,
+                                      const Half& me) {
+    ptx::griddepcontrolWait();
+    loadFull(
+        gradient, task, item, [&](int which) { return Incoming::after(task, item, which); }, me);
+    if constexpr (!kChannel) keepCarry(gradient, memory.after, item.chunks - 1, memory, me.opaque());
+    Roles::syncProducers();
+  }
+  /// Waits until the consumers have processed the item.
+  SEQPAR_DEVICE static void awaitConsumers(const Item<T>& item) {
+    if (item.chunks == 0) return;
+    Roles::awaitStateRead();
+    Roles::awaitRead();
+    Roles::awaitDone(0);
+  }
+  SEQPAR_DEVICE static bool storesInitial(const Task& task, const Item<T>& item) {
+    return item.isFirst() && task.dInitial != nullptr;
+  }
+  SEQPAR_DEVICE static float* initialOf(const Task& task, const Item<T>& item) {
+    const int64_t head = int64_t{item.sequence} * task.heads + item.head;
+    return task.dInitial + head * task.dk * task.dv + item.stateOffset(task);
+  }
 
   /// Loads the sum of incoming(which) for the item's heads.
   template <class Incomings>
@@ -233,7 +261,7 @@ struct GradientsKernel {
 
   /// Processes one chunk; on return, `gradient` is the gradient of the state before it.
   SEQPAR_DEVICE static void produceChunk(const Task& task, const Item<T>& item, int chunk, Memory& memory,
-                                         Producer& producer, StateOf& gradient, int& states, Half me) {
+                                         Producer& producer, StateOf& gradient, Half me) {
     const bool isLast = chunk == item.chunks - 1;
     producer.addUp(task, item, chunk, memory, me);
     ptx::cpAsyncWaitGroup<Producer::kLaterGroups>();  // of: queries and keys; values and dOut; the state
@@ -248,9 +276,6 @@ struct GradientsKernel {
     Producer::copyScaled(task, chunk, memory, me);
     if (!Producer::kDecaysFirst) decay(gradient, chunk, memory, me);
     ptx::cpAsyncWaitGroup<0>();
-    if constexpr (kPair) {
-      if (!isLast) ptx::mbarrierWaitParity(ptx::sharedAddress(&memory.stateArrived), states++ % 2);
-    }
     warpgroup::fenceProxyAsync();
     Roles::syncProducers();
     Roles::arrivePrepared(chunk);
@@ -273,18 +298,36 @@ struct GradientsKernel {
     if (chunk > 0) {
       producer.load(task, item, chunk - 1, me.opaque());
       Roles::awaitStateRead();  // also of all producers, which have computed their sums
-      if constexpr (kPair) {
-        if (me.thread == 0) {
-          const uint32_t arrived = ptx::sharedAddress(&memory.stateArrived);
-          ptx::mbarrierArriveExpectTx(arrived, kMatrix * int{sizeof(T)});
-          ptx::cpAsyncBulkLoad(memory.before, statesOf(task) + int64_t{chunk - 1} * kMatrix, kMatrix * int{sizeof(T)},
-                               arrived);
-        }
-      } else {
-        memory.fetchState(statesOf(task), chunk - 1, me.opaque().thread);
-      }
+      memory.fetchState(statesOf(task), chunk - 1, me.opaque().thread);
       ptx::cpAsyncCommitGroup();
     }
+  }
+
+  /// The same for pairs of heads, with loads by the first thread.
+  SEQPAR_DEVICE static void producePair(const PairTask& task, const Item<T>& item, int chunk, Memory& memory,
+                                        Producer& producer, StateOf& gradient, PairPhases& phases, Half me) {
+    const bool isLast = chunk == item.chunks - 1;
+    producer.addUp(task, item, chunk, memory, me);
+    Roles::syncProducers();
+    if (!isLast) Roles::awaitRead();
+    me = me.opaque();
+    gradient.store(memory.after, me);
+    decay(gradient, chunk, memory, me);
+    Producer::awaitTiles(item, chunk, memory, phases, me);
+    if (!isLast) phases.await(memory, kState);
+    warpgroup::fenceProxyAsync();
+    Roles::syncProducers();
+    Roles::arrivePrepared(chunk);
+    Producer::addTo(gradient, chunk, memory, me.opaque());
+    if (!isLast) Roles::awaitDone(chunk + 1);
+    Roles::arriveAdded();  // the consumers have passed this barrier of the later chunk
+    if (chunk == 0) return;
+    me = me.opaque();
+    if (me.thread == 0) memory.fetchTiles(task, item, chunk - 1);
+    producer.load(task, item, chunk - 1, me);
+    keepCarry(gradient, memory.before, chunk - 1, memory, me);
+    Roles::awaitStateRead();  // also of all producers, which have computed their sums
+    if (me.opaque().thread == 0) memory.fetchState(statesOf(task), chunk - 1);
   }
 };
 

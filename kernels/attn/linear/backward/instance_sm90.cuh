@@ -14,7 +14,8 @@ __global__ void __launch_bounds__(sm90::MapsPlace::kThreads, sm90::kMapsCtas)
 }
 
 template <class Kernel>
-__global__ void __launch_bounds__(sm90::kGradientThreads, 1) gradientsSm90(const __grid_constant__ Task task) {
+__global__ void __launch_bounds__(sm90::kGradientThreads, 1)
+    gradientsSm90(const __grid_constant__ typename Kernel::Arguments task) {
   Kernel::run(task);
 }
 
@@ -26,20 +27,22 @@ cudaError_t InstanceSm90<T, kChannel>::segmentMaps(const Task& task, int ctas, c
 
 template <class T, bool kChannel>
 cudaError_t InstanceSm90<T, kChannel>::gradients(const Task& task, int ctas, bool overlaps, cudaStream_t stream) {
-  const auto run = [&]<class Kernel>() {
+  const auto run = [&]<class Kernel>(const auto& task) {
     return launchKernel(gradientsSm90<Kernel>, dim3(static_cast<unsigned>(ctas)), sm90::kGradientThreads,
                         sizeof(typename Kernel::Memory), stream, overlaps, task);
   };
   using sm90::GradientsKernel;
   if constexpr (!kChannel && ptx::kIsBf16<T>) {  // those of fusesInputGate() and gradientsArePaired()
-    const bool paired = task.together == kPair;
-    if (task.inputGates.data != nullptr) {
-      return paired ? run.template operator()<GradientsKernel<T, false, true, true>>()
-                    : run.template operator()<GradientsKernel<T, false, true>>();
+    const bool gated = task.inputGates.data != nullptr;
+    if (task.together == kPair) {
+      sm90::PairTask pairs;
+      if (!sm90::encodeMaps<T>(pairs, task)) return cudaErrorNotSupported;
+      return gated ? run.template operator()<GradientsKernel<T, false, true, true>>(pairs)
+                   : run.template operator()<GradientsKernel<T, false, false, true>>(pairs);
     }
-    if (paired) return run.template operator()<GradientsKernel<T, false, false, true>>();
+    if (gated) return run.template operator()<GradientsKernel<T, false, true>>(task);
   }
-  return run.template operator()<GradientsKernel<T, kChannel>>();
+  return run.template operator()<GradientsKernel<T, kChannel>>(task);
 }
 
 }  // namespace seqpar::attn::backward

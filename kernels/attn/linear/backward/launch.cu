@@ -188,8 +188,9 @@ cudaError_t addUpAll(const Gradients& pass, const Task& task, const Workspace& w
 }  // namespace backward
 
 bool gradientsArePaired(const LinearProblem& problem) {
+  constexpr int64_t kMostTokens = INT64_C(1) << 30;
   return pairsHeads(problem) && problem.dk <= backward::kBlock && problem.type == seqparBfloat16 &&
-         backward::hasSm90(problem);
+         problem.tokens < kMostTokens && backward::hasSm90(problem);
 }
 
 int backwardSharedBytes(const LinearProblem& problem) {

@@ -4,8 +4,8 @@
 // input gates, so its products with queries and keys are computed once, and dq and dk are sums over the heads.
 //
 // The gates' gradients are sums over each head's q dq - k dk. Within the chunk, these are row and column sums of A dA,
-// taken from the same fp32 values, so that errors cancel; from the state, of q and k times that head's term of dq and
-// dk before the heads are added.
+// taken from the same fp32 values, so that errors cancel; from the state, of q times that head's term of dq before the
+// heads are added, and of v times the state's term of dv, which is the sum of k times that head's term of dk.
 #pragma once
 
 #include "kernels/attn/linear/backward/images_sm90.h"
@@ -32,8 +32,7 @@ struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
       warpgroup::fenceOperand(dA[1]);
       warpgroup::fenceOperand(a);
       Roles::syncConsumers();  // no warp reads the terms of the chunk after this one
-      SEQPAR_UNROLL
-      for (int h = 0; h < 2; ++h) Products::keepDiagonal(memory.own[h], dA[h], task.scale, me);
+      if constexpr (kGated) keepDiagonal(dA, a);
       applyDecays<0>(dA, a, rows[0]);
       me = me.opaque();
       applyDecays<1>(dA, a, rows[1]);
@@ -50,21 +49,19 @@ struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
     warpgroup::wait<1>();
     warpgroup::fenceOperand(dk);
     warpgroup::fenceOperand(other);
-    finishKeys<0>(dk);
-    finishKeys<1>(other);
-    add(dk, other);
+    add(dk, other, [&](int h, int r) { return toEnd(h, r) * input(h, r); });
     warpgroup::fenceOperand(other);
     warpgroup::arrive();
     multiplyState<1>(other, memory.dOut(chunk), memory.before);
     warpgroup::commit();
     warpgroup::wait<1>();
     warpgroup::fenceOperand(dq);
-    finishQueries<0>(dq, rows[0]);
+    sumRows<0>(dq, rows[0]);
     warpgroup::wait<0>();
     warpgroup::fenceOperand(other);
     Roles::arriveStateRead();
-    finishQueries<1>(other, rows[1]);
-    add(dq, other);
+    sumRows<1>(other, rows[1]);
+    add(dq, other, [&](int h, int r) { return task.scale * fromStart(h, r); });
     me = me.opaque();
     warpgroup::fenceProxyAsync();
     Roles::syncConsumers();  // the matrices are stored
@@ -78,7 +75,8 @@ struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
     warpgroup::commit();
     warpgroup::wait<1>();
     warpgroup::fenceOperand(dv);
-    scaleRows(dv, toEnd(me.group, 0), toEnd(me.group, 1));
+    Roles::arriveRead();
+    finishKeys(dv);
     warpgroup::fenceOperand(dv);
     warpgroup::arrive();
     multiplyOutputs(dv);
@@ -89,26 +87,12 @@ struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
     warpgroup::fenceOperand(dk);
     me = me.opaque();
     if constexpr (kGated) scaleRows(dv, input(me.group, 0), input(me.group, 1));
-    Roles::awaitAdded();
-    Roles::arriveRead();
-    Rows(task.dvOut, item, token, me.group * (task.dvOut.head - kPanel), kBlock)
+    Roles::awaitAdded();  // no warp reads the chunk's tiles
+    Rows(task.dvOut, item, token, item.keyBlock * task.dvOut.block + me.group * (task.dvOut.head - kPanel), kBlock)
         .template writeThrough<T>(memory.dOut(chunk), dv, me);
-    Roles::syncConsumers();  // no warp reads q and k
-    float own[2], products[2] = {0, 0};
-    SEQPAR_UNROLL
-    for (int r = 0; r < 2; ++r) {
-      own[r] = 0;
-      SEQPAR_UNROLL
-      for (int h = 0; h < 2; ++h) own[r] += input(h, r) * memory.own[h][me.row + r * 8];
-    }
-    addDiagonal<0>(dq, dk, products, own);
-    addDiagonal<2>(dq, dk, products, own);
-    addDiagonal<4>(dq, dk, products, own);
-    addDiagonal<6>(dq, dk, products, own);
-    if constexpr (kGated) storeRows(memory.products[me.group], products);
+    me = me.opaque();
     write(task.dq, memory.q(chunk), dq, token);
     write(task.dkOut, memory.k(chunk), dk, token);
-    Roles::syncConsumers();
     writeGates(token);
     if constexpr (kGated) writeInputGates(token);
     Roles::arriveDone(chunk);
@@ -159,7 +143,11 @@ struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
                                                            kChunk, true);
   }
 
-  SEQPAR_DEVICE static void add(Part& sum, const Part& other) {
+  /// Adds the terms of both heads, times factor(head, row).
+  template <class Factor>
+  SEQPAR_DEVICE static void add(Part& sum, Part& other, const Factor& factor) {
+    scaleRows(sum, factor(0, 0), factor(0, 1));
+    scaleRows(other, factor(1, 0), factor(1, 1));
     SEQPAR_UNROLL
     for (int n = 0; n < Half::kTiles8; ++n) {
       SEQPAR_UNROLL
@@ -179,25 +167,41 @@ struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
       }
     }
   }
-  /// Applies decays to the term of dk from the state.
+  /// Stores this warpgroup's sums of q times head kHead's term of dq from the state, without its decays, plus `terms`.
   template <int kHead>
-  SEQPAR_DEVICE void finishKeys(Part& dk) const {
-    float terms[2] = {0, 0};
-    scaleRows(dk, toEnd(kHead, 0), toEnd(kHead, 1));
-    addProducts(terms, memory.k(chunk), dk);
-    storeRows(memory.keyTerms[me.group][kHead], terms);
-    if constexpr (kGated) scaleRows(dk, input(kHead, 0), input(kHead, 1));
-  }
-  /// The same for dq.
-  template <int kHead>
-  SEQPAR_DEVICE void finishQueries(Part& dq, float (&terms)[2]) const {
-    scaleRows(dq, task.scale * fromStart(kHead, 0), task.scale * fromStart(kHead, 1));
-    addProducts(terms, memory.q(chunk), dq);
+  SEQPAR_DEVICE void sumRows(const Part& dq, float (&terms)[2]) const {
+    float sums[2] = {0, 0};
+    addProducts(sums, memory.q(chunk), dq);
+    SEQPAR_UNROLL
+    for (int r = 0; r < 2; ++r) terms[r] += times(task.scale * fromStart(kHead, r), sums[r]);
     storeRows(memory.rowTerms[me.group][kHead], terms);
   }
+  /// Applies decays to dv from the state, and stores its sums with v, which equal those of k with dk.
+  SEQPAR_DEVICE void finishKeys(Part& dv) const {
+    float sums[2] = {0, 0};
+    addProducts(sums, memory.v(chunk), dv);
+    const float factors[2] = {toEnd(me.group, 0), toEnd(me.group, 1)};
+    SEQPAR_UNROLL
+    for (int r = 0; r < 2; ++r) sums[r] = times(factors[r], sums[r]);
+    storeRows(memory.keyTerms[me.group], sums);
+    scaleRows(dv, factors[0], factors[1]);
+  }
+  /// Stores the products of A and dA of each token with itself, without decays.
+  SEQPAR_DEVICE void keepDiagonal(const Scores (&dA)[2], const Scores& a) const {
+    SEQPAR_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      Scores products;
+      SEQPAR_UNROLL
+      for (int n = 0; n < 4; ++n) {
+        SEQPAR_UNROLL
+        for (int e = 0; e < 4; ++e) products[n][e] = dA[h][n][e] * a[n][e];
+      }
+      Products::keepDiagonal(memory.own[h], products, task.scale, me);
+    }
+  }
 
-  /// For head kHead: stores A times its decays, with the diagonal; multiplies dA below the diagonal by decays and input
-  /// gates; adds the second head's to the first's; stores column sums, and returns row sums, of their product.
+  /// For head kHead: stores A times its decays; multiplies dA by decays and input gates; adds the second head's to the
+  /// first's; stores column sums, and returns row sums, of their product below the diagonal.
   template <int kHead>
   SEQPAR_DEVICE void applyDecays(Scores (&dA)[2], const Scores& a, float (&rowSums)[2]) const {
     if (PairProducer<T, kGated>::decaysLittle(kHead, chunk, memory)) {
@@ -235,7 +239,7 @@ struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
           const float product = s < t && (kLittle || decay != 0) ? tiles[i][e] * own : 0.f;
           columnSums[(n + i) * 2 + e % 2] += product;
           rowSums[e / 2] += inputs[e % 2] * product;
-          own = s < t ? decayed(own) * inputs[e % 2] : 0.f;
+          own = s <= t ? decayed(own) * inputs[e % 2] : 0.f;
           if (kHead == 1) dA[0][n + i][e] += own;
         }
       }
@@ -271,19 +275,21 @@ struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
       if (me.c == 0) to[me.row + r * 8] = sum;
     }
   }
-  /// Writes dq or dk, one row for both heads; they replace q or k.
+  /// Writes terms of dq or dk, one row for both heads; they replace q or k.
   SEQPAR_DEVICE void write(const Target& target, T* tile, Part& part, int64_t token) const {
-    const Rows rows(target, item, token, (item.head / kPair - item.head) * target.head, item.keys);
-    if (target.scales == nullptr) return rows.template writeThrough<T>(tile, part, me);
+    const Rows rows(target, item, token, (item.head / kPair - item.head) * target.head + item.keyBlock * kBlock,
+                    item.keys);
     float scales[2];
     scaleTerms(part, scales);
     SEQPAR_UNROLL
     for (int r = 0; r < 2; ++r) {
       const int row = me.row + r * 8;
       const int64_t at = (item.sequence * task.tokens + token + row) * (task.heads / kPair) + item.head / kPair;
-      if (me.c == 0 && row < rows.rows) target.scales[at * (kBlock / kScaled) + me.group] = scales[r];
+      if (me.c == 0 && row < rows.rows) {
+        target.scales[at * scalesOf(task.dk) + item.keyBlock * (kBlock / kScaled) + me.group] = scales[r];
+      }
     }
-    rows.template writeThrough<Fp16>(reinterpret_cast<Fp16*>(tile), part, me);
+    rows.writeWide(reinterpret_cast<Fp16*>(tile), part, me);
   }
   /// Multiplies each row by a power of 2 that makes its largest element less than 2^15, but at least 2^14; returns the
   /// inverse.
@@ -308,30 +314,9 @@ struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
       }
     }
   }
-  /// For accumulator tiles n and n + 1: adds the diagonal terms of dq and dk; kGated: adds the products of q and k.
-  template <int n>
-  SEQPAR_DEVICE void addDiagonal(Part& dq, Part& dk, [[maybe_unused]] float (&products)[2],
-                                 const float (&own)[2]) const {
-    uint32_t qs[4], ks[4];
-    loadTiles(qs, memory.q(chunk), n, me);
-    loadTiles(ks, memory.k(chunk), n, me);
-    SEQPAR_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const int tile = n + i / 2, r = i % 2;
-      const float qPair[2] = {ptx::lowOf<T>(qs[i]), ptx::highOf<T>(qs[i])},
-                  kPair[2] = {ptx::lowOf<T>(ks[i]), ptx::highOf<T>(ks[i])};
-      SEQPAR_UNROLL
-      for (int e = 0; e < 2; ++e) {
-        if constexpr (kGated) products[r] += qPair[e] * kPair[e];
-        dq[tile][r * 2 + e] += own[r] * kPair[e];
-        dk[tile][r * 2 + e] += own[r] * qPair[e];
-      }
-    }
-  }
-
   /// Sum of k dk without the input gate, except for the diagonal.
   SEQPAR_DEVICE float keySum(int h, int row) const {
-    float sum = memory.keyTerms[0][h][row] + memory.keyTerms[1][h][row];
+    float sum = memory.keyTerms[h][row];
     SEQPAR_UNROLL
     for (int warp = 0; warp < 4; ++warp) sum += memory.columnTerms[warp][h][row];
     return sum;
@@ -360,7 +345,7 @@ struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
     SEQPAR_UNROLL
     for (int i = 0; i < 2; ++i) {
       const int row = me.lane * 2 + i;
-      sums[i] = keySum(h, row) + memory.own[h][row] * (memory.products[0][row] + memory.products[1][row]);
+      sums[i] = keySum(h, row) + memory.own[h][row];
     }
     writeInputs(sums, task, item, token, me.lane, h);
   }

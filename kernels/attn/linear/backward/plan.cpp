@@ -34,12 +34,12 @@ Workspace workspaceOf(const LinearProblem& problem, const Segments& segments, bo
   const int64_t numbers = problem.batch * problem.tokens * problem.heads;
   const int blocks = task.keyBlocks * task.valueBlocks;
   const auto terms = [&](int64_t width) { return take(numbers * width * int64_t{sizeof(float)}); };
-  if (paired && task.group > kPair) {
+  if (paired) {
     for (int64_t* at : {&result.dq, &result.dk}) *at = take(numbers / kPair * problem.dk * 2);
     for (int64_t* at : {&result.dqScales, &result.dkScales}) {
-      *at = take(numbers / kPair * (kBlock / kScaled) * int64_t{sizeof(float)});
+      *at = take(numbers / kPair * scalesOf(problem.dk) * int64_t{sizeof(float)});
     }
-  } else if (!paired && (task.group > 1 || task.valueBlocks > 1)) {
+  } else if (task.group > 1 || task.valueBlocks > 1) {
     result.dq = terms(int64_t{task.valueBlocks} * problem.dk);
     result.dk = terms(int64_t{task.valueBlocks} * problem.dk);
   }

@@ -43,8 +43,24 @@ struct Rows {
   }
   template <class Short, class P>
   SEQPAR_DEVICE void writePut(const Short* tile, const P& me) const {
+    if (target.wide) copyRows(tile, me);
+  }
+  /// The same for a target that allows 16-byte accesses.
+  template <class Short, class Part, class P>
+  SEQPAR_DEVICE void writeWide(Short* tile, const Part& part, const P& me) const {
+    SEQPAR_UNROLL
+    for (int n = 0; n < P::kTiles8; n += 2) {
+      uint32_t words[4];
+      packTiles<Short>(words, part, n);
+      storeTiles(tile, n, words, me);
+    }
+    copyRows(tile, me);
+  }
+
+ private:
+  template <class Short, class P>
+  SEQPAR_DEVICE void copyRows(const Short* tile, const P& me) const {
     static_assert(P::kOwn == kPanel);
-    if (!target.wide) return;
     ptx::syncwarp();
     const int unit = me.lane % 8, row = me.warpIndex * 16 + me.lane / 8, column = me.firstColumn + unit * 8;
     uint32_t words[4][4];
@@ -57,8 +73,6 @@ struct Rows {
       to += 4 * target.token;
     }
   }
-
- private:
   template <class Short, int kBegin, int kEnd, class Part, class P>
   SEQPAR_DEVICE void writePairs(const Part& part, const P& me) const {
     SEQPAR_UNROLL

@@ -103,12 +103,12 @@ __global__ void __launch_bounds__(kSumThreads) addScaledTerms(const __grid_const
               column = ofRow % units * kTermsTogether;
     const int64_t first = row * sum.heads + int64_t{head} * sum.group;
     const auto* terms = static_cast<const uint16_t*>(sum.terms) + first * sum.width + column;
-    const float* scales = sum.scales + first * (kBlock / kScaled) + column / kScaled;
+    const float* scales = sum.scales + first * scalesOf(sum.width) + column / kScaled;
     float value[kTermsTogether] = {};
 #pragma unroll 8
     for (int term = 0; term < sum.group; ++term) {
       const uint4 words = __ldcs(reinterpret_cast<const uint4*>(terms + int64_t{term} * sum.width));
-      const float scale = scales[term * (kBlock / kScaled)];
+      const float scale = scales[term * scalesOf(sum.width)];
       const uint32_t word[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
       for (int i = 0; i < 4; ++i) {

@@ -15,10 +15,8 @@ struct Target {
   int64_t batch = 0, token = 0, head = 0, block = 0;
   int type = seqparFloat32;
   bool wide = false;        ///< 16-byte units of a row are aligned; unused for fp32 terms of dq, dk and dv
-  float* scales = nullptr;  ///< terms are fp16, times the scale of their kScaled columns: [..][head][width / kScaled]
+  float* scales = nullptr;  ///< terms are fp16, times the scale of their kScaled columns: [..][head][scalesOf(width)]
 };
-
-constexpr int kScaled = 64;  ///< columns of a term with one scale
 
 struct Task {
   int64_t tokens = 0;
@@ -53,6 +51,11 @@ struct Task {
 constexpr int kChunk = kChunkTokens;
 constexpr int kBlock = 128;  ///< most rows or columns of a block
 constexpr int kPair = 2;     ///< heads of an item of the sm_90 kernels for pairs (pair_sm90.h)
+constexpr int kScaled = 64;  ///< columns of a term with one scale
+/// Scales of a term with `width` columns, in blocks.
+SEQPAR_BOTH_INLINE constexpr int scalesOf(int width) {
+  return (width + kBlock - 1) / kBlock * (kBlock / kScaled);
+}
 /// Sums of a chunk's channel decays, as stored by the sm_90 kernels.
 constexpr int64_t kDecaySumsBytes = kChunkTokens * kBlock * 2 + kBlock * 4;
 
