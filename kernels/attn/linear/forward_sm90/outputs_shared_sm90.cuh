@@ -6,25 +6,35 @@
 
 namespace seqpar::attn::forward_sm90 {
 
+/// TMA tiles are aligned to 1024 bytes.
+constexpr int wholeTiles(int bytes) {
+  return (bytes + 1023) / 1024 * 1024;
+}
+/// The stages that fit next to `others` bytes.
+constexpr int stagesFor(int stageBytes, int others) {
+  return (ptx::kSharedBytesSm90 - others) / (stageBytes + Pipeline<1>::kBarrierBytes);
+}
+
 struct OutputsShared {
   static constexpr int kQueries = 0;
-  static constexpr int kKeys = kMatrixBytes;
-  static constexpr int kValues = 2 * kMatrixBytes;
-  static constexpr int kScores = 3 * kMatrixBytes;  ///< [query][key], a tile
+  static constexpr int kKeys = kKeyBytes;
+  static constexpr int kValues = 2 * kKeyBytes;
+  static constexpr int kScores = kValues + kValueBytes;  ///< [query][key], a tile
   static constexpr int kVectors = kScores + kTileBytes;
   static constexpr int kVectorBytes = 4 * Shape::kChannels;
-  static constexpr int kStageBytes = kVectors + 6 * kVectorBytes;  ///< the transforms define the vectors
-  static constexpr int kStages = 3;
+  static constexpr int kStageBytes = wholeTiles(kVectors + 6 * kVectorBytes);  ///< the transforms define the vectors
+  static constexpr int kOthers = kConsumers * kTileBytes + 2 * kKeyBytes + 2 * kVectorBytes + 16;
+  static constexpr int kStages = stagesFor(kStageBytes, kOthers);
   static constexpr int kOut = kStages * kStageBytes;  ///< an output tile per consumer, being copied to device memory
   /// Channel decays: two matrices, queries and keys for the scores (see ChannelTransform); or, for exact chunks,
   /// [2][16][128] fp32. Other decays: a second pair of output tiles.
   static constexpr int kFine = kOut + kConsumers * kTileBytes;
   static constexpr int kSums = kFine;
-  static constexpr int kCarries = kFine + 2 * kMatrixBytes;   ///< [2][128]
+  static constexpr int kCarries = kFine + 2 * kKeyBytes;      ///< [2][128]
   static constexpr int kExact = kCarries + 2 * kVectorBytes;  ///< [kStages]: whether a stage's chunk is exact
   static constexpr int kBarriers = kExact + 16;
   static constexpr int kBytes = kBarriers + Pipeline<kStages>::kBarrierBytes;
-  static_assert(kStageBytes % 1024 == 0 && kBytes <= ptx::kSharedBytesSm90);
+  static_assert(kStages >= 2 && kBytes <= ptx::kSharedBytesSm90);
 };
 
 /// For a pair of heads with the same queries and keys: the values of both, 64 columns each, scores of each head
@@ -34,12 +44,12 @@ struct PairShared {
                        kValues = OutputsShared::kValues, kScores = OutputsShared::kScores;
   static constexpr int kVectors = kScores + 2 * kTileBytes;
   static constexpr int kVectorBytes = 4 * Shape::kChannels;
-  static constexpr int kStageBytes = kVectors + 6 * kVectorBytes;
-  static constexpr int kStages = 3;
+  static constexpr int kStageBytes = wholeTiles(kVectors + 6 * kVectorBytes);
+  static constexpr int kStages = stagesFor(kStageBytes, kConsumers* kTileBytes);
   static constexpr int kOut = kStages * kStageBytes;  ///< an output tile per consumer
   static constexpr int kBarriers = kOut + kConsumers * kTileBytes;
   static constexpr int kBytes = kBarriers + Pipeline<kStages>::kBarrierBytes;
-  static_assert(kStageBytes % 1024 == 0 && kBytes <= ptx::kSharedBytesSm90);
+  static_assert(kStages >= 2 && kBytes <= ptx::kSharedBytesSm90);
 };
 
 /// Offset of a product's `step` along the channels of a matrix, for consumers and transforms.

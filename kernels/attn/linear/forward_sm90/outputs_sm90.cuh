@@ -108,12 +108,15 @@ class OutputsCta {
       const uint32_t full = pipeline_.full(running);
       const int token = static_cast<int>(chunk.token);
       if (Kind != GateKind::Uniform) ptx::tmaPrefetch(kernel_.gates, 0, item.head, token, batch);
-      ptx::mbarrierArriveExpectTx(full, 3 * kMatrixBytes);
+      ptx::mbarrierArriveExpectTx(full, 2 * kKeyBytes + kValueBytes);
 #pragma unroll
-      for (int tile = 0; tile < Shape::kKeyTiles; ++tile) {
+      for (int tile = 0; tile < Shape::kMostTiles; ++tile) {
         const int column = tile * kSwizzleColumns, at = tile * kTileBytes;
-        ptx::tmaLoad(stage + Layout::kQueries + at, kernel_.queries, full, column, qk, token, batch);
-        ptx::tmaLoad(stage + Layout::kKeys + at, kernel_.keys, full, column, qk, token, batch);
+        if (tile < Shape::kKeyTiles) {
+          ptx::tmaLoad(stage + Layout::kQueries + at, kernel_.queries, full, column, qk, token, batch);
+          ptx::tmaLoad(stage + Layout::kKeys + at, kernel_.keys, full, column, qk, token, batch);
+        }
+        if (tile >= Shape::kValueTiles) continue;
         ptx::tmaLoad(stage + Layout::kValues + at, kernel_.values, full,
                      Pair ? 0 : item.tile * Shape::kColumns + column, Pair ? item.head + tile : item.head, token,
                      batch);

@@ -15,7 +15,8 @@ namespace seqpar::attn::forward_sm90 {
 using ptx::swizzled;
 
 constexpr int kTileBytes = kChunk * kRowBytes;
-constexpr int kMatrixBytes = Shape::kKeyTiles * kTileBytes;
+/// Of a chunk's queries or keys, and of its values.
+constexpr int kKeyBytes = Shape::kKeyTiles * kTileBytes, kValueBytes = Shape::kValueTiles * kTileBytes;
 constexpr int kThreads = (2 + kConsumers) * kGroupThreads;
 constexpr int kProducer = 0, kTransform = 1, kConsumer = 2;  ///< warpgroups; kConsumer + 1 multiplies too
 /// Named barriers; __syncthreads() has 0.
@@ -63,6 +64,7 @@ struct Pipeline {
 
 /// A transform thread's part of a chunk: two channels, and half of the tokens.
 struct PrepareLane {
+  static_assert(kGroupThreads == 2 * Shape::kPairs, "each thread has a pair of channels over half a chunk");
   int half, pair, channel;  ///< tokens from 32 * half on; channels `channel` = 2 * pair and the next
 
   SEQPAR_DEVICE PrepareLane()
@@ -76,6 +78,7 @@ struct PrepareLane {
 /// Transform warpgroup: zero-fills the rows of a matrix after the item's tokens, before any is read: they may belong to
 /// another sequence, and be non-finite.
 SEQPAR_DEVICE void clearRows(char* matrix, int begin) {
+  static_assert(Shape::kKeyTiles == Shape::kValueTiles, "it clears matrices of one size");
   const PrepareLane me;
   for (int row = begin + me.half; row < kChunk; row += 2) *reinterpret_cast<uint32_t*>(matrix + me.offset(row)) = 0;
 }

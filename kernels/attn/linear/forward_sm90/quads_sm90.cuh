@@ -7,6 +7,7 @@ namespace seqpar::attn::forward_sm90 {
 
 /// A transform thread's part of a chunk: four channels, and 16 tokens.
 struct QuadLane {
+  static_assert(Shape::kKeyTiles == 2, "a thread has 16 tokens of four channels");
   int half, quarter;        ///< of the chunk: 32 tokens, and the thread's 16 of them
   int tile, quad, channel;  ///< channels `channel` to `channel` + 3, at index `quad` in a row of the tile
 

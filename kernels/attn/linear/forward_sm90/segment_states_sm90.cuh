@@ -32,15 +32,15 @@ template <GateKind Kind>
 struct StatesShared {
   static constexpr int kGateBytes = kChunk * Shape::kChannels * bytesOf(Kind);
   static constexpr int kKeys = 0;
-  static constexpr int kValues = kMatrixBytes;
-  static constexpr int kGates = 2 * kMatrixBytes;
+  static constexpr int kValues = kKeyBytes;
+  static constexpr int kGates = kKeyBytes + kValueBytes;
   static constexpr int kStageBytes = kGates + kGateBytes;
   static constexpr int kStages = 196608 / kStageBytes;
   static constexpr int kTotals = kStages * kStageBytes;              ///< [2][2][128], of halves of chunks
   static constexpr int kMarks = kTotals + 4 * Shape::kChannels * 4;  ///< see Skip
   static constexpr int kBarriers = kMarks + 32;
   static constexpr int kBytes = kBarriers + Pipeline<kStages>::kBarrierBytes;
-  static_assert(kStages == (Kind == GateKind::Uniform ? 6 : (Kind == GateKind::Full ? 3 : 4)));
+  static_assert(kStages >= 2);
   static_assert(kBytes <= ptx::kSharedBytesSm90);
 };
 
@@ -126,9 +126,12 @@ class StatesCta {
         ptx::tmaLoad(stage + Layout::kGates, kernel_.gates, full, 0, item.head, token, batch);
       }
 #pragma unroll
-      for (int tile = 0; tile < Shape::kKeyTiles; ++tile) {
+      for (int tile = 0; tile < Shape::kMostTiles; ++tile) {
         const int column = tile * kSwizzleColumns, at = tile * kTileBytes;
-        ptx::tmaLoad(stage + Layout::kKeys + at, kernel_.keys, full, column, qk, token, batch);
+        if (tile < Shape::kKeyTiles) {
+          ptx::tmaLoad(stage + Layout::kKeys + at, kernel_.keys, full, column, qk, token, batch);
+        }
+        if (tile >= Shape::kValueTiles) continue;
         ptx::tmaLoad(stage + Layout::kValues + at, kernel_.values, full, item.tile * Shape::kColumns + column,
                      item.head, token, batch);
       }

@@ -17,6 +17,7 @@ struct BlockShape {
   static constexpr int kChannels = Channels;  ///< of k
   static constexpr int kColumns = Columns;    ///< of v
   static constexpr int kKeyTiles = Channels / kSwizzleColumns, kValueTiles = Columns / kSwizzleColumns;
+  static constexpr int kMostTiles = kKeyTiles > kValueTiles ? kKeyTiles : kValueTiles;
   static constexpr int kPairs = Channels / 2;   ///< of adjacent channels
   static constexpr int kSteps = Channels / 16;  ///< of wgmma over the channels
   static constexpr int kOctets = Channels / 8;  ///< groups of 8 channels: 4 elements of a consumer thread's state each
@@ -25,10 +26,10 @@ struct BlockShape {
   using Operand = uint32_t[kSteps][4];  ///< the rounded state as operand A of wgmma
   static_assert(Channels * Columns == kConsumers * kGroupThreads * kStateElements);
   static_assert(kValueTiles == kConsumers, "each consumer has the columns of a tile");
-  static_assert(kGroupThreads % kPairs == 0, "each thread of the transform warpgroup has a pair of channels");
-  static_assert(kKeyTiles == kValueTiles, "matrices of a stage have the same size");
 };
 
+/// Memory, stages and loads follow from the shape. Another number of channels also needs other lanes (PrepareLane,
+/// QuadLane) and clearRows(), which assert theirs; with 256, pass 3 has no room for two stages of channel decays.
 using Shape = BlockShape<128, 128>;
 
 }  // namespace seqpar::attn::forward_sm90

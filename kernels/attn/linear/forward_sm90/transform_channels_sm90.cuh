@@ -220,7 +220,7 @@ class ChannelTransform {
         [&]([[maybe_unused]] int t, int) { load<4>(rows, t); });
   }
   SEQPAR_DEVICE char* fine(int matrix) const {
-    return shared_ + Layout::kFine + matrix * kMatrixBytes;
+    return shared_ + Layout::kFine + matrix * kKeyBytes;
   }
 
   /// Scores from queries and keys in fp16, which has three bits more than bf16. If some do not fit (above 65504), or
