@@ -19,6 +19,7 @@
 #include "kernels/scan/matrix_chain.h"
 #include "kernels/scan/matrix_doubling.h"
 #include "kernels/scan/matrix_gather.h"
+#include "kernels/scan/matrix_gather_large.h"
 #include "kernels/scan/matrix_teams.h"
 #include "kernels/scan/matrix_tensor.h"
 #include "kernels/scan/matrix_transposed.h"

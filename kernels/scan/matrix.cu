@@ -1,8 +1,8 @@
 // Kernels of All-Scan with a matrix per head (MATRIX).
 //
 // Work      a CTA has some groups of panels of 16 columns of heads' states (ChannelShares, matrix_plan.h)
-// Roles     matrixChain: 256 threads alike; matrixTeams: teams of 2 Rows threads take halves of panels in turn, 512
-//           threads; matrixMaps: 256 threads alike. kRegisters registers per thread, except in teams
+// Roles     matrixTeams: teams of 2 Rows threads take halves of panels in turn, 512 threads; others: 256 threads alike.
+//           kRegisters registers per thread, except in teams
 // Tiles     16 rows x 16 columns per warp in TF32 with remainders (matrix_tensor.h)
 // Smem      matrixChain: 2 group panels; matrixTeams: MatrixTeams::Shared; matrixMaps: MapMemory
 // Barriers  __syncthreads(); named, kFirstTeam + team: of a team
@@ -16,6 +16,7 @@
 #include "kernels/scan/matrix_doubling.h"
 #include "kernels/scan/matrix_fits.h"
 #include "kernels/scan/matrix_gather.h"
+#include "kernels/scan/matrix_gather_large.h"
 #include "kernels/scan/matrix_teams.h"
 #include "kernels/scan/matrix_tensor.cuh"
 #include "kernels/scan/matrix_transposed.h"
@@ -174,6 +175,39 @@ cudaError_t launchMaps(const PeerView& view, MatrixScan scan, MapProgram program
                       view, scan, program);
 }
 
+/// For matrices that exceed shared memory: `scratch` holds the panels of pairs of all CTAs, then their gathered maps.
+__global__ void __maxnreg__(kRegisters)
+    matrixGatherOfLarge(const __grid_constant__ PeerView view, const __grid_constant__ MatrixScan scan,
+                        SplitPair* scratch) {
+  __shared__ CursorPositions out, in;
+  const CtaGroup group;
+  const int number = static_cast<int>(blockIdx.x);
+  const int ctas = static_cast<int>(gridDim.x);
+  const std::size_t pairs = static_cast<std::size_t>(scan.group + 2) * pairsOf(scan.dk);
+  GatheredMaps maps{reinterpret_cast<float*>(scratch + ctas * pairs), scan.dk, scan.group};
+  maps.numbers += number * scan.position * maps.mapNumbers();
+  const MapMemory memory{scratch + number * pairs, {nullptr, nullptr}, &out, &in};
+  MatrixGatherLarge<CudaMemory, CtaGroup, AnyProduct>(view, scan, number, ctas, group, memory, maps).run();
+}
+
+cudaError_t launchGatherOfLarge(const PeerView& view, MatrixScan scan, void* stream) {
+  constexpr int kMostPanels = 32;  // MatrixMaps has a bit for each
+  const int cursors = std::min(mostCursors(view.channels), kMostMatrixChannels);
+  scan.group = std::clamp(scan.heads * scan.panels() / cursors, 1, std::min(kMostPanels, scan.panels()));
+  const int ctas = std::min(cursors, scan.groups());
+  const std::size_t pairs = static_cast<std::size_t>(scan.group + 2) * pairsOf(scan.dk);
+  const std::size_t numbers = scan.position * GatheredMaps{nullptr, scan.dk, scan.group}.mapNumbers();
+  const auto on = static_cast<cudaStream_t>(stream);
+  void* scratch = nullptr;
+  const cudaError_t result =
+      cudaMallocAsync(&scratch, ctas * (pairs * sizeof(SplitPair) + numbers * sizeof(float)), on);
+  if (result != cudaSuccess) return result;
+  const cudaError_t launched =
+      launchKernel(matrixGatherOfLarge, {ctas, kTensorThreads, 0, on}, view, scan, static_cast<SplitPair*>(scratch));
+  const cudaError_t freed = cudaFreeAsync(scratch, on);
+  return launched != cudaSuccess ? launched : freed;
+}
+
 }  // namespace
 
 int launchMatrixChain(const PeerView& view, const MatrixScan& scan, void* stream) {
@@ -186,6 +220,9 @@ int launchMatrixOneshot(const PeerView& view, const MatrixScan& scan, void* stre
   return launchMaps(view, scan, MapProgram::Oneshot, stream);
 }
 int launchMatrixLasp2(const PeerView& view, const MatrixScan& scan, void* stream) {
+  if (mostMapPanels(1, static_cast<std::size_t>(scan.dk), view.channels) == 0) {
+    return launchGatherOfLarge(view, scan, stream);
+  }
   return launchMaps(view, scan, MapProgram::Lasp2, stream);
 }
 int launchMatrixTransposed(const PeerView& view, const MatrixScan& scan, void* stream) {

@@ -42,6 +42,11 @@ constexpr bool matrixScanFits(int matrices, std::size_t dk, seqparDataType_t wir
   return dk <= kSurePackets && packetsOf(static_cast<int>(dk), wireType) <= static_cast<int>(kSurePackets);
 }
 
+/// True if a panel of a matrix, which is fp32 on the wire, fits a ring: dk up to 752.
+constexpr bool matrixPanelFits(std::size_t dk) {
+  return matrixScanFits(0, dk, seqparFloat32, 1);
+}
+
 // The limits that the comment and the error text state.
 static_assert(matrixScanFits(0, 752, seqparFloat32, 1) && !matrixScanFits(0, 753, seqparFloat32, 1));
 static_assert(matrixScanFits(0, 1520, seqparFloat16, 1) && !matrixScanFits(0, 1521, seqparFloat16, 1));

@@ -22,7 +22,9 @@ bool areUsual(const ScanProblem& problem) {
 }  // namespace
 
 bool matrixRowFits(const ScanAlgorithm& row, const ScanProblem& problem, int channels) {
-  return row.matrix.seconds != nullptr && matrixScanFits(row.matrix.matrices, problem.dk, problem.wireType, channels);
+  if (row.matrix.seconds == nullptr) return false;
+  return matrixScanFits(row.matrix.matrices, problem.dk, problem.wireType, channels) ||
+         (row.matrix.large && matrixPanelFits(problem.dk));
 }
 
 std::vector<seqparScanEstimate_t> estimateDeviceMatrixScan(const ScanProblem& problem, int positions,

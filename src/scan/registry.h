@@ -40,6 +40,7 @@ struct ScanAlgorithm {
     MatrixLaunch* launch;  ///< also null in a build without CUDA
     MatrixSeconds* seconds;
     int matrices;  ///< per head that a CTA keeps in shared memory (kernels/scan/matrix_fits.h)
+    bool large;    ///< keeps larger ones in device memory
   } matrix;        ///< MATRIX between such GPUs
   struct {
     NcclRun* run;  ///< also null in a build without NCCL

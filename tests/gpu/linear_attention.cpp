@@ -43,11 +43,6 @@ std::vector<int64_t> drawLengths(std::mt19937& random) {
   return lengths;
 }
 
-/// The algorithm, or ZECO where LASP-2 refuses the family's matrices.
-int offered(const LinearCase& c, int algorithm) {
-  return algorithm == seqparAttnLasp2 && c.delta() && c.dk > 128 ? seqparAttnZeco : algorithm;
-}
-
 TEST_CASE("linear attention on GPUs agrees with the recurrence") {
   PlacedRanks all(placed);
   const unsigned seed = seqpar::test::drawSeed();
@@ -64,7 +59,7 @@ TEST_CASE("linear attention on GPUs agrees with the recurrence") {
       options.padding = random() % 2 == 0 ? 8 : 0;
       options.reserve = random() % 2 == 0;
       constexpr int kAlgorithms[] = {seqparAttnZeco, seqparAttnLasp1, seqparAttnLasp2};
-      options.algorithm = offered(c, kAlgorithms[random() % 3]);
+      options.algorithm = kAlgorithms[random() % 3];
       CAPTURE(c.describe(), lengths, options.algorithm, options.headsFirst, options.padding, options.reserve, seed);
       check(all.group(), c, lengths, options, termsOfType(type), leastOfStates(c));
     }
@@ -116,7 +111,7 @@ void checkPacked(bool given) {
     options.initialGradient = given;
     options.reserve = random() % 2 == 0;
     constexpr int kAlgorithms[] = {seqparAttnZeco, seqparAttnLasp1, seqparAttnLasp2};
-    options.algorithm = offered(c, kAlgorithms[random() % 3]);
+    options.algorithm = kAlgorithms[random() % 3];
     CAPTURE(c.describe(), lengths, c.cuSeqlens, options.algorithm, options.reserve, seed);
     check(all.group(), c, lengths, options, termsOfType(c.dataType));
   }

@@ -139,9 +139,9 @@ void checkLarge(const DeviceRanks& ranks, std::mt19937_64& random) {
       spec.heads = 2;
       spec.dk = dk;
       spec.dv = 40;
-      for (const seqparScanAlgorithm_t algorithm : {seqparScanChain, seqparScanLasp1}) {
+      for (const seqparScanAlgorithm_t algorithm : {seqparScanChain, seqparScanLasp1, seqparScanLasp2}) {
         const std::uint64_t seed = random();
-        const Numbers numbers = algorithm == seqparScanLasp1 ? Numbers::Exact : Numbers::Random;
+        const Numbers numbers = algorithm == seqparScanChain ? Numbers::Random : Numbers::Exact;
         const ScanCase scanCase = makeScanCase(spec, numbers, seed);
         const Outputs outputs = direction == seqparForward ? Outputs::PrefixInPlace : Outputs::TotalInPlace;
         std::vector<DeviceBuffers> buffers = launch(ranks, scanCase, algorithm, outputs, 0);

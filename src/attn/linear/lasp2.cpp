@@ -40,23 +40,11 @@ class Lasp2 final : public LinearOperator {
   }
 };
 
-/// On GPUs the MATRIX scan of LASP-2 sends transitions, and one must fit an SM (kernels/scan/matrix_fits.h).
-std::string refusesLasp2(const Problem& problem) {
-  constexpr int64_t kMostKeys = 128;
-  std::string reason = refuses(problem);
-  if (reason.empty() && problem.onDevice() && problem.desc.headDim > kMostKeys &&
-      findFamily(problem.desc.family)->transition == seqparScanMatrix) {
-    reason = concat("has no scan on GPUs for headDim ", problem.desc.headDim, " with the family ",
-                    findFamily(problem.desc.family)->name, "; expected at most ", kMostKeys, ", or zeco or lasp1");
-  }
-  return reason;
-}
-
 const RegisteredAlgorithm kLasp2Row({.id = seqparAttnLasp2,
                                      .name = "lasp2",
                                      .paper = "LASP-2, arXiv 2502.07563, Algorithms 2 and 4",
                                      .softmax = false,
-                                     .refuses = refusesLasp2,
+                                     .refuses = refuses,
                                      .ownLayout = contiguousLayout,
                                      .estimate = estimateLasp2,
                                      .make = makeOperator<Lasp2>});

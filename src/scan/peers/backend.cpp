@@ -33,7 +33,8 @@ void launchMatrices(const PeerView& view, const ScanProblem& problem, std::span<
   if (order.size() > 1 && !matrixRowFits(row, problem, view.channels)) {
     fail(seqparInvalidUsage, "a MATRIX scan of dk ", problem.dk, " by ", row.name, " on GPUs with config.ctas ",
          view.channels, ", expected dk up to 752 (1520 in 16 bits on the wire) by ",
-         scanAlgorithmsThat([](const ScanAlgorithm& other) { return other.matrix.matrices == 0; }),
+         scanAlgorithmsThat([](const ScanAlgorithm& other) { return other.matrix.matrices == 0; }), ", up to 752 by ",
+         scanAlgorithmsThat([](const ScanAlgorithm& other) { return other.matrix.large; }),
          ", up to 128 by others with 2 CTAs, up to 80 with one");
   }
   // One position needs no memory for maps.

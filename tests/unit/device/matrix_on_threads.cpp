@@ -5,6 +5,7 @@
 #include "kernels/scan/matrix_chain.h"
 #include "kernels/scan/matrix_doubling.h"
 #include "kernels/scan/matrix_gather.h"
+#include "kernels/scan/matrix_gather_large.h"
 #include "kernels/scan/matrix_transposed.h"
 #include "scan/peers/matrix_task.h"
 
@@ -78,6 +79,13 @@ void runGather(const MatrixScan& scan, const ChannelThread& thread, const MapMem
       .run();
 }
 
+void runGatherLarge(const MatrixScan& scan, const ChannelThread& thread, MatrixShared& memory) {
+  const GatheredMaps maps{memory.gathered.data(), scan.dk, scan.group};
+  MatrixGatherLarge<ThreadMemory, ThreadGroup, FastProduct>(
+      thread.view, scan, thread.channel, mostCursors(thread.view.channels), thread.group, memory.memory(), maps)
+      .run();
+}
+
 void runTransposed(const MatrixScan& scan, const ChannelThread& thread, const MapMemory& memory) {
   MatrixTransposed<ThreadMemory, ThreadGroup, FastProduct>(thread.view, scan, thread.channel,
                                                            mostCursors(thread.view.channels), thread.group, memory)
@@ -92,10 +100,11 @@ void runDoubling(const MatrixScan& scan, const ChannelThread& thread, const MapM
 
 }  // namespace
 
-MatrixShared::MatrixShared(int dk, int group, int threadsOfChannel)
+MatrixShared::MatrixShared(int dk, int group, int positions, int threadsOfChannel)
     : pairs(static_cast<std::size_t>(2 * group + 2) * pairsOf(dk)),
       teamMemory(8 * pairsOf(dk)),  // more than two teams have
       matrix(2 * static_cast<std::size_t>(dk * matrixStride(dk))),
+      gathered(static_cast<std::size_t>(positions) * GatheredMaps{nullptr, dk, group}.mapNumbers()),
       teams(new std::array<Meeting, 2>{Meeting(threadsOfChannel / 2), Meeting(threadsOfChannel / 2)}) {}
 
 MapMemory MatrixShared::memory() {
@@ -114,7 +123,7 @@ ThreadMatrixScan::ThreadMatrixScan(const ThreadPeers& peers, ScanCase scanCase, 
     mine.scans = makeMatrixScans(peers.view(rank), buffers_.back().problem(), order);
     for (MatrixScan& scan : mine.scans) scan.group = group;
     for (int channel = 0; channel < peers.channels(); ++channel) {
-      mine.shared.emplace_back(mine.scans[0].dk, group, threadsOfChannel);
+      mine.shared.emplace_back(mine.scans[0].dk, group, spec.size, threadsOfChannel);
     }
     mine.all = std::make_unique<Meeting>(peers.channels() * threadsOfChannel);
   }
@@ -133,8 +142,11 @@ void ThreadMatrixScan::run(seqparScanAlgorithm_t algorithm, const ChannelThread&
     }
     switch (algorithm) {
       case seqparScanOneshot:
+        runGather(scan, thread, memory, false);
+        break;
       case seqparScanLasp2:
-        runGather(scan, thread, memory, algorithm == seqparScanLasp2);
+        // Both programs, as if half of the matrices exceeded shared memory.
+        scan.dk % 2 == 0 ? runGatherLarge(scan, thread, shared) : runGather(scan, thread, memory, true);
         break;
       case seqparScanTransposed:
       case seqparScanHier:

@@ -15,11 +15,11 @@ namespace seqpar::test {
 
 /// What the threads of a CTA share.
 struct MatrixShared {
-  MatrixShared(int dk, int group, int threadsOfChannel);
+  MatrixShared(int dk, int group, int positions, int threadsOfChannel);
   MapMemory memory();
 
   std::vector<SplitPair> pairs, teamMemory;
-  std::vector<float> matrix;
+  std::vector<float> matrix, gathered;
   CursorPositions out, in;
   std::unique_ptr<std::array<Meeting, 2>> teams;
 };
