@@ -113,6 +113,13 @@ void DeltaWindows::select(Task& task, size_t window) const {
   task.count = static_cast<int>(std::min(window_, chunks_.size() - window * window_));
 }
 
+void DeltaWindows::prepare(Task& task, size_t window) {
+  select(task, window);
+  if (!prepared_ || prepared_->window != window || prepared_->training != task.training) run(Step::Prepare, task);
+  prepared_ = {window, task.training};
+  if (task.keepsStates) prepared_.reset();  // D replaces U
+}
+
 void DeltaWindows::startTransition(float* to, MapUse use) {
   const size_t count = shard_.allHeads() * shard_.dk * shard_.dk;
   if (use != MapUse::Whole) return copy(rankTransition_, nullptr, count);
@@ -120,6 +127,7 @@ void DeltaWindows::startTransition(float* to, MapUse use) {
 }
 
 void DeltaWindows::states(const Inputs& in, MapUse use) {
+  discardRecords();
   if (use == MapUse::Nothing) return;
   copyStates(rankStates_, nullptr);
   startTransition(rankTransition_, use);
@@ -127,30 +135,36 @@ void DeltaWindows::states(const Inputs& in, MapUse use) {
   task.states = rankStates_;
   if (use == MapUse::Whole) task.transition = rankTransition_;
   for (size_t w = 0; w < windows(); ++w) {
-    select(task, w);
-    run(Step::Prepare, task);
+    prepare(task, w);
     run(Step::Advance, task);
   }
 }
 
 void DeltaWindows::outputs(const Inputs& in, const Tensor& out, const float* incoming) {
-  forwardAlone(in, out, incoming, nullptr);
+  forwardFrom(in, out, incoming, nullptr);
+  discardRecords();
 }
 
 void DeltaWindows::forwardAlone(const Inputs& in, const Tensor& out, const float* incoming, float* final) {
+  discardRecords();
+  forwardFrom(in, out, incoming, final);
+  discardRecords();
+}
+
+void DeltaWindows::forwardFrom(const Inputs& in, const Tensor& out, const float* incoming, float* final) {
   Task task = taskOf(in);
   task.states = final != nullptr ? final : running_;
   task.out = outputOf(out);
   task.writesOut = true;
   copyStates(task.states, incoming);
   for (size_t w = 0; w < windows(); ++w) {
-    select(task, w);
-    run(Step::Prepare, task);
+    prepare(task, w);
     run(Step::Advance, task);
   }
 }
 
 void DeltaWindows::stateGradients(const Inputs& in, const Gradients& to, MapUse use) {
+  discardRecords();
   if (use == MapUse::Nothing) return;
   copyStates(rankStates_, nullptr);
   startTransition(transposed_, use);
@@ -160,8 +174,7 @@ void DeltaWindows::stateGradients(const Inputs& in, const Gradients& to, MapUse 
   task.states = rankStates_;
   if (use == MapUse::Whole) task.transition = transposed_;
   for (size_t w = windows(); w-- > 0;) {
-    select(task, w);
-    run(Step::Prepare, task);
+    prepare(task, w);
     run(Step::Retreat, task);
   }
   if (use != MapUse::Whole) return;
@@ -171,13 +184,13 @@ void DeltaWindows::stateGradients(const Inputs& in, const Gradients& to, MapUse 
 
 void DeltaWindows::recompute(const Inputs& in, const float* saved) {
   Task task = taskOf(in);
+  task.training = half_;  // records as in the backward's other passes; those of fp32 need dOut
   copyStates(running_, saved);
   task.states = running_;
   for (size_t w = 0; w < windows(); ++w) {
     task.checkpoint = checkpoints_ + w * shard_.states();
     if (w + 1 == windows()) return copyStates(task.checkpoint, running_);
-    select(task, w);
-    run(Step::Prepare, task);
+    prepare(task, w);
     run(Step::Advance, task);
   }
 }
@@ -190,8 +203,7 @@ void DeltaWindows::gradients(const Inputs& in, const Gradients& to, const float*
   addGradients(to, task);
   task.keepsStates = true;
   for (size_t w = windows(); w-- > 0;) {
-    select(task, w);
-    run(Step::Prepare, task);
+    prepare(task, w);
     task.states = checkpoints_ + w * shard_.states();
     run(Step::Advance, task);
     task.states = running_;
@@ -202,6 +214,7 @@ void DeltaWindows::gradients(const Inputs& in, const Gradients& to, const float*
 
 void DeltaWindows::backwardAlone(const Inputs& in, const Gradients& to, const float* saved, const float* incoming,
                                  float* dBefore) {
+  discardRecords();
   recompute(in, saved);
   gradients(in, to, saved, incoming);
   if (dBefore != nullptr) copyStates(dBefore, running_);

@@ -2,6 +2,7 @@
 // the windows' borders. Compiles without CUDA.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "attn/linear/passes/passes.h"
@@ -58,6 +59,11 @@ class DeltaWindows final : public Passes {
   void select(delta::Task& task, size_t window) const;
   size_t windows() const { return (chunks_.size() + window_ - 1) / window_; }
   void run(delta::Step step, const delta::Task& task) { steps_->run(step, task, exec_.main()); }
+  void forwardFrom(const Inputs& in, const Tensor& out, const float* incoming, float* final);
+  /// Selects a window and prepares its records, unless records_ still holds them.
+  void prepare(delta::Task& task, size_t window);
+  /// Start of a call: its tensors differ from those of the records.
+  void discardRecords() { prepared_.reset(); }
   /// Sets the rank's transition before a pass that multiplies by the chunks'.
   void startTransition(float* to, MapUse use);
 
@@ -68,6 +74,11 @@ class DeltaWindows final : public Passes {
   size_t logDecay_, beta_;  ///< indices of gates
   std::vector<delta::Chunk> chunks_;
   size_t window_ = 1;  ///< chunks
+  struct Prepared {
+    size_t window;
+    bool training;
+  };
+  std::optional<Prepared> prepared_;  ///< the records in records_
   delta::Chunk* deviceChunks_ = nullptr;
   float *records_ = nullptr, *running_ = nullptr, *checkpoints_ = nullptr;
   float *rankStates_ = nullptr, *rankTransition_ = nullptr, *transposed_ = nullptr;
