@@ -10,6 +10,7 @@
 #include "kernels/attn/linear/delta/half/differentiate_sums.h"
 #include "kernels/attn/linear/delta/half/differentiate_tokens.h"
 #include "kernels/attn/linear/delta/half/prepare.h"
+#include "kernels/attn/linear/delta/half/prepare_sm90.h"
 #include "kernels/attn/linear/delta/half/retreat.h"
 #include "kernels/attn/linear/delta/prepare.h"
 #include "unit/attn/linear_passes_check.h"
@@ -38,9 +39,8 @@ class EmulatedSteps final : public DeltaSteps {
 
   void run(delta::Step step, const delta::Task& task, void*) override {
     if (sm90_ && task.half && delta::half::hasSm90(step, task)) {
-      using Memory = delta::half::DifferentiateSm90Memory;
-      return emulate(delta::half::ctasOf(step, task), Memory::kThreads, Memory::bytes(),
-                     task.type == seqparBfloat16 ? sm90Kernel<Bf16>(task) : sm90Kernel<Fp16>(task), task);
+      return emulate(delta::half::ctasOf(step, task), delta::half::kThreadsSm90, delta::half::sharedBytesSm90(step),
+                     task.type == seqparBfloat16 ? sm90Kernel<Bf16>(step, task) : sm90Kernel<Fp16>(step, task), task);
     }
     if (task.half) {
       return emulate(delta::half::ctasOf(step, task), delta::half::threadsOf(step, task),
@@ -87,7 +87,8 @@ class EmulatedSteps final : public DeltaSteps {
     }
   }
   template <class T>
-  static Kernel sm90Kernel(const delta::Task& task) {
+  static Kernel sm90Kernel(delta::Step step, const delta::Task& task) {
+    if (step == delta::Step::Prepare) return &delta::half::PrepareSm90<T>::run;
     const auto choose = [&]<bool kShared>() -> Kernel {
       return delta::half::paddedColumns(task) > delta::half::kColumns
                  ? &delta::half::DifferentiateSm90<T, true, kShared>::run

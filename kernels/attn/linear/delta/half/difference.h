@@ -96,6 +96,7 @@ SEQPAR_DEVICE_NOINLINE float smallBetaGradient(const RecordedToken k) {
     const int64_t row = rowOf(k.task.v, k.batch, k.chunk.first + k.t, k.head);
     values[h] = v < k.task.dv ? number(static_cast<const uint16_t*>(k.task.v.data)[row + v]) : 0;
   }
+  SEQPAR_ROLLED
   for (int j = k.t; j-- > 0;) {
     loadKey(other, j);
     run *= decayOf(k.task, k.batch, k.chunk, k.head, j + 1);
@@ -109,6 +110,7 @@ SEQPAR_DEVICE_NOINLINE float smallBetaGradient(const RecordedToken k) {
   run *= decayOf(k.task, k.batch, k.chunk, k.head, 0);
   SEQPAR_UNROLL
   for (int m = 0; m < kKeys / 32; ++m) {
+    SEQPAR_ROLLED
     for (int i = 0; i < 32; ++i) {
       const float factor = forgetting(run, ptx::shfl(mine[m], i));
       SEQPAR_UNROLL
@@ -120,6 +122,7 @@ SEQPAR_DEVICE_NOINLINE float smallBetaGradient(const RecordedToken k) {
   SEQPAR_UNROLL
   for (int h = 0; h < kParts; ++h) {
     float dX = 0;
+    SEQPAR_ROLLED
     for (int s = k.t; s < kRows; ++s) {
       dX += forgetting(number(r.inverse[s * kRows + k.t]), number(r.dWritten[(lane + 32 * h) * kRows + s]));
     }

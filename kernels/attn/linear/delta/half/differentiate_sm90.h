@@ -13,29 +13,10 @@
 //           products of the other one. No overlap with other kernels
 #pragma once
 
-#include "kernels/arch/warpgroup.h"
 #include "kernels/attn/linear/delta/half/difference.h"
-#include "kernels/attn/linear/delta/half/memory_sm90.h"
+#include "kernels/attn/linear/delta/half/panels_sm90.h"
 
 namespace seqpar::attn::delta::half {
-
-/// Rows of 128 elements in two panels.
-template <int kTileRows>
-struct KeyPanels {
-  static constexpr int kWidth = kKeys / 8, kRowBytes = warpgroup::kRowBytes, kPanelBytes = kTileRows * kRowBytes;
-  int offset;
-  SEQPAR_DEVICE uint16_t* unit(int row, int unit) const {
-    return reinterpret_cast<uint16_t*>(ptx::sharedMemory() + offset + unit / 8 * kPanelBytes + row * kRowBytes +
-                                       (unit % 8 ^ row % 8) * 16);
-  }
-  SEQPAR_DEVICE uint16_t* at(int row, int column) const { return unit(row, column / 8) + column % 8; }
-  SEQPAR_DEVICE uint32_t& pair(int row, int column) const { return *reinterpret_cast<uint32_t*>(at(row, column)); }
-  /// Of unit u of row `row` + r, r < 8; `byte` is 0.
-  SEQPAR_DEVICE uint32_t address(int row, int r, int byte, int u) const {
-    return ptx::sharedAddress(ptx::sharedMemory()) +
-           static_cast<uint32_t>(offset + byte + u / 8 * kPanelBytes + (row + r) * kRowBytes + (u % 8 ^ r) * 16);
-  }
-};
 
 /// kTwo: two blocks of columns of values; otherwise one. kShared: several heads share q and k.
 template <class T, bool kTwo, bool kShared>
@@ -44,12 +25,11 @@ class DifferentiateSm90 {
   SEQPAR_DEVICE static void run(const Task& task) { DifferentiateSm90(task).steps(); }
 
  private:
-  using Terms = warpgroup::Terms;
   using Memory = DifferentiateSm90Memory;
   using KeyTile = KeyPanels<kRows>;
   using StateTile = KeyPanels<Memory::kStep>;
   using Tiles = float[8][4];  ///< 16 rows and 64 columns of a warp
-  static constexpr int kAll = Memory::kThreads, kWarps = kAll / 32;
+  static constexpr int kAll = kThreadsSm90, kWarps = kAll / 32;
   static constexpr int kSteps = (kTwo ? 2 : 1) * kColumns / Memory::kStep;  ///< of states
 
   SEQPAR_DEVICE explicit DifferentiateSm90(const Task& t)
@@ -69,7 +49,6 @@ class DifferentiateSm90 {
   }
 
   SEQPAR_DEVICE void steps() {
-    if (threadAgain() < kRows) memory_.small[threadAgain()] = 0;
     if constexpr (kShared) {
       const int group = task_.heads / task_.keyHeads;
       const Record sums = recordOf(task_, batch_, keyHead_ * group, number_);
@@ -85,8 +64,6 @@ class DifferentiateSm90 {
       throughHead();
     }
     finish();
-    const int lane = threadAgain() % 32;
-    if (!ptx::voteAll((memory_.small[lane] | memory_.small[lane + 32]) == 0)) smallBetas();
   }
   SEQPAR_DEVICE void throughHead() {
     startValues();
@@ -104,6 +81,7 @@ class DifferentiateSm90 {
     loadKeys();
     throughScores();
     ofGates();
+    ofBetas();
   }
 
   SEQPAR_DEVICE Record record() const { return recordOf(task_, batch_, head_, number_); }
@@ -114,19 +92,11 @@ class DifferentiateSm90 {
   SEQPAR_DEVICE SquareRows ofScores() const { return {memory_.inverse}; }
   SEQPAR_DEVICE SquareRows ofKeys() const { return {memory_.ofKeys}; }
 
-  SEQPAR_DEVICE static warpgroup::Operand operand(int at) { return {ptx::sharedMemory() + at, 0}; }
   /// The warpgroup's channels of a tile.
   template <class Tile>
   SEQPAR_DEVICE warpgroup::Operand panel(const Tile& tile) const {
     return operand(tile.offset + group_ * Tile::kPanelBytes);
   }
-  /// c (+)= a b, kTerms terms.
-  template <Terms kA, Terms kB, int kTerms, int kTiles>
-  SEQPAR_DEVICE static void multiply(float (&c)[kTiles][4], const warpgroup::Operand& a, const warpgroup::Operand& b,
-                                     bool add) {
-    warpgroup::multiplyAll<T, kA, kB, kTerms / kBlock>(c, a, kRows, b, kRows, add);
-  }
-
   SEQPAR_DEVICE void loadGates() {
     const int t = threadAgain();
     if (t >= kRows) return;
@@ -197,7 +167,7 @@ class DifferentiateSm90 {
     const int column = group_ * kColumns / 2;
     float c[4][4], d[4][4];
     const auto start = [&](float(&to)[4][4], int block) {
-      multiply<Terms::Rows, Terms::AlongRows, kRows>(
+      multiplyTerms<T, Terms::Rows, Terms::AlongRows, kRows>(
           to, operand(memory_.inverse), operand(memory_.dX + block * kSquareBytes + column * SquareRows::kRowBytes),
           false);
     };
@@ -217,10 +187,10 @@ class DifferentiateSm90 {
     ptx::syncthreads();
     const int left = group_ == 0 ? memory_.dOut : memory_.dX;
     warpgroup::arrive();
-    multiply<Terms::AlongRows, Terms::Rows, kColumns>(dColumn_, operand(left), operand(memory_.written), false);
+    multiplyTerms<T, Terms::AlongRows, Terms::Rows, kColumns>(dColumn_, operand(left), operand(memory_.written), false);
     if constexpr (kTwo) {
-      multiply<Terms::AlongRows, Terms::Rows, kColumns>(dColumn_, operand(left + kSquareBytes),
-                                                        operand(memory_.written + kSquareBytes), true);
+      multiplyTerms<T, Terms::AlongRows, Terms::Rows, kColumns>(dColumn_, operand(left + kSquareBytes),
+                                                                operand(memory_.written + kSquareBytes), true);
     }
     warpgroup::commit();
     warpgroup::wait<0>();
@@ -243,55 +213,28 @@ class DifferentiateSm90 {
       x *= memory_.beta[t];
       y *= memory_.beta[t];
     });
-    storeTiles({task_.dv_, batch_, chunk_, head_, block * kColumns + column, task_.dv}, c);
+    storeTiles<T>({task_.dv_, batch_, chunk_, head_, block * kColumns + column, task_.dv}, row_, c);
   }
-  /// Stores tiles from row_ on, as the tensor's first 32 columns: 16 bytes per lane, after a transposition of four
-  /// lanes' words.
-  SEQPAR_DEVICE void storeTiles(const TensorRows& to, const float (&c)[4][4]) const {
-    const ptx::AccumulatorLayout layout{threadAgain() % 32};
-    const int p = layout.lane % 4;
-    SEQPAR_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      const int t = layout.row(row_, 2 * h);
-      uint32_t words[4];
-      SEQPAR_UNROLL
-      for (int n = 0; n < 4; ++n) words[n] = ptx::pack<T>(c[n][2 * h], c[n][2 * h + 1]);
-      if (!to.hasUnits(32)) {
-        SEQPAR_UNROLL
-        for (int n = 0; n < 4; ++n) {
-          const int column = layout.column(8 * n);
-          uint16_t* const at = to.data + t * to.stride + column;
-          if (t < to.rows && column < to.columns) at[0] = static_cast<uint16_t>(words[n]);
-          if (t < to.rows && column + 1 < to.columns) at[1] = static_cast<uint16_t>(words[n] >> 16);
-        }
-        continue;
-      }
-      SEQPAR_UNROLL
-      for (int bit = 1; bit < 4; bit *= 2) {
-        const bool upper = (p & bit) != 0;
-        SEQPAR_UNROLL
-        for (int n = 0; n < 4; ++n) {
-          if ((n & bit) != 0) continue;
-          const uint32_t other = asBits(ptx::shflXor(asFloat(upper ? words[n] : words[n + bit]), bit));
-          words[n] = upper ? other : words[n];
-          words[n + bit] = upper ? words[n + bit] : other;
-        }
-      }
-      if (t < to.rows) ptx::store(to.data + t * to.stride + 8 * p, words);
-    }
-  }
-
   /// Whether D_i / beta_i has too few digits.
   SEQPAR_DEVICE static bool isSmall(float beta) { return fabsf(beta) < (ptx::kIsBf16<T> ? 0x1p-64F : 0x1p-6F); }
-  SEQPAR_DEVICE void smallBetas() const {
-    const int group = kShared ? task_.heads / task_.keyHeads : 1;
+  /// By warps 2 and 3, a token per lane.
+  SEQPAR_DEVICE void ofBetas() const {
+    const int t = threadAgain() - kRows, lane = threadAgain() % 32;
+    if (task_.dBeta.data == nullptr || t < 0 || t >= kRows) return;
+    const float beta = memory_.beta[t];
+    const bool exists = t < chunk_.rows, small = exists && isSmall(beta);
+    if (exists && !small) storeBeta(t, memory_.diagonal[t] / beta);
+    if (ptx::voteAll(!small)) return;
     SEQPAR_ROLLED
-    for (int i = warp_; i < group * chunk_.rows; i += kWarps) {
-      const int head = keyHead_ * group + i / chunk_.rows, t = i % chunk_.rows;
-      if (!isSmall(betaOf(task_, batch_, chunk_, head, t))) continue;
-      const float gradient = smallBetaGradient < T, kTwo ? 4 : 2 > ({task_, batch_, chunk_, number_, head, t});
-      if (threadAgain() % 32 == 0) storeBeta(head, t, gradient);
+    for (int n = 0; n < 32; ++n) {
+      if (ptx::shfl(small ? 1.0F : 0.0F, n) == 0) continue;
+      const float gradient = smallBetaGradient < T,
+                  kTwo ? 4 : 2 > ({task_, batch_, chunk_, number_, head_, t - lane + n});
+      if (lane == n) storeBeta(t, gradient);
     }
+  }
+  SEQPAR_DEVICE void storeBeta(int t, float gradient) const {
+    storeNumber(task_.dBeta.data, task_.betaType, rowOf(task_.dBeta, batch_, chunk_.first + t, head_), gradient);
   }
 
   /// Gradients of qIn, kIn and kOut.
@@ -304,11 +247,11 @@ class DifferentiateSm90 {
       ptx::syncthreads();
       const auto ofState = panel(state(step)), ofGradient = panel(dState(step));
       warpgroup::arrive();
-      multiply<Terms::AlongRows, Terms::Rows, Memory::kStep>(dq_, operand(memory_.dOut + block + 2 * column), ofState,
-                                                             step > 0);
-      multiply<Terms::AlongRows, Terms::Rows, Memory::kStep>(dRow_, operand(memory_.dX + block + 2 * column), ofState,
-                                                             step > 0);
-      multiply<Terms::Rows, Terms::Rows, Memory::kStep>(
+      multiplyTerms<T, Terms::AlongRows, Terms::Rows, Memory::kStep>(dq_, operand(memory_.dOut + block + 2 * column),
+                                                                     ofState, step > 0);
+      multiplyTerms<T, Terms::AlongRows, Terms::Rows, Memory::kStep>(dRow_, operand(memory_.dX + block + 2 * column),
+                                                                     ofState, step > 0);
+      multiplyTerms<T, Terms::Rows, Terms::Rows, Memory::kStep>(
           dColumn_, operand(memory_.written + block + column * SquareRows::kRowBytes), ofGradient, step > 0);
       warpgroup::commit();
       if (task_.dGates.data != nullptr) ofBoundary(step);
@@ -359,10 +302,10 @@ class DifferentiateSm90 {
     warpgroup::fenceProxyAsync();
     ptx::syncthreads();
     warpgroup::arrive();
-    multiply<Terms::AlongRows, Terms::Rows, kRows>(dq_, operand(ofScores().offset), panel(keys()), true);
-    multiply<Terms::AlongRows, Terms::Rows, kRows>(dRow_, operand(ofKeys().offset), panel(keys()), true);
-    multiply<Terms::Rows, Terms::Rows, kRows>(dColumn_, operand(ofScores().offset), panel(queries()), true);
-    multiply<Terms::Rows, Terms::Rows, kRows>(dColumn_, operand(ofKeys().offset), panel(keys()), true);
+    multiplyTerms<T, Terms::AlongRows, Terms::Rows, kRows>(dq_, operand(ofScores().offset), panel(keys()), true);
+    multiplyTerms<T, Terms::AlongRows, Terms::Rows, kRows>(dRow_, operand(ofKeys().offset), panel(keys()), true);
+    multiplyTerms<T, Terms::Rows, Terms::Rows, kRows>(dColumn_, operand(ofScores().offset), panel(queries()), true);
+    multiplyTerms<T, Terms::Rows, Terms::Rows, kRows>(dColumn_, operand(ofKeys().offset), panel(keys()), true);
     warpgroup::commit();
     keepWarpSum(memory_.ends, ends, false);
     warpgroup::wait<0>();
@@ -446,7 +389,7 @@ class DifferentiateSm90 {
           float low = 0, high = 0;
           if (n == block) {
             ptx::loadPair(m.within + (i * kBlock + j % kBlock), low, high);
-            if (group_ == 1 && i / 2 == j / 2) ofBeta(i, i % 2 == 0 ? x : y);
+            if (group_ == 1 && i / 2 == j / 2) memory_.diagonal[i] = i % 2 == 0 ? x : y;
           } else if (n < block) {
             ptx::loadPair(m.suffix + j, low, high);
             low *= between;
@@ -457,19 +400,6 @@ class DifferentiateSm90 {
         }
       }
     }
-  }
-  SEQPAR_DEVICE void ofBeta(int t, float sum) const {
-    if (t >= chunk_.rows) return;
-    const float beta = memory_.beta[t];
-    if (isSmall(beta)) {
-      memory_.small[t] = 1;
-    } else {
-      storeBeta(head_, t, sum / beta);
-    }
-  }
-  SEQPAR_DEVICE void storeBeta(int head, int t, float gradient) const {
-    if (task_.dBeta.data == nullptr) return;
-    storeNumber(task_.dBeta.data, task_.betaType, rowOf(task_.dBeta, batch_, chunk_.first + t, head), gradient);
   }
   /// Multiplies by the decays from the chunk's start and factor(t).
   template <class Factor>
@@ -502,25 +432,42 @@ class DifferentiateSm90 {
   }
   SEQPAR_DEVICE float rowSum(const float* sums, int t) const { return sums[t] + sums[kRows + t]; }
 
-  /// A decay of 0 has a gradient of 0, and separates later tokens from earlier ones.
+  /// A decay of 0 has a gradient of 0, and separates later tokens from earlier ones. By warp 0, two tokens per lane: a
+  /// token replaces the sum of later tokens by 0, or adds its term; lanes compose these maps.
   SEQPAR_DEVICE void ofGates() const {
-    const int t = threadAgain();
-    if (task_.dGates.data == nullptr || t >= kRows) return;
-    float ofStates = 0, ends = 0;
+    const int lane = threadAgain(), t = 2 * lane;
+    if (task_.dGates.data == nullptr || lane >= 32) return;
+    float start = 0, ends = 0;
     SEQPAR_UNROLL
     for (int n = 0; n < kWarps; ++n) {
-      ofStates += memory_.boundary[n];
+      start += memory_.boundary[n];
       ends += memory_.ends[n];
     }
-    float run = forgetting(memory_.tokens.in[kRows - 1], ofStates) + ends, mine = 0;
+    start = forgetting(memory_.tokens.in[kRows - 1], start) + ends;
+    const float terms[2] = {rowSum(memory_.terms, t), rowSum(memory_.terms, t + 1)};
+    const bool zeros[2] = {memory_.tokens.decay[t] == 0, memory_.tokens.decay[t + 1] == 0};
+    bool adds = !zeros[0] && !zeros[1];
+    float sum = zeros[0] ? 0 : terms[0] + (zeros[1] ? 0 : terms[1]);
     SEQPAR_UNROLL
-    for (int i = kRows; i-- > 0;) {
-      run += rowSum(memory_.terms, i);
-      if (memory_.tokens.decay[i] == 0) run = 0;
-      if (i == t) mine = run;
+    for (int distance = 1; distance <= 32; distance *= 2) {
+      const int step = distance < 32 ? distance : 1,
+                from = lane + step;  // the last step: what follows the lane's tokens
+      const float other = ptx::shfl(sum, from % 32), otherAdds = ptx::shfl(adds ? 1.0F : 0.0F, from % 32);
+      if (distance == 32) {
+        sum = from < 32 ? other : 0;
+        adds = from >= 32 || otherAdds != 0;
+      } else if (from < 32) {
+        if (adds) sum += other;
+        adds = adds && otherAdds != 0;
+      }
     }
-    if (t >= chunk_.rows) return;
-    storeNumber(task_.dGates.data, task_.gateType, rowOf(task_.dGates, batch_, chunk_.first + t, head_), mine);
+    float run = adds ? start + sum : sum;
+    SEQPAR_UNROLL
+    for (int i = 2; i-- > 0;) {
+      run = zeros[i] ? 0 : run + terms[i];
+      if (t + i >= chunk_.rows) continue;
+      storeNumber(task_.dGates.data, task_.gateType, rowOf(task_.dGates, batch_, chunk_.first + t + i, head_), run);
+    }
   }
 
   SEQPAR_DEVICE void addSums(const Record& sums) {
@@ -551,20 +498,24 @@ class DifferentiateSm90 {
     }
     const auto store = [&](const Output& tensor, Tiles& c, const KeyTile& rows, const float* norms, const float* sums,
                            float scale) {
+      const bool normalized = task_.normalize && scale != 0;
+      const int first = ptx::AccumulatorLayout{threadAgain() % 32}.row(row_);
+      float norm[2], along[2];
+      SEQPAR_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        norm[h] = norms[first + 8 * h];
+        along[h] = normalized ? rowSum(sums, first + 8 * h) / (scale * scale) : 0;
+      }
       eachPair(c, row_, channel_, [&](int t, int n, float& low, float& high) {
-        float along = 0;
-        uint32_t pair = 0;
-        if (task_.normalize && scale != 0) {
-          along = rowSum(sums, t) / (scale * scale);
-          pair = rows.pair(t, n);
-        }
-        low = norms[t] * (low - ptx::lowOf<T>(pair) * along);
-        high = norms[t] * (high - ptx::highOf<T>(pair) * along);
+        const int h = t == first ? 0 : 1;
+        const uint32_t pair = normalized ? rows.pair(t, n) : 0;
+        low = norm[h] * (low - ptx::lowOf<T>(pair) * along[h]);
+        high = norm[h] * (high - ptx::highOf<T>(pair) * along[h]);
       });
       SEQPAR_UNROLL
       for (int n = 0; n < 2; ++n) {
-        storeTiles({tensor, batch_, chunk_, keyHead_, channel_ + 32 * n, task_.dk},
-                   reinterpret_cast<const float(&)[4][4]>(c[4 * n]));
+        storeTiles<T>({tensor, batch_, chunk_, keyHead_, channel_ + 32 * n, task_.dk}, row_,
+                      reinterpret_cast<const float(&)[4][4]>(c[4 * n]));
       }
     };
     store(task_.dq, dq_, queries(), memory_.qNorm, memory_.ofQueryRows, task_.scale);

@@ -13,19 +13,29 @@ struct Inverse {
   SEQPAR_DEVICE void substitute() const {
     const int column = ptx::thread(), j = column % kBlock, first = column - j;
     float* const lower = at(first, first);
-    float x[kBlock];
+    float x[kBlock], zero = 0;
     SEQPAR_UNROLL
     for (int i = 0; i < kBlock; ++i) {
       float sums[2] = {};
       SEQPAR_UNROLL
-      for (int k = 0; k < i; ++k) {
-        if (k >= j) sums[k % 2] += forgetting(lower[i * kSquare + k], x[k]);
+      for (int k = 0; k < i; k += 4) {
+        uint32_t words[4];
+        ptx::load(words, lower + i * kSquare + k);
+        SEQPAR_UNROLL
+        for (int n = 0; n < 4; ++n) {
+          if (k + n < i) sums[n % 2] += asFloat(words[n]) * x[k + n];
+        }
       }
       x[i] = i == j ? 1 : i < j ? 0 : -(sums[0] + sums[1]);
+      zero += 0 * sums[0] + 0 * sums[1];
     }
-    ptx::syncwarp();
-    SEQPAR_UNROLL
-    for (int i = 0; i < kBlock; ++i) lower[i * kSquare + j] = x[i];
+    const bool finite = ptx::voteAll(zero == 0);
+    if (finite) {
+      SEQPAR_UNROLL
+      for (int i = 0; i < kBlock; ++i) lower[i * kSquare + j] = x[i];
+    } else {
+      substituteForgetting(square, first, j);
+    }
     ptx::syncwarp();
   }
   /// Joins a warp's two blocks: -T22 (L21 T11), with the sums in parentheses above the diagonal. The first two warps.
@@ -46,6 +56,22 @@ struct Inverse {
   }
 
  private:
+  SEQPAR_DEVICE_NOINLINE static void substituteForgetting(const Floats square, int first, int j) {
+    float* const lower = square + first * kSquare + first;
+    float x[kBlock];
+    SEQPAR_UNROLL
+    for (int i = 0; i < kBlock; ++i) {
+      float sum = 0;
+      SEQPAR_UNROLL
+      for (int k = 0; k < i; ++k) {
+        if (k >= j) sum += forgetting(lower[i * kSquare + k], x[k]);
+      }
+      x[i] = i == j ? 1 : i < j ? 0 : -sum;
+    }
+    ptx::syncwarp();
+    SEQPAR_UNROLL
+    for (int i = 0; i < kBlock; ++i) lower[i * kSquare + j] = x[i];
+  }
   SEQPAR_DEVICE float* at(int row, int column) const { return square + row * kSquare + column; }
   SEQPAR_DEVICE Matrix part(int row, int column) const { return rowsOf(at(row, column), kSquare); }
   SEQPAR_DEVICE static void multiply(const Factors& factors, float* to, int row, int column, float sign) {

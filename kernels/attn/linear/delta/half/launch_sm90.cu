@@ -1,18 +1,25 @@
 // The launches of the delta rule's kernels with wgmma for 16-bit tensors.
 #include "kernels/attn/linear/delta/half/differentiate_sm90.h"
+#include "kernels/attn/linear/delta/half/prepare_sm90.h"
 #include "kernels/attn/linear/launch.cuh"
 
 namespace seqpar::attn::delta::half {
 namespace {
 
+template <class T>
+__global__ void __launch_bounds__(kThreadsSm90, PrepareSm90Memory::kCtas)
+    prepareSm90Kernel(const __grid_constant__ Task task) {
+  PrepareSm90<T>::run(task);
+}
 template <class T, bool kTwo, bool kShared>
-__global__ void __launch_bounds__(DifferentiateSm90Memory::kThreads, DifferentiateSm90Memory::kCtas)
+__global__ void __launch_bounds__(kThreadsSm90, DifferentiateSm90Memory::kCtas)
     differentiateSm90Kernel(const __grid_constant__ Task task) {
   DifferentiateSm90<T, kTwo, kShared>::run(task);
 }
 
 template <class T>
-void (*kernelOf(const Task& task))(Task) {
+void (*kernelOf(Step step, const Task& task))(Task) {
+  if (step == Step::Prepare) return prepareSm90Kernel<T>;
   const bool two = paddedColumns(task) > kColumns;
   if (task.heads > task.keyHeads) {
     return two ? differentiateSm90Kernel<T, true, true> : differentiateSm90Kernel<T, false, true>;
@@ -25,9 +32,8 @@ void (*kernelOf(const Task& task))(Task) {
 int launchSm90(Step step, const Task& task, void* stream) {
   const int64_t blocks = ctasOf(step, task);
   if (blocks == 0) return cudaSuccess;
-  const auto kernel = task.type == seqparBfloat16 ? kernelOf<Bf16>(task) : kernelOf<Fp16>(task);
-  return launchKernel(kernel, gridOf(blocks, 0), DifferentiateSm90Memory::kThreads, DifferentiateSm90Memory::bytes(),
-                      stream, false, task);
+  const auto kernel = task.type == seqparBfloat16 ? kernelOf<Bf16>(step, task) : kernelOf<Fp16>(step, task);
+  return launchKernel(kernel, gridOf(blocks, 0), kThreadsSm90, sharedBytesSm90(step), stream, false, task);
 }
 
 }  // namespace seqpar::attn::delta::half

@@ -19,6 +19,7 @@ constexpr int kSteepParts = kKeys / 32;  ///< flags of steep channels per block
 constexpr int kNearRows = kBlock * kBlocks * (kBlocks - 1) / 2;
 constexpr int kKeyBytes = 2 * kRows * kKeys;     ///< of a tile of rows of keys
 constexpr int kSquareBytes = 2 * kRows * kRows;  ///< of a tile with 64 columns
+constexpr int kSquare = kRows + 4;               ///< stride of fp32 matrices of tokens: aligned to 16 bytes
 
 SEQPAR_BOTH_INLINE bool supports(const Task& task) {
   return task.type != seqparFloat32 && task.dk <= kKeys;

@@ -5,10 +5,40 @@
 
 namespace seqpar::attn::delta::half {
 
-/// Tiles of 16-bit elements are offsets in bytes, aligned to 1024: panels of 64 columns (kernels/arch/warpgroup.h).
-/// Two CTAs per SM.
+constexpr int kThreadsSm90 = 256;  ///< of these kernels
+
+/// Shared memory of PrepareSm90. Tiles of 16-bit elements are offsets in bytes, aligned to 1024.
+struct PrepareSm90Memory {
+  static constexpr int kCtas = 3;
+  int keys, queries, values;  ///< [2][kRows][64]
+  int ofKeys, ofValues;       ///< [kRows][kRows]: the inverse, left operands of W and U, in place of queries
+  Floats square;              ///< [kRows][kSquare]: L, then its inverse
+  Floats beta, kNorm, qNorm;
+  TokenMemory tokens;
+  SEQPAR_BOTH_INLINE int place() {
+    Carver carver;
+    keys = carver.take(kKeyBytes);
+    queries = carver.take(kKeyBytes);
+    values = carver.take(kKeyBytes);
+    ofKeys = queries;
+    ofValues = queries + kSquareBytes;
+    square = {carver.take(4 * kRows * kSquare)};
+    beta = {carver.take(4 * kRows)};
+    kNorm = {carver.take(4 * kRows)};
+    qNorm = {carver.take(4 * kRows)};
+    tokens.place(carver);
+    return carver.used;
+  }
+  SEQPAR_BOTH_INLINE static int bytes() {
+    PrepareSm90Memory memory{};
+    return memory.place();
+  }
+};
+
+/// Shared memory of DifferentiateSm90. Tiles of 16-bit elements are offsets in bytes, aligned to 1024: panels of 64
+/// columns (kernels/arch/warpgroup.h). Two CTAs per SM.
 struct DifferentiateSm90Memory {
-  static constexpr int kThreads = 256, kCtas = 2;
+  static constexpr int kCtas = 2;
   static constexpr int kMostColumns = 2 * kColumns;             ///< of values
   static constexpr int kStep = 32, kStage = 2 * kKeyBytes / 2;  ///< columns of a stage, and its bytes
   int dX, written, dOut;  ///< two blocks of columns: [kColumns][kRows] dD, then [kRows][kColumns]; D; [kRows][kColumns]
@@ -16,7 +46,7 @@ struct DifferentiateSm90Memory {
   int ofKeys;             ///< [kRows][kRows]: the gradients of scores of keys
   int stages;             ///< two: [2][kStep][64] of the state and of its gradient; then keys, queries [2][kRows][64]
   Floats beta, kNorm, qNorm;
-  Ints small;                            ///< [kRows]: whether the beta of a token of a head is almost 0
+  Floats diagonal;                       ///< [kRows]: of the gradients of scores of keys, before decays
   Floats terms, ofQueryRows, ofKeyRows;  ///< [2][kRows]: sums over the channels of a warpgroup
   Floats boundary, ends;                 ///< [8]: sums of warps
   TokenMemory tokens;
@@ -31,7 +61,7 @@ struct DifferentiateSm90Memory {
     beta = {carver.take(4 * kRows)};
     kNorm = {carver.take(4 * kRows)};
     qNorm = {carver.take(4 * kRows)};
-    small = {carver.take(4 * kRows)};
+    diagonal = {carver.take(4 * kRows)};
     terms = {carver.take(4 * 2 * kRows)};
     ofQueryRows = {carver.take(4 * 2 * kRows)};
     ofKeyRows = {carver.take(4 * 2 * kRows)};
@@ -50,7 +80,11 @@ struct DifferentiateSm90Memory {
 
 /// Whether a step has a kernel with wgmma.
 SEQPAR_BOTH_INLINE bool hasSm90(Step step, const Task& task) {
-  return step == Step::Differentiate && task.width <= 1 && paddedColumns(task) <= DifferentiateSm90Memory::kMostColumns;
+  if (step == Step::Advance || step == Step::Retreat || task.width > 1) return false;
+  return step == Step::Prepare || paddedColumns(task) <= DifferentiateSm90Memory::kMostColumns;
+}
+SEQPAR_BOTH_INLINE int sharedBytesSm90(Step step) {
+  return step == Step::Prepare ? PrepareSm90Memory::bytes() : DifferentiateSm90Memory::bytes();
 }
 
 /// Enqueues such a step, on a device with wgmma. Returns a cudaError_t. Only in builds for sm_90a.

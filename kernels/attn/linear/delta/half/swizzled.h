@@ -98,8 +98,8 @@ SEQPAR_DEVICE void roundTiles(uint32_t (&a)[4], const float (&c)[4], const float
   a[3] = ptx::pack<T>(next[2], next[3]);
 }
 /// Stores such an operand as rows row ... row + 15, columns column ... column + 15.
-template <int kUnits>
-SEQPAR_DEVICE void storeLeft(const Swizzled<kUnits>& to, int row, int column, const uint32_t (&a)[4],
+template <class Tile>
+SEQPAR_DEVICE void storeLeft(const Tile& to, int row, int column, const uint32_t (&a)[4],
                              int lane = threadAgain() % 32) {
   const ptx::AccumulatorLayout layout{lane};
   const int g = layout.row(row), p = layout.column(column);
@@ -182,8 +182,9 @@ SEQPAR_DEVICE void startTile(const Tile& to, const uint16_t* from, int thread) {
   }
 }
 /// Copies rows to dense memory.
-template <int kTileRows, int kThreads, int kUnits>
-SEQPAR_DEVICE void storeTile(uint16_t* to, const Swizzled<kUnits>& from, int thread) {
+template <int kTileRows, int kThreads, class Tile>
+SEQPAR_DEVICE void storeTile(uint16_t* to, const Tile& from, int thread) {
+  constexpr int kUnits = Tile::kWidth;
   SEQPAR_UNROLL
   for (int i = 0; i < kTileRows * kUnits; i += kThreads) {
     if (kTileRows * kUnits % kThreads != 0 && i + thread >= kTileRows * kUnits) break;
@@ -206,6 +207,8 @@ struct TensorRows {
         stride(tensor.token),
         rows(chunk.rows),
         columns(all - first) {}
+  SEQPAR_DEVICE TensorRows(uint16_t* data, int64_t stride, int rows, int columns)
+      : data(data), stride(stride), rows(rows), columns(columns) {}
   /// Whether `width` columns exist, in units of 16 bytes.
   SEQPAR_DEVICE bool hasUnits(int width) const {
     return columns >= width && (reinterpret_cast<uintptr_t>(data) | static_cast<uintptr_t>(stride * 2)) % 16 == 0;

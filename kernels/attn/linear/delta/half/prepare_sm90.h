@@ -1,0 +1,263 @@
+// The first step on sm_90a for 16-bit tensors, for decays of tokens and without decays: Prepare (prepare.h) with wgmma.
+//
+// Work      a CTA of 256 threads, three per SM, has one (chunk, head, batch entry)
+// Roles     two warpgroups: the first has the products of keys, the second those of queries; then each has 64 channels
+// of
+//           W and 64 columns of U. Blocks of 16 x 16 of the inverse by substitution and the first merges by two warps,
+//           while the others store decayed rows
+// Tiles     chunks of 64 tokens x 128 channels
+// Smem      PrepareSm90Memory, 71 KiB; the operands of W and U replace queries
+// Barriers  __syncthreads() between steps
+// Overlap   cp.async loads values during the products of keys. No overlap with other kernels
+#pragma once
+
+#include "kernels/attn/linear/delta/half/inverse.h"
+#include "kernels/attn/linear/delta/half/panels_sm90.h"
+
+namespace seqpar::attn::delta::half {
+
+template <class T>
+class PrepareSm90 {
+ public:
+  SEQPAR_DEVICE static void run(const Task& task) { PrepareSm90(task).steps(); }
+
+ private:
+  using KeyTile = KeyPanels<kRows>;
+  static constexpr int kAll = kThreadsSm90;
+
+  SEQPAR_DEVICE explicit PrepareSm90(const Task& t)
+      : task_(t), warp_(ptx::uniform(threadAgain() / 32)), row_(warp_ % 4 * kBlock), group_(warp_ / 4) {
+    int index = ptx::block();
+    number_ = index % t.count;
+    index /= t.count;
+    head_ = index % t.heads;
+    batch_ = index / t.heads;
+    chunk_ = t.chunks[t.first + number_];
+    memory_.place();
+  }
+
+  SEQPAR_DEVICE void steps() {
+    const int keyHead = head_ / (task_.heads / task_.keyHeads), thread = threadAgain();
+    startTensor<kKeys, kAll>(keys(), {task_.k, batch_, chunk_, keyHead, 0, task_.dk}, thread);
+    startTensor<kKeys, kAll>(queries(), {task_.q, batch_, chunk_, keyHead, 0, task_.dk}, thread);
+    ptx::cpAsyncCommitGroup();
+    startValues(0);
+    loadGates();
+    ptx::cpAsyncWaitGroup<1>();
+    warpgroup::fenceProxyAsync();
+    ptx::syncthreads();
+    float scores[kRows / 8][4];
+    warpgroup::arrive();
+    multiplyTerms<T, Terms::AlongRows, Terms::AlongRows, kKeys>(
+        scores, operand(group_ == 0 ? memory_.keys : memory_.queries), operand(memory_.keys), false);
+    warpgroup::commit();
+    decayWithinBlocks(memory_.tokens);
+    loadNorms<T>(memory_.kNorm, keys(), task_.normalize, 1);
+    loadNorms<T>(memory_.qNorm, queries(), task_.normalize, task_.scale);
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(scores);
+    ptx::syncthreads();
+    decayFromEnds(memory_.tokens);
+    storeScores(scores);
+    ptx::syncthreads();
+    const Inverse inverse{memory_.square};
+    if (warp_ < 2) {
+      inverse.substitute();
+      inverse.mergePair(warp_);
+    } else {
+      storeRows(thread - 64, kAll - 64);
+    }
+    ptx::syncthreads();
+    inverse.mergeHalves(warp_);
+    roundInverse();
+    writeKeys();
+    const int columns = paddedColumns(task_);
+    for (int first = 0; first < columns; first += kKeys) writeValues(first, columns);
+  }
+
+  SEQPAR_DEVICE KeyTile keys() const { return {memory_.keys}; }
+  SEQPAR_DEVICE KeyTile queries() const { return {memory_.queries}; }
+  SEQPAR_DEVICE KeyTile values() const { return {memory_.values}; }
+  SEQPAR_DEVICE Record record() const { return recordOf(task_, batch_, head_, number_); }
+
+  SEQPAR_DEVICE void startValues(int first) const {
+    startTensor<kKeys, kAll>(values(), {task_.v, batch_, chunk_, head_, first, task_.dv}, threadAgain());
+    ptx::cpAsyncCommitGroup();
+  }
+  SEQPAR_DEVICE void loadGates() {
+    const int t = threadAgain();
+    if (t >= kRows) return;
+    memory_.beta[t] = betaOf(task_, batch_, chunk_, head_, t);
+    memory_.tokens.decay[t] = decayOf(task_, batch_, chunk_, head_, t);
+  }
+
+  /// The warpgroup's products, times lengths and decays between tokens: L to shared memory, scores to the record.
+  SEQPAR_DEVICE void storeScores(float (&c)[kRows / 8][4]) const {
+    const TokenMemory& m = memory_.tokens;
+    const ptx::AccumulatorLayout layout{threadAgain() % 32};
+    const int block = row_ / kBlock;
+    const float* const norms = group_ == 0 ? memory_.kNorm : memory_.qNorm;
+    int i[2], last[2];  // pairs with j <= last
+    float norm[2];
+    SEQPAR_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      i[h] = layout.row(row_, 2 * h);
+      last[h] = i[h] < chunk_.rows ? i[h] - 1 + group_ : -1;
+      norm[h] = norms[i[h]];
+    }
+    float between = 1;
+    SEQPAR_UNROLL
+    for (int n = kBlocks; n-- > 0;) {  // blocks of columns
+      if (n < block - 1) between *= m.totals[n + 1];
+      SEQPAR_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const int j = layout.column(8 * (2 * n + half));
+        float(&tile)[4] = c[2 * n + half];
+        if (n > block) {
+          tile[0] = tile[1] = tile[2] = tile[3] = 0;
+          continue;
+        }
+        float kNorms[2], suffix[2];
+        ptx::loadPair(memory_.kNorm + j, kNorms[0], kNorms[1]);
+        ptx::loadPair(m.suffix + j, suffix[0], suffix[1]);
+        SEQPAR_UNROLL
+        for (int h = 0; h < 2; ++h) {
+          float low = suffix[0] * between * m.run[i[h]], high = suffix[1] * between * m.run[i[h]];
+          if (n == block) ptx::loadPair(m.within + (i[h] * kBlock + j % kBlock), low, high);
+          float &x = tile[2 * h], &y = tile[2 * h + 1];
+          x = j <= last[h] ? forgetting(low, norm[h] * kNorms[0] * x) : 0;
+          y = j + 1 <= last[h] ? forgetting(high, norm[h] * kNorms[1] * y) : 0;
+        }
+      }
+    }
+    if (group_ == 0) {
+      eachPair(c, row_, 0, [&](int i, int j, float x, float y) {
+        const float beta = memory_.beta[i];
+        ptx::storePair(memory_.square + i * kSquare + j, forgetting(beta, x), forgetting(beta, y));
+      });
+    } else {
+      storeDense<2>(record().scores, kRows, c);
+    }
+  }
+  /// Stores a warp's tiles as dense rows from row_ on; a row has `stride` elements.
+  template <int kQuads, int kTiles>
+  SEQPAR_DEVICE void storeDense(uint16_t* to, int stride, const float (&c)[kTiles][4]) const {
+    SEQPAR_UNROLL
+    for (int n = 0; n < kQuads; ++n) {
+      storeTiles<T>(TensorRows(to + 32 * n, stride, kRows, 32), row_, reinterpret_cast<const float(&)[4][4]>(c[4 * n]));
+    }
+  }
+
+  /// Keys to the chunk's end and queries from its start, and the chunk's decays.
+  SEQPAR_DEVICE void storeRows(int thread, int threads) const {
+    const Record r = record();
+    constexpr int kUnits = kKeys / 8;
+    float total = 1;
+    SEQPAR_UNROLL
+    for (int n = 0; n < kBlocks; ++n) total *= memory_.tokens.totals[n];
+    if (thread < kKeys) r.total[thread] = total;
+    for (int i = thread; i < kRows * kUnits; i += threads) {
+      const int t = i / kUnits, unit = i % kUnits;
+      const float in = memory_.tokens.in[t], out = memory_.tokens.out[t], kNorm = memory_.kNorm[t],
+                  qNorm = memory_.qNorm[t];
+      uint32_t k[4], q[4];
+      ptx::load(k, keys().unit(t, unit));
+      ptx::load(q, queries().unit(t, unit));
+      SEQPAR_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        k[j] =
+            ptx::pack<T>(forgetting(out, kNorm * ptx::lowOf<T>(k[j])), forgetting(out, kNorm * ptx::highOf<T>(k[j])));
+        q[j] = ptx::pack<T>(forgetting(in, qNorm * ptx::lowOf<T>(q[j])), forgetting(in, qNorm * ptx::highOf<T>(q[j])));
+      }
+      ptx::store(r.kOut + i * 8, k);
+      ptx::store(r.qIn + i * 8, q);
+    }
+  }
+
+  /// The operands of W and U, in place of queries, and the inverse for the backward. A thread has 16 columns of a row.
+  SEQPAR_DEVICE void roundInverse() const {
+    const SquareRows ofKeys{memory_.ofKeys}, ofValues{memory_.ofValues};
+    const int thread = threadAgain(), r = thread / 4;
+    uint16_t* const inverse = record().inverse;
+    SEQPAR_UNROLL
+    for (int n = 0; n < 2; ++n) {
+      const int unit = thread % 4 + 4 * n;
+      uint32_t keyWords[4], valueWords[4], words[4];
+      SEQPAR_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const int c = unit * 8 + 2 * i;
+        float low, high, in[2], beta[2], norm[2];
+        ptx::loadPair(memory_.square + r * kSquare + c, low, high);
+        ptx::loadPair(memory_.tokens.in + c, in[0], in[1]);
+        ptx::loadPair(memory_.beta + c, beta[0], beta[1]);
+        ptx::loadPair(memory_.kNorm + c, norm[0], norm[1]);
+        low = c <= r ? low : 0;
+        high = c < r ? high : 0;
+        words[i] = ptx::pack<T>(low, high);
+        valueWords[i] = ptx::pack<T>(forgetting(beta[0], low), forgetting(beta[1], high));
+        keyWords[i] =
+            ptx::pack<T>(forgetting(in[0] * norm[0] * beta[0], low), forgetting(in[1] * norm[1] * beta[1], high));
+      }
+      ptx::store(ofValues.unit(r, unit), valueWords);
+      ptx::store(ofKeys.unit(r, unit), keyWords);
+      if (task_.training) ptx::store(inverse + r * kRows + unit * 8, words);
+    }
+    ptx::cpAsyncWaitGroup<0>();  // values
+    warpgroup::fenceProxyAsync();
+    ptx::syncthreads();
+  }
+
+  /// W: the warpgroup's channels.
+  SEQPAR_DEVICE void writeKeys() const {
+    const int panel = group_ * KeyTile::kPanelBytes, channel = group_ * warpgroup::kPanel;
+    const SquareRows inverse{memory_.ofKeys};
+    float c[kRows / 8][4];
+    warpgroup::arrive();
+    multiplyTerms<T, Terms::AlongRows, Terms::Rows, kRows>(c, operand(memory_.ofKeys), operand(memory_.keys + panel),
+                                                           false);
+    warpgroup::commit();
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(c);
+    if (!ptx::voteAll(allFinite(c))) {
+      recompute(c, row_, channel,
+                [&](int t, int n) { return sumForgetting<T, true, false>(inverse, t, keys(), n, 0, row_ + kBlock); });
+    }
+    storeDense<2>(record().w + channel, kKeys, c);
+  }
+  /// The transpose of U: 64 columns of values per warpgroup.
+  SEQPAR_DEVICE void writeValues(int first, int columns) const {
+    if (first > 0) {
+      ptx::syncthreads();
+      startValues(first);
+      ptx::cpAsyncWaitGroup<0>();
+      warpgroup::fenceProxyAsync();
+      ptx::syncthreads();
+    }
+    const int column = first + group_ * kColumns;
+    const SquareRows inverse{memory_.ofValues};
+    float c[kRows / 8][4];
+    warpgroup::arrive();
+    multiplyTerms<T, Terms::Rows, Terms::AlongRows, kRows>(c, operand(memory_.values + group_ * KeyTile::kPanelBytes),
+                                                           operand(memory_.ofValues), false);
+    warpgroup::commit();
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(c);
+    if (column >= columns) return;
+    if (!ptx::voteAll(allFinite(c))) {
+      const int own = group_ * kColumns + row_;
+      recompute(c, own, 0, [&](int v, int t) {
+        return sumForgetting<T, true, false>(inverse, t, values(), v, 0, t / kBlock * kBlock + kBlock);
+      });
+    }
+    storeDense<2>(record().written + int64_t{column} * kRows, kRows, c);
+  }
+
+  const Task& task_;
+  const int warp_, row_, group_;
+  int number_, head_;
+  int64_t batch_;
+  Chunk chunk_;
+  PrepareSm90Memory memory_;
+};
+
+}  // namespace seqpar::attn::delta::half
