@@ -45,9 +45,10 @@ attention without exchange. Times of attention on hosts are CPU times.
 """
 
 TAIL = """
-More tables: [collectives on hosts, blocking and through streams](perf/hosts.md), [Mesh-Attention
-movements](perf/mesh.md), [matrix products on hosts](perf/host_products.md), [PyTorch](perf/pytorch.md),
-inference: [merges](perf/inference.md), [decode steps](perf/decode.md), [chunked prefill](perf/prefill.md).
+More tables: [collectives on hosts, blocking and through streams](perf/hosts.md), [the same with a processor for each
+rank](perf/hosts_many_processors.md), [Mesh-Attention movements](perf/mesh.md), [matrix products on
+hosts](perf/host_products.md), [PyTorch](perf/pytorch.md), inference: [merges](perf/inference.md), [decode
+steps](perf/decode.md), [chunked prefill](perf/prefill.md).
 
 ![All-Scan on four GPUs, time against size](all_scan_4gpus.svg)
 

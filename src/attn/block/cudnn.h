@@ -49,7 +49,7 @@ struct SdpaPointers {
   const int64_t *qOffset = nullptr, *kOffset = nullptr, *vOffset = nullptr, *outOffset = nullptr, *lseOffset = nullptr;
 };
 
-/// cuDNN of one rank. cuDNN's release notes do not guarantee that two threads may run one plan concurrently, so ranks
+/// cuDNN of one rank. cuDNN does not promise that two threads may run one plan concurrently, so ranks
 /// of a process that share a GPU have plans of their own; all other calls share the process's plans.
 class Sdpa {
  public:
