@@ -119,7 +119,7 @@ class Source:
         return [re.sub(r"(?<!^)(?=[A-Z])", "_", name.removeprefix(prefix)).lower() for name in cls.enumerators(header, enum)]
 
 
-def described(name, text, indent=8, column=22):
+def described(name, text, indent=8, column=28):
     """A line of a docstring's table, wrapped."""
     head = f"{'':{indent}}{name:<{column - indent - 2}}  "
     return textwrap.fill(head + text, WIDTH, subsequent_indent=" " * len(head), break_long_words=False, break_on_hyphens=False)

@@ -10,19 +10,19 @@ def gla(q, k, v, log_decay, comm, **options):
     [batch][tokens][heads][headDim]. Gated linear attention (arXiv 2312.06635). The sequence is in contiguous shards on
     the ranks. Differentiable; the backward pass is also collective.
 
-        q, k          [batch][local tokens][key heads][dk]; key heads divide heads
-        v             [batch][local tokens][heads][dv]
-        log_decay     [batch][local tokens][heads][dk], natural logarithms, at most 0; float32 or bfloat16
-        scale         None: 1 / sqrt(dk)
-        initial_state  float32 [batch or packed sequences][heads][dk][dv]; only rank 0's is used (packed: equal on all
-                       ranks), and only rank 0 computes its gradient; not with cu_seqlens
+        q, k                [batch][local tokens][key heads][dk]; key heads divide heads
+        v                   [batch][local tokens][heads][dv]
+        log_decay           [batch][local tokens][heads][dk], natural logarithms, at most 0; float32 or bfloat16
+        scale               None: 1 / sqrt(dk)
+        initial_state       float32 [batch or packed sequences][heads][dk][dv]; only rank 0's is used (packed: equal on
+                            all ranks), and only rank 0 computes its gradient; not with cu_seqlens
         output_final_state  returns (out, state): float32 [batch][heads][dk][dv], the state after this rank's last
                             token; the last rank's is the final state, and only its gradient is used
-        cu_seqlens    bounds of packed sequences in the whole, batch 1: tuple of ints
-        algorithm     "auto", "local", "zeco", "lasp1", "lasp2"
-        wire          the type of states on the wire; None: float32
-        reserve       the forward pass keeps its states within the rank until the backward pass, which then need not
-                      recompute them: on GPUs; takes explain()'s reserveBytes per call
+        cu_seqlens          bounds of packed sequences in the whole, batch 1: tuple of ints
+        algorithm           "auto", "local", "zeco", "lasp1", "lasp2"
+        wire                the type of states on the wire; None: float32
+        reserve             the forward pass keeps its states within the rank until the backward pass, which then need
+                            not recompute them: on GPUs; takes explain()'s reserveBytes per call
     """
     return _linear("gla", q, k, v, (log_decay,), comm, **options)
 
@@ -31,7 +31,7 @@ def simple_gla(q, k, v, log_decay, comm, **options):
     """gla() with one decay per token and head, g [batch][tokens][heads]: Mamba-2's SSD form (arXiv 2405.21060), simple
     GLA. Arguments and options as in gla(), and
 
-        log_decay     [batch][local tokens][heads], natural logarithms, at most 0; float32 or bfloat16
+        log_decay           [batch][local tokens][heads], natural logarithms, at most 0; float32 or bfloat16
     """
     return _linear("scalar", q, k, v, (log_decay,), comm, **options)
 
@@ -40,7 +40,8 @@ def retention(q, k, v, log_decay, comm, **options):
     """gla() with one decay per head, g [heads]: RetNet (arXiv 2307.08621), Lightning. Arguments and options as in
     gla(), and
 
-        log_decay     [heads], natural logarithms, at most 0; float32 or bfloat16. Its gradient is this rank's share
+        log_decay           [heads], natural logarithms, at most 0; float32 or bfloat16. Its gradient is this rank's
+                            share
     """
     return _linear("fixed", q, k, v, (log_decay,), comm, **options)
 
@@ -54,9 +55,11 @@ def delta_rule(q, k, v, beta, comm, **options):
     """S_t = (I - b_t k_t k_t^T) S_(t-1) + b_t k_t v_t^T, o_t as in gla(); gates: beta b [batch][tokens][heads]. The
     delta rule: DeltaNet (arXiv 2406.06484). Arguments and options as in gla(), and
 
-        beta          [batch][local tokens][heads], in [0, 1], or [0, 2] for negative eigenvalues; float32 or bfloat16
-        normalize     divides every q and k by sqrt(its sum of squares + 1e-6) first; gradients are those of the given
-                      ones. Without it states grow without limit if beta times a key's sum of squares exceeds 2
+        beta                [batch][local tokens][heads], in [0, 1], or [0, 2] for negative eigenvalues; float32 or
+                            bfloat16
+        normalize           divides every q and k by sqrt(its sum of squares + 1e-6) first; gradients are those of the
+                            given ones. Without it states grow without limit if beta times a key's sum of squares
+                            exceeds 2
     """
     return _linear("delta", q, k, v, (beta,), comm, **options)
 
@@ -65,10 +68,12 @@ def gated_delta_rule(q, k, v, log_decay, beta, comm, **options):
     """S_t = exp(g_t) (I - b_t k_t k_t^T) S_(t-1) + b_t k_t v_t^T; gates: log_decay g [batch][tokens][heads], beta.
     Gated DeltaNet (arXiv 2412.06464). Arguments and options as in gla(), and
 
-        log_decay     [batch][local tokens][heads], natural logarithms, at most 0; float32 or bfloat16
-        beta          [batch][local tokens][heads], in [0, 1], or [0, 2] for negative eigenvalues; float32 or bfloat16
-        normalize     divides every q and k by sqrt(its sum of squares + 1e-6) first; gradients are those of the given
-                      ones. Without it states grow without limit if beta times a key's sum of squares exceeds 2
+        log_decay           [batch][local tokens][heads], natural logarithms, at most 0; float32 or bfloat16
+        beta                [batch][local tokens][heads], in [0, 1], or [0, 2] for negative eigenvalues; float32 or
+                            bfloat16
+        normalize           divides every q and k by sqrt(its sum of squares + 1e-6) first; gradients are those of the
+                            given ones. Without it states grow without limit if beta times a key's sum of squares
+                            exceeds 2
     """
     return _linear("gated_delta", q, k, v, (log_decay, beta), comm, **options)
 
@@ -78,9 +83,11 @@ def kda(q, k, v, log_decay, beta, comm, **options):
     [batch][tokens][heads][headDim], beta. Kimi Delta Attention (arXiv 2510.26692). Arguments and options as in gla(),
     and
 
-        log_decay     [batch][local tokens][heads][dk], natural logarithms, at most 0; float32 or bfloat16
-        beta          [batch][local tokens][heads], in [0, 1], or [0, 2] for negative eigenvalues; float32 or bfloat16
-        normalize     divides every q and k by sqrt(its sum of squares + 1e-6) first; gradients are those of the given
-                      ones. Without it states grow without limit if beta times a key's sum of squares exceeds 2
+        log_decay           [batch][local tokens][heads][dk], natural logarithms, at most 0; float32 or bfloat16
+        beta                [batch][local tokens][heads], in [0, 1], or [0, 2] for negative eigenvalues; float32 or
+                            bfloat16
+        normalize           divides every q and k by sqrt(its sum of squares + 1e-6) first; gradients are those of the
+                            given ones. Without it states grow without limit if beta times a key's sum of squares
+                            exceeds 2
     """
     return _linear("kda", q, k, v, (log_decay, beta), comm, **options)
