@@ -2,8 +2,6 @@
 // FILE]: a job that runs for long without a fault: N calls of any kind, each with its own plans, rings and meshes,
 // among them N small collectives, N plans that run once, N shrinks, and N pauses of a random rank of up to 2 s. Memory,
 // descriptors and threads of each process must not grow after the first tenth. --log: a line of JSON for each sample.
-#include <dirent.h>
-#include <malloc.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -20,6 +18,7 @@
 #include <vector>
 
 #include "common/draw_seed.h"
+#include "common/process_usage.h"
 #include "common/timeouts.h"
 #include "random_calls.h"
 #include "seqpar/shrink.h"
@@ -41,33 +40,12 @@ struct Options {
   uint64_t seed = drawSeed();
 };
 
-struct Usage {
-  long residentKib = 0, descriptors = 0, threads = 0;
-};
-
-long entries(const char* folder) {
-  long count = -2;  // "." and ".."
-  DIR* const open = opendir(folder);
-  if (open == nullptr) return 0;
-  while (readdir(open) != nullptr) ++count;
-  closedir(open);
-  return count;
-}
-
-Usage usage() {
-  malloc_trim(0);
-  std::ifstream file("/proc/self/statm");
-  long pages = 0, resident = 0;
-  file >> pages >> resident;
-  return {resident * (sysconf(_SC_PAGESIZE) / 1024), entries("/proc/self/fd"), entries("/proc/self/task")};
-}
-
 /// Whether all of the last quarter are above all of the first: UCX opens some descriptors for a moment.
-bool increases(const std::vector<Usage>& samples, long Usage::*what) {
+bool increases(const std::vector<ProcessUsage>& samples, long ProcessUsage::*what) {
   const auto quarter = static_cast<std::ptrdiff_t>(samples.size() / 4);
-  const auto less = [what](const Usage& a, const Usage& b) { return a.*what < b.*what; };
-  const Usage& most = *std::max_element(samples.begin(), samples.begin() + quarter, less);
-  const Usage& least = *std::min_element(samples.end() - quarter, samples.end(), less);
+  const auto less = [what](const ProcessUsage& a, const ProcessUsage& b) { return a.*what < b.*what; };
+  const ProcessUsage& most = *std::max_element(samples.begin(), samples.begin() + quarter, less);
+  const ProcessUsage& least = *std::min_element(samples.end() - quarter, samples.end(), less);
   return least.*what > most.*what;
 }
 
@@ -114,7 +92,7 @@ class Schedule {
   std::mt19937_64 pauses_;
 };
 
-void log(const Options& options, int rank, long calls, double seconds, const Usage& now) {
+void log(const Options& options, int rank, long calls, double seconds, const ProcessUsage& now) {
   if (options.log == nullptr) return;
   std::ostringstream line;  // written at once: all ranks have one file
   line << R"({"rank": )" << rank << R"(, "calls": )" << calls << R"(, "seconds": )" << seconds << R"(, "kib": )"
@@ -123,7 +101,7 @@ void log(const Options& options, int rank, long calls, double seconds, const Usa
 }
 
 void work(const Options& options, std::atomic<bool>& isOver, seqparComm_t comm, Report& report) {
-  std::vector<Usage> samples;
+  std::vector<ProcessUsage> samples;
   Schedule schedule(options);
   const long every = std::max<long>(schedule.total() / kSamples, 1);
   RandomCalls calls(comm, options.seed);
@@ -143,7 +121,7 @@ void work(const Options& options, std::atomic<bool>& isOver, seqparComm_t comm, 
       if (report.rank == 0 && now() - begin > options.seconds) isOver = true;
       result = seqparCommBarrier(comm);
       ends = isOver;
-      samples.push_back(usage());
+      samples.push_back(processUsage());
       log(options, report.rank, i, now() - begin, samples.back());
     }
   }
@@ -152,12 +130,12 @@ void work(const Options& options, std::atomic<bool>& isOver, seqparComm_t comm, 
   note(report, result, comm);
   if (result == seqparSuccess) result = seqparCommDestroy(comm);
   if (result != seqparSuccess || samples.size() < 4) return;
-  const Usage& first = samples[samples.size() / 10 + 1];
-  const Usage& last = samples.back();
+  const ProcessUsage& first = samples[samples.size() / 10 + 1];
+  const ProcessUsage& last = samples.back();
   std::snprintf(report.text, sizeof(report.text), "%ld -> %ld KiB, %ld -> %ld descriptors, %ld -> %ld threads",
                 first.residentKib, last.residentKib, first.descriptors, last.descriptors, first.threads, last.threads);
-  const bool grows = last.residentKib > first.residentKib + kMostGrowthKib || increases(samples, &Usage::descriptors) ||
-                     increases(samples, &Usage::threads);
+  const bool grows = last.residentKib > first.residentKib + kMostGrowthKib ||
+                     increases(samples, &ProcessUsage::descriptors) || increases(samples, &ProcessUsage::threads);
   if (grows) report.result = seqparInternalError;
 }
 

@@ -3,8 +3,6 @@
 // the device, and N plans of linear attention, created, run once and destroyed. Memory of the host and of the GPU,
 // descriptors and threads must not grow after the first tenth. --log: a line of JSON for each sample. Exit status 77
 // with fewer than two GPUs.
-#include <dirent.h>
-#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +14,7 @@
 #include <sstream>
 
 #include "common/draw_seed.h"
+#include "common/process_usage.h"
 #include "gpu/support/attention_steps.h"
 #include "gpu/support/prefix_sums.h"
 #include "seqpar/exchange.h"
@@ -37,33 +36,19 @@ struct Options {
   const char* log = nullptr;
 };
 
-struct Usage {
-  long residentKib = 0, descriptors = 0, threads = 0, gpuMib = 0;
+struct Usage : ProcessUsage {
+  long gpuMib = 0;
 };
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-long entries(const char* folder) {
-  long count = -2;  // "." and ".."
-  DIR* const open = opendir(folder);
-  if (open == nullptr) return 0;
-  while (readdir(open) != nullptr) ++count;
-  closedir(open);
-  return count;
-}
-
 /// Of the process and of the current GPU.
 Usage usage() {
-  malloc_trim(0);
-  std::ifstream file("/proc/self/statm");
-  long pages = 0, resident = 0;
-  file >> pages >> resident;
   size_t free = 0, total = 0;
   expectCuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-  return {resident * (sysconf(_SC_PAGESIZE) / 1024), entries("/proc/self/fd"), entries("/proc/self/task"),
-          static_cast<long>((total - free) >> 20)};
+  return {processUsage(), static_cast<long>((total - free) >> 20)};
 }
 
 /// All-gathers and reduce-scatters with known results.
