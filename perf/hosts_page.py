@@ -35,6 +35,7 @@ MPI is faster.
     perf/figures.sh build/host NEW collectives
     perf/hosts_page.py NEW --each "MACHINE" > docs/perf/hosts_many_processors.md
 
+This run bound ranks by `taskset` and gave mpirun `--mca pml ob1 --mca btl vader,self`, otherwise as the first command.
 MPI's exchange of heads and sequence includes no transposition; MPI with packing takes {packed} times as long
 as ours with 2, 4 and 8 ranks (geometric means). The geometric means of *ratio* are {means}.
 All-Scan is DIAG in fp32, prefix only. In these loops ranks run ahead of each other, which favors chains: `auto` chooses

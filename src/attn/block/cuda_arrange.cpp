@@ -172,7 +172,7 @@ struct Atom {
   int64_t column = 0, columns = 0, firstRow = kHighest, lastRow = kLowest;
 };
 
-/// The columns cut where a rectangle begins or ends and no band contains both sides.
+/// All columns of the rectangles, divided at those borders of rectangles that no band crosses.
 std::vector<Atom> atomsOf(std::span<const Rectangle> rectangles) {
   std::vector<std::pair<int64_t, int>> events;  // column; +1: begins, -1: ends
   std::map<int64_t, int> bands;                 // change of the number of bands that contain a border

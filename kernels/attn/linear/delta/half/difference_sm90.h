@@ -1,0 +1,209 @@
+// What the steps of DifferentiateSm90 (differentiate_sm90.h) share: its memory and loads, sums over channels, and the
+// gradients of decays and betas.
+#pragma once
+
+#include "kernels/attn/linear/delta/half/difference.h"
+#include "kernels/attn/linear/delta/half/panels_sm90.h"
+
+namespace seqpar::attn::delta::half {
+
+/// kTwo: two blocks of columns of values; otherwise one.
+template <class T, bool kTwo>
+class DifferenceSm90 {
+ protected:
+  using Memory = DifferentiateSm90Memory;
+  using KeyTile = KeyPanels<kRows>;
+  using StateTile = KeyPanels<Memory::kStep>;
+  static constexpr int kAll = kThreadsSm90, kWarps = kAll / 32;
+  static constexpr int kSteps = (kTwo ? 2 : 1) * kColumns / Memory::kStep;  ///< of states
+
+  SEQPAR_DEVICE explicit DifferenceSm90(const Task& t)
+      : task_(t),
+        warp_(ptx::uniform(threadAgain() / 32)),
+        row_(warp_ % 4 * kBlock),
+        group_(warp_ / 4),
+        channel_(group_ * warpgroup::kPanel) {
+    int index = ptx::block();
+    number_ = index % t.count;
+    index /= t.count;
+    keyHead_ = index % t.keyHeads;
+    batch_ = index / t.keyHeads;
+    head_ = keyHead_;
+    chunk_ = t.chunks[t.first + number_];
+    memory_.place();
+  }
+
+  SEQPAR_DEVICE Record record() const { return recordOf(task_, batch_, head_, number_); }
+  SEQPAR_DEVICE KeyTile keys() const { return {memory_.keys()}; }
+  SEQPAR_DEVICE KeyTile queries() const { return {memory_.queries()}; }
+  SEQPAR_DEVICE StateTile state(int step) const { return {memory_.stages + step % 2 * Memory::kStage}; }
+  SEQPAR_DEVICE StateTile dState(int step) const { return {state(step).offset + Memory::kStage / 2}; }
+  SEQPAR_DEVICE SquareRows ofScores() const { return {memory_.inverse}; }
+  SEQPAR_DEVICE SquareRows ofKeys() const { return {memory_.ofKeys}; }
+
+  /// The warpgroup's channels of a tile.
+  template <class Tile>
+  SEQPAR_DEVICE warpgroup::Operand panel(const Tile& tile) const {
+    return operand(tile.offset + group_ * Tile::kPanelBytes);
+  }
+  SEQPAR_DEVICE void loadGates() {
+    const int t = threadAgain();
+    if (t >= kRows) return;
+    memory_.beta[t] = betaOf(task_, batch_, chunk_, head_, t);
+    memory_.tokens.decay[t] = decayOf(task_, batch_, chunk_, head_, t);
+  }
+  SEQPAR_DEVICE void startValues() const {
+    const int thread = threadAgain();
+    const Record r = record();
+    startTile<kRows, kAll>(SquareRows{memory_.inverse}, r.inverse, thread);
+    SEQPAR_UNROLL
+    for (int block = 0; block < (kTwo ? 2 : 1); ++block) {
+      const int at = block * kSquareBytes, first = block * kColumns;
+      startTile<kColumns, kAll>(SquareRows{memory_.dX + at}, r.dWritten + first * kRows, thread);
+      startTile<kColumns, kAll>(SquareRows{memory_.written + at}, r.written + first * kRows, thread);
+      startTensor<kColumns, kAll>(SquareRows{memory_.dOut + at}, {task_.dOut, batch_, chunk_, head_, first, task_.dv},
+                                  thread);
+    }
+    ptx::cpAsyncCommitGroup();
+  }
+  /// The states of a step; then keys and queries as further steps.
+  SEQPAR_DEVICE void startStage(int step) const {
+    const int thread = threadAgain(), first = step * Memory::kStep;
+    if (step < kSteps) {
+      const Record r = record();
+      startTile<Memory::kStep, kAll>(state(step), r.state + first * kKeys, thread);
+      startTile<Memory::kStep, kAll>(dState(step), r.dState + first * kKeys, thread);
+    } else {
+      const Input& tensor = step % 2 == 0 ? task_.k : task_.q;
+      startTensor<kKeys, kAll>(KeyTile{state(step).offset}, {tensor, batch_, chunk_, keyHead_, 0, task_.dk}, thread);
+    }
+    ptx::cpAsyncCommitGroup();
+  }
+  /// Keys and queries with their lengths and the scale.
+  SEQPAR_DEVICE void loadKeys() {
+    ptx::cpAsyncWaitGroup<0>();
+    ptx::syncthreads();
+    loadNorms<T>(memory_.kNorm, keys(), task_.normalize, 1);
+    loadNorms<T>(memory_.qNorm, queries(), task_.normalize, task_.scale);
+    ptx::syncthreads();
+    finite_ = ptx::syncthreadsAnd(scaleKeys());
+  }
+  /// Returns whether the thread's elements are finite.
+  SEQPAR_DEVICE bool scaleKeys() const {
+    float zero = 0;
+    SEQPAR_UNROLL
+    for (int i = threadAgain(); i < kRows * kKeys / 8; i += kAll) {
+      const int t = i / (kKeys / 8), unit = i % (kKeys / 8);
+      const auto scale = [&](const KeyTile& rows, float norm) {
+        uint32_t words[4];
+        ptx::load(words, rows.unit(t, unit));
+        SEQPAR_UNROLL
+        for (auto& word : words) {
+          const float low = norm * ptx::lowOf<T>(word), high = norm * ptx::highOf<T>(word);
+          zero += 0 * low + 0 * high;
+          word = ptx::pack<T>(low, high);
+        }
+        ptx::store(rows.unit(t, unit), words);
+      };
+      scale(keys(), memory_.kNorm[t]);
+      scale(queries(), memory_.qNorm[t]);
+    }
+    return zero == 0;
+  }
+
+  SEQPAR_DEVICE void keepWarpSum(float* to, float sum, bool add) const {
+    sum = sumOfWarp(sum);
+    if (threadAgain() % 32 == 0) to[warp_] = add ? to[warp_] + sum : sum;
+  }
+
+  /// to[warpgroup][t] = sum over its channels of term(tile, element, key, query).
+  template <class Term>
+  SEQPAR_DEVICE void sumRows(float* to, const Term& term) const {
+    const ptx::AccumulatorLayout layout{threadAgain() % 32};
+    const int t = layout.row(row_), c = layout.column(channel_);
+    SEQPAR_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      float sum = 0;
+      SEQPAR_UNROLL
+      for (int n = 0; n < 8; ++n) {
+        const uint32_t key = keys().pair(t + 8 * h, c + 8 * n), query = queries().pair(t + 8 * h, c + 8 * n);
+        sum += term(n, 2 * h, ptx::lowOf<T>(key), ptx::lowOf<T>(query)) +
+               term(n, 2 * h + 1, ptx::highOf<T>(key), ptx::highOf<T>(query));
+      }
+      sum += ptx::shflXor(sum, 1);
+      sum += ptx::shflXor(sum, 2);
+      if (layout.lane % 4 == 0) to[group_ * kRows + t + 8 * h] = sum;
+    }
+  }
+  SEQPAR_DEVICE float rowSum(const float* sums, int t) const { return sums[t] + sums[kRows + t]; }
+
+  /// A decay of 0 has a gradient of 0, and separates later tokens from earlier ones. By warp 0, two tokens per lane: a
+  /// token replaces the sum of later tokens by 0, or adds its term; lanes compose these maps.
+  SEQPAR_DEVICE void ofGates() const {
+    const int lane = threadAgain(), t = 2 * lane;
+    if (task_.dGates.data == nullptr || lane >= 32) return;
+    float start = 0, ends = 0;
+    SEQPAR_UNROLL
+    for (int n = 0; n < kWarps; ++n) {
+      start += memory_.boundary[n];
+      ends += memory_.ends[n];
+    }
+    start = forgetting(memory_.tokens.in[kRows - 1], start) + ends;
+    const float terms[2] = {rowSum(memory_.terms, t), rowSum(memory_.terms, t + 1)};
+    const bool zeros[2] = {memory_.tokens.decay[t] == 0, memory_.tokens.decay[t + 1] == 0};
+    bool adds = !zeros[0] && !zeros[1];
+    float sum = zeros[0] ? 0 : terms[0] + (zeros[1] ? 0 : terms[1]);
+    SEQPAR_UNROLL
+    for (int distance = 1; distance <= 32; distance *= 2) {
+      const int step = distance < 32 ? distance : 1,
+                from = lane + step;  // the last step: what follows the lane's tokens
+      const float other = ptx::shfl(sum, from % 32), otherAdds = ptx::shfl(adds ? 1.0F : 0.0F, from % 32);
+      if (distance == 32) {
+        sum = from < 32 ? other : 0;
+        adds = from >= 32 || otherAdds != 0;
+      } else if (from < 32) {
+        if (adds) sum += other;
+        adds = adds && otherAdds != 0;
+      }
+    }
+    float run = adds ? start + sum : sum;
+    SEQPAR_UNROLL
+    for (int i = 2; i-- > 0;) {
+      run = zeros[i] ? 0 : run + terms[i];
+      if (t + i >= chunk_.rows) continue;
+      storeNumber(task_.dGates.data, task_.gateType, rowOf(task_.dGates, batch_, chunk_.first + t + i, head_), run);
+    }
+  }
+
+  /// Whether D_i / beta_i has too few digits.
+  SEQPAR_DEVICE static bool isSmall(float beta) { return fabsf(beta) < (ptx::kIsBf16<T> ? 0x1p-64F : 0x1p-6F); }
+  /// By warps 2 and 3, a token per lane.
+  SEQPAR_DEVICE void ofBetas() const {
+    constexpr int kParts = kTwo ? 4 : 2;
+    const int t = threadAgain() - kRows, lane = threadAgain() % 32;
+    if (task_.dBeta.data == nullptr || t < 0 || t >= kRows) return;
+    const float beta = memory_.beta[t];
+    const bool exists = t < chunk_.rows, small = exists && isSmall(beta);
+    if (exists && !small) storeBeta(t, memory_.diagonal[t] / beta);
+    if (ptx::voteAll(!small)) return;
+    SEQPAR_ROLLED
+    for (int n = 0; n < 32; ++n) {
+      if (ptx::shfl(small ? 1.0F : 0.0F, n) == 0) continue;
+      const float gradient = smallBetaGradient<T, kParts>({task_, batch_, chunk_, number_, head_, t - lane + n});
+      if (lane == n) storeBeta(t, gradient);
+    }
+  }
+  SEQPAR_DEVICE void storeBeta(int t, float gradient) const {
+    storeNumber(task_.dBeta.data, task_.betaType, rowOf(task_.dBeta, batch_, chunk_.first + t, head_), gradient);
+  }
+
+  const Task& task_;
+  const int warp_, row_, group_, channel_;
+  int number_, keyHead_, head_;
+  int64_t batch_;
+  Chunk chunk_;
+  bool finite_ = true;
+  Memory memory_;
+};
+
+}  // namespace seqpar::attn::delta::half
