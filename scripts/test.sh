@@ -119,6 +119,10 @@ for name in "$@"; do
 done
 
 echo
+# The end of a long log then has the reason of each failure.
+[ "$failed" = 0 ] || for log in "$work"/*.xml; do
+  [ ! -e "$log" ] || scripts/failed_tests.py "$(basename "$log" .xml)" "$log"
+done
 for text in "${problems[@]}"; do
   echo "failed: $text"
 done
