@@ -17,3 +17,5 @@ y = sp.redistribute(out, layout, straight, comm)
 y = sp.gla(y, y, y, torch.nn.functional.logsigmoid(y), comm, layout=straight)          # linear attention, ZeCO
 y.square().sum().backward()                                                            # collective
 print(sp.explain(q, k, v, comm, causal=True, layout=layout)["algorithm"])              # the choice of "auto"
+sp.close()                                                                             # collective
+dist.destroy_process_group()
