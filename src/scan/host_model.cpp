@@ -28,7 +28,8 @@ std::vector<int> nodeRuns(std::span<const int> nodes) {
   return runs;
 }
 
-HostTerms makeTerms(const ScanProblem& problem, const Link& link, double ranks, double contention) {
+HostTerms makeTerms(const ScanProblem& problem, const LinkModel& links, bool withinNode, double ranks) {
+  const Link& link = withinNode ? links.node : links.network;
   HostTerms t;
   t.ranks = ranks;
   t.state = static_cast<double>(problem.elements() * sizeOf(problem.wireType));
@@ -36,8 +37,9 @@ HostTerms makeTerms(const ScanProblem& problem, const Link& link, double ranks, 
   t.alpha = link.alpha;
   t.overhead = link.overhead;
   t.perByte = link.secondsPerByte;
-  t.alone = link.secondsPerByte / contention;
-  t.wave = link.alpha * contention;
+  t.alone = link.secondsPerByte / links.contention;
+  t.wave = link.alpha * links.contention;
+  t.fetch = withinNode ? link.alpha : 0;
   return t;
 }
 
@@ -48,8 +50,8 @@ std::vector<seqparScanEstimate_t> estimateScan(const ScanProblem& problem, const
   const auto runs = nodeRuns(setting.nodes);
   const double perNode = runs.empty() ? 1 : *std::max_element(runs.begin(), runs.end());
   HostModel model;
-  model.flat = makeTerms(problem, runs.size() <= 1 ? links.node : links.network, setting.positions, links.contention);
-  model.node = makeTerms(problem, links.node, perNode, links.contention);
+  model.flat = makeTerms(problem, links, runs.size() == 1, setting.positions);
+  model.node = makeTerms(problem, links, true, perNode);
   model.network = links.network;
   model.nodes = runs;
   model.ahead = problem.multipliesFreely();

@@ -17,7 +17,9 @@ struct HostTerms {
   static constexpr double kFold = 0.35;    // combine one received state into an accumulator
   static constexpr double kFinish = 0.6;   // the final hop, which sends nothing
   static constexpr double kCopy = 0.5;     // copy a received message
+  static constexpr double kPrepend = 0.8;  // prepend a received map to a map (DOUBLING)
   static constexpr double kInPlace = 0.5;  // all of CHAIN, if position 1 reads the state in place
+  static constexpr double kSpread = 1.7;   // factor of the work on messages that go to as many ranks as there are
 
   double ranks = 1;     // P
   double state = 0;     // m: bytes of a state on the wire
@@ -27,13 +29,15 @@ struct HostTerms {
   double perByte = 0;   // streaming hop, all ranks active
   double alone = 0;     // the same with one rank active
   double wave = 0;      // latency of a step of all ranks
+  double fetch = 0;     // time of a rank for the cache lines of a message between varying ranks; 0 over a network
 
   /// The last position combines P-1 elements; with all ranks active, the average is half of that.
   double folds(double elements) const { return elements * element * kFold * std::max(alone, perByte / 2); }
-  /// A block among `ranks` ranks, one shard each: scatter and distribute.
+  /// A block among `ranks` ranks, one shard each: scatter and distribute. The own shard is not sent.
   double shards(double blocks) const {
-    return 2 * wave + blocks * 2 * ranks * overhead + element * (kPack + kFold) * perByte +
-           state * (kPack + kFinish) * perByte;
+    const double others = ranks - 1;
+    const double sent = others / ranks * (element * (kPack + kFold) + state * (kPack + kFinish));
+    return 2 * wave + blocks * 2 * others * (2 * overhead + fetch) + sent * kSpread * perByte;
   }
 };
 

@@ -93,7 +93,7 @@ void run(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mai
 double hostSeconds(const HostModel& model, double blocks) {
   constexpr double kScratch = 0.5e-6;  // to set up the composed maps
   const HostTerms& t = model.flat;
-  const double round = t.wave + blocks * t.overhead + t.element * (HostTerms::kPack + HostTerms::kFold) * t.perByte;
+  const double round = t.wave + blocks * t.overhead + t.element * (HostTerms::kPack + HostTerms::kPrepend) * t.perByte;
   return kScratch + doublingRounds(static_cast<int>(t.ranks)) * round + t.state * HostTerms::kFinish * t.perByte;
 }
 

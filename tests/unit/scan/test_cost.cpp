@@ -76,6 +76,46 @@ TEST_CASE("small states take few steps, large ones the pipeline") {
   CHECK(large.front().blocks > 8);
 }
 
+TEST_CASE(
+    "on hosts with a processor for each rank, medium states are published once and larger ones take the pipeline") {
+  // Links of an Intel Xeon. The times of a chain between ranks that run ahead of each other are lower.
+  struct Row {
+    int ranks = 0;
+    Link link;
+  };
+  for (const Row& row : {Row{4, {0.214e-6, 1 / 6.58e9, 0.0788e-6}}, Row{8, {0.226e-6, 1 / 5.42e9, 0.138e-6}}}) {
+    const std::vector<int> nodes(static_cast<size_t>(row.ranks), 0);
+    auto setting = settingOf(nodes);
+    setting.links.node = setting.links.network = row.link;
+    const auto choice = [&](size_t heads, size_t dk, size_t dv) {
+      return estimateScan(problemOf(heads, dk, dv), setting, 0).front().algorithm;
+    };
+    CAPTURE(row.ranks);
+    CHECK(choice(1, 2, 128) == seqparScanOneshot);   // 1 KiB
+    CHECK(choice(1, 32, 128) == seqparScanOneshot);  // 16 KiB
+    CHECK(choice(1, 128, 128) == seqparScanChain);   // 64 KiB
+    CHECK(choice(4, 128, 128) == seqparScanChain);   // 256 KiB
+    CHECK(choice(64, 128, 128) == seqparScanChain);  // 4 MiB
+  }
+}
+
+TEST_CASE("a rank fetches each shard's messages from another processor, but not over a network") {
+  const std::vector<int> together(4, 0);
+  const std::vector<int> apart{0, 1, 2, 3};
+  const auto problem = problemOf(32, 128, 128);
+  const auto near = of(estimateScan(problem, settingOf(together), 0), seqparScanTransposed);
+  const auto far = of(estimateScan(problem, settingOf(apart), 0), seqparScanTransposed);
+  CHECK(near.modelUs - far.modelUs == Approx(2 * 3 * 1.0));
+}
+
+TEST_CASE("a scan of scattered nodes crosses the network in every step") {
+  const std::vector<int> scattered{0, 1, 0, 1};
+  const auto problem = problemOf(1, 4, 16);
+  const auto fast = of(estimateScan(problem, settingOf(scattered), 0), seqparScanOneshot);
+  const auto slow = of(estimateScan(problem, settingOf(scattered, 50), 0), seqparScanOneshot);
+  CHECK(slow.modelUs == Approx(50 * fast.modelUs));
+}
+
 TEST_CASE("between slow nodes the hierarchical scan wins, and scattered nodes rule it out") {
   std::vector<int> nodes(16);
   for (size_t p = 0; p < nodes.size(); ++p) nodes[p] = static_cast<int>(p / 8);
