@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <exception>
+#include <new>
 
 #include "api/boundary.h"
+#include "base/memory.h"
 #include "comm/split.h"
 #include "device/group.h"
 
@@ -32,12 +34,8 @@ class Attempt {
 
   /// Collective over `parent`: the entry if all ranks succeeded.
   std::shared_ptr<CommEntry> agree(Communicator& parent) {
-    std::vector<int> failed(static_cast<size_t>(parent.size()));
-    parent.control().gatherValues(error_ ? 1 : 0, std::span(failed));
-    if (error_) std::rethrow_exception(error_);
-    const auto found = std::find(failed.begin(), failed.end(), 1);
-    if (found == failed.end()) return std::move(entry_);
-    fail(seqparRemoteError, "rank ", found - failed.begin(), " could not create its group");
+    agreeOnSplit(parent, error_);
+    return std::move(entry_);
   }
 
  private:
@@ -51,9 +49,7 @@ class Attempt {
   std::exception_ptr error_;
 };
 
-}  // namespace
-
-std::shared_ptr<CommEntry> splitEntry(Communicator& parent, int color, int key, const CommConfig& config) {
+std::shared_ptr<CommEntry> split(Communicator& parent, int color, int key, const CommConfig& config) {
   const SplitGroup group = agreeOnGroup(parent, color, key, config);
   Attempt attempt;
   const auto member = [&](int firstMember) { return group.place >= 0 && group.members.front() == firstMember; };
@@ -67,6 +63,17 @@ std::shared_ptr<CommEntry> splitEntry(Communicator& parent, int color, int key, 
     parent.control().gatherValues(parent.rank(), std::span(meeting));
   }
   return attempt.agree(parent);
+}
+
+}  // namespace
+
+std::shared_ptr<CommEntry> splitEntry(Communicator& parent, int color, int key, const CommConfig& config) {
+  try {
+    return split(parent, color, key, config);
+  } catch (const std::bad_alloc&) {
+    parent.lose(kNoMemory);  // the other ranks wait for this one
+    throw;
+  }
 }
 
 CreatedEntries::~CreatedEntries() {

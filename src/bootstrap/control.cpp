@@ -72,11 +72,15 @@ std::unique_ptr<Control> Control::connect(Allgather& oob, const ControlOptions& 
   }
   const wire::Rendezvous rendezvous = wire::decodeRendezvous(all.front());
   const JoinRequest request{controlToken(oob, rendezvous.token), oob.rank(), oob.size(), options.timeout};
-  const ConnectTarget target{rendezvous.addresses, rendezvous.port, chosenInterface(options.interfaceName), false};
+  const ConnectTarget target{rendezvous.addresses, rendezvous.port, chosenInterface(options.interfaceName), false,
+                             "rank 0 at "};
   // A rank that dies before it joins is known to the ranks' earlier connections only.
   const Health& watched = oob.health() != nullptr ? *oob.health() : health;
   auto joined = server ? joinRoot(server->takeLocal(), request, watched) : joinRootAt(target, request, watched);
   if (!joined) {
+    if (server && !server->problem().empty()) {
+      fail(seqparSystemError, "rank 0 could not serve control connections: ", server->problem());
+    }
     fail(seqparRemoteError, "rank 0 closed its control connection at ",
          addressText(rendezvous.addresses.front(), rendezvous.port),
          " before all ranks had arrived: the process is gone");

@@ -9,6 +9,7 @@
 
 #include "base/deadline.h"
 #include "base/log.h"
+#include "base/memory.h"
 
 namespace seqpar {
 namespace {
@@ -24,6 +25,7 @@ constexpr milliseconds kAcceptPause{50};  // when the process is out of descript
 
 RootServer::RootServer(Listener listener, RootOptions options, bool local)
     : token_(options.token), listener_(std::move(listener)), root_(std::move(options)) {
+  problem_.reserve(kReservedText);
   if (local) {
     auto [mine, peer] = socketPair();
     localId_ = root_.openOwn(Deadline::Clock::now());
@@ -42,12 +44,26 @@ RootServer::~RootServer() {
 void RootServer::run() noexcept {
   try {
     serve();
+  } catch (const std::bad_alloc&) {
+    end(kNoMemory);
   } catch (const std::exception& error) {
-    log(LogLevel::Warn, "the bootstrap's server ends: ", error.what());
+    end(error.what());
   }
   sockets_.clear();
   listener_.socket.close();
   over_ = true;
+}
+
+/// Before the connections close, so that this rank's own finds the reason.
+void RootServer::end(const char* why) noexcept {
+  log(LogLevel::Warn, "the bootstrap's server ends: ", why);
+  const std::lock_guard lock(mutex_);
+  assignText(problem_, why);
+}
+
+std::string RootServer::problem() const {
+  const std::lock_guard lock(mutex_);
+  return problem_;
 }
 
 void RootServer::serve() {

@@ -3,7 +3,9 @@
 
 #include <atomic>
 #include <map>
+#include <mutex>
 #include <optional>
+#include <string>
 
 #include "bootstrap/descriptor.h"
 #include "bootstrap/root.h"
@@ -25,6 +27,8 @@ class RootServer {
   const Token& token() const { return token_; }
   /// True once all connections have ended.
   bool over() const { return over_; }
+  /// The error that ended the server; empty if there is none.
+  std::string problem() const;
 
  private:
   /// A connection's socket and the records around its bytes.
@@ -37,6 +41,7 @@ class RootServer {
 
   void run() noexcept;
   void serve();
+  void end(const char* why) noexcept;
   void acceptAll(Root::Time now);
   void readFrom(Root::Id id, Root::Time now);
   void tuneMembers();
@@ -55,6 +60,8 @@ class RootServer {
   Root::Time acceptAfter_{};
   Wake wake_;
   std::atomic<bool> stopping_{false}, over_{false};
+  mutable std::mutex mutex_;
+  std::string problem_;
   std::optional<Worker> worker_;  // last: it uses all members above
 };
 

@@ -175,7 +175,7 @@ Descriptor connectTo(const ConnectTarget& target, const Deadline& deadline, cons
       tried += concat(tried.empty() ? "" : "; ", addressText(target.addresses[i], target.port), ": ",
                       std::generic_category().message(error));
     }
-    if (!target.awaitListener || deadline.passed()) fail(seqparRemoteError, "cannot connect to ", tried);
+    if (!target.awaitListener || deadline.passed()) fail(seqparRemoteError, "cannot connect to ", target.name, tried);
     health.check();
     std::this_thread::sleep_for(deadline.left(pause));
     pause = std::min(pause * 2, kRetryMost);

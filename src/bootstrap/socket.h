@@ -39,6 +39,7 @@ struct ConnectTarget {
   uint16_t port = 0;
   std::string interfaceName;   ///< source interface; empty: as routed
   bool awaitListener = false;  ///< the listener may start later: retry until the deadline
+  const char* name = "";       ///< for errors: "rank 0 at "
 };
 
 /// Starts to connect, from `interfaceName` if it is not empty. The socket is writable once the attempt has ended. None,

@@ -10,6 +10,7 @@
 
 #include "base/memory.h"
 #include "bootstrap/bootstrap.h"
+#include "transport/agree.h"
 
 namespace seqpar {
 namespace {
@@ -18,6 +19,20 @@ struct Request {
   int color = SEQPAR_SPLIT_NOCOLOR;
   int key = 0;
 };
+
+/// The error of a group's creation, which counts the group's ranks, as an error of a call on the parent.
+Error ofParent(const SplitGroup& group, const Error& error) {
+  constexpr size_t kListed = 8;
+  std::string members;
+  bool equal = true;
+  for (size_t i = 0; i < group.members.size(); ++i) {
+    equal = equal && group.members[i] == static_cast<int>(i);
+    if (i < kListed) members += concat(i == 0 ? "" : ", ", group.members[i]);
+  }
+  if (equal) return error;
+  if (group.members.size() > kListed) members += concat(" and ", group.members.size() - kListed, " more");
+  return {error.result(), concat("in the group of ranks ", members, ", which count from 0 here: ", error.what())};
+}
 
 /// The members of a group wait for each other before they can notice that one of them is lost: only the parent does.
 std::unique_ptr<Allgather> join(Communicator& parent, const SplitGroup& group, const CommConfig& config) {
@@ -104,7 +119,19 @@ std::shared_ptr<Communicator> makeSplitCommunicator(Communicator& parent, const 
   const auto oob = join(parent, group, config);
   CommConfig own = config;
   own.borrowedNccl = nullptr;  // it spans the parent's ranks
-  return std::make_shared<Communicator>(*oob, own);
+  try {
+    return std::make_shared<Communicator>(*oob, own);
+  } catch (const Error& error) {
+    parent.health().check();  // its failure names the parent's rank
+    throw ofParent(group, error);
+  }
+}
+
+void agreeOnSplit(Communicator& parent, const std::exception_ptr& mine) {
+  const auto cause = findCause(parent.control(), mine);
+  if (!cause) return;
+  if (mine && cause->rank == parent.rank()) std::rethrow_exception(mine);
+  fail(seqparRemoteError, "rank ", cause->rank, " could not create its group: ", cause->text);
 }
 
 }  // namespace seqpar

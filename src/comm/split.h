@@ -1,6 +1,7 @@
 // Communicators created from an existing one.
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <vector>
 
@@ -22,5 +23,9 @@ SplitGroup agreeOnGroup(Communicator& parent, int color, int key, const CommConf
 /// Collective over the group. Fails as soon as `parent` does, and ends `parent` if this rank cannot join the others.
 std::shared_ptr<Communicator> makeSplitCommunicator(Communicator& parent, const SplitGroup& group,
                                                     const CommConfig& config);
+
+/// Collective over `parent`: returns if all ranks created their groups. `mine`: this rank's error, or null. A rank that
+/// failed itself throws it; the others, also those that only missed a member, throw a RemoteError that names that rank.
+void agreeOnSplit(Communicator& parent, const std::exception_ptr& mine);
 
 }  // namespace seqpar

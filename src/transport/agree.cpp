@@ -37,15 +37,24 @@ Verdict verdict(const std::exception_ptr& failure) {
 
 }  // namespace
 
-void agree(Allgather& control, const std::exception_ptr& mine) {
+std::optional<Cause> findCause(Allgather& control, const std::exception_ptr& mine) {
   std::vector<Verdict> verdicts(static_cast<size_t>(control.size()));
   control.gatherValues(verdict(mine), std::span(verdicts));
-  if (mine) std::rethrow_exception(mine);
-  for (size_t rank = 0; rank < verdicts.size(); ++rank) {
-    const Verdict& remote = verdicts[rank];
-    if (remote.result == seqparSuccess) continue;
-    fail(static_cast<seqparResult_t>(remote.result), "rank ", rank, ": ", remote.text.data());
-  }
+  const auto own = verdicts.begin() + control.rank();
+  const auto fails = [](const Verdict& one) { return one.result != seqparSuccess; };
+  const auto causes = [&](const Verdict& one) { return fails(one) && one.result != seqparRemoteError; };
+  auto found = causes(*own) ? own : std::find_if(verdicts.begin(), verdicts.end(), causes);
+  if (found == verdicts.end()) found = fails(*own) ? own : std::find_if(verdicts.begin(), verdicts.end(), fails);
+  if (found == verdicts.end()) return std::nullopt;
+  const auto rank = static_cast<int>(found - verdicts.begin());
+  return Cause{rank, static_cast<seqparResult_t>(found->result), found->text.data()};
+}
+
+void agree(Allgather& control, const std::exception_ptr& mine) {
+  const auto cause = findCause(control, mine);
+  if (!cause) return;
+  if (mine && cause->rank == control.rank()) std::rethrow_exception(mine);
+  fail(cause->result, "rank ", cause->rank, ": ", cause->text);
 }
 
 std::vector<std::vector<std::byte>> gatherParts(Allgather& control, std::span<const std::byte> mine) {

@@ -2,15 +2,30 @@
 #pragma once
 
 #include <exception>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "bootstrap/allgather.h"
 
 namespace seqpar {
 
-/// Collective: returns if `mine` is null on every rank. Otherwise rethrows it or, if it is null, throws the error of
-/// the lowest other rank, naming that rank.
+/// The failure of a rank.
+struct Cause {
+  int rank = 0;
+  seqparResult_t result = seqparSuccess;
+  std::string text;
+};
+
+/// Collective: none if `mine` is null on every rank. The cause of a failure is a rank with another result than
+/// RemoteError, which only says that another rank is missing: this rank, or the lowest other one. Without such a rank
+/// it is this rank if `mine` is set, or the lowest rank that failed.
+std::optional<Cause> findCause(Allgather& control, const std::exception_ptr& mine);
+
+/// Collective: returns if `mine` is null on every rank. Otherwise throws the error of findCause(), and names its rank
+/// if that is another one.
 void agree(Allgather& control, const std::exception_ptr& mine);
 
 /// Collective: runs `step`, which must not be collective, on every rank, then agrees.

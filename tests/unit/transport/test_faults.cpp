@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include "group.h"
+#include "transport/agree.h"
 
 using namespace seqpar;
 using namespace seqpar::testing;
@@ -220,4 +221,22 @@ TEST_CASE("many processes on two cores exchange messages") {
     });
     for (const pid_t process : processes) CHECK(join(process) == 0);
   }
+}
+
+TEST_CASE("a setup's error is of the rank that caused it, not of a rank that misses another") {
+  const auto errors = runThreads(optionsFor(4), [](Member& member) {
+    together(member.control, [&] {
+      if (member.rank == 0) fail(seqparRemoteError, "cannot connect to 192.0.2.1");
+      if (member.rank == 2) fail(seqparSystemError, "no memory");
+      if (member.rank == 3) fail(seqparInvalidUsage, "own");
+    });
+  });
+  CHECK(errors == std::vector<std::string>{"rank 2: no memory", "rank 2: no memory", "no memory", "own"});
+  const auto missing = runThreads(optionsFor(3), [](Member& member) {
+    together(member.control, [&] {
+      if (member.rank > 0) fail(seqparRemoteError, "rank ", member.rank - 1, " does not answer");
+    });
+  });
+  CHECK(missing ==
+        std::vector<std::string>{"rank 1: rank 0 does not answer", "rank 0 does not answer", "rank 1 does not answer"});
 }
