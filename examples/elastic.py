@@ -152,7 +152,14 @@ class Training:
             tensor.data.copy_(state[at:at + tensor.numel()].view_as(tensor))
             at += tensor.numel()
         self.losses.append(state[0].item())
+        self.reach("update")  # this rank takes the step from another one
         self.step += 1
+
+
+def require_lost(error):
+    """Raises the error again unless a rank was lost."""
+    if error.result != "RemoteError":
+        raise error
 
 
 def recover(comm, state):
@@ -162,6 +169,7 @@ def recover(comm, state):
         try:
             state.equalize(comm)
         except sp.Error as error:
+            require_lost(error)
             print(f"rank {state.o.rank}: {error}", file=sys.stderr)
             continue
         if comm.rank == 0:
@@ -181,8 +189,7 @@ def main():
         try:
             state.apply(*state.gradients(comm))
         except sp.Error as error:
-            if error.result != "RemoteError":
-                raise
+            require_lost(error)
             comm = recover(comm, state)
             continue
         if comm.rank == 0:
@@ -191,7 +198,8 @@ def main():
         try:
             state.equalize(comm)
             break
-        except sp.Error:
+        except sp.Error as error:
+            require_lost(error)
             comm = recover(comm, state)
     if comm.rank == 0:
         training.finish(state.losses, o)
