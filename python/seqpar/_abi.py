@@ -51,10 +51,10 @@ def _versioned(base):
     names = [name for name, *_ in base._fields_]
     values = dict(zip(names[3:], INITIALIZERS.get(base.__name__, ())))
     values = {name: value for name, value in values.items() if value is not None and not isinstance(value, tuple)}
+    values.update(size=ctypes.sizeof(base), magic=MAGIC, version=CONSTANTS["SEQPAR_VERSION_CODE"])
 
     def init(self, **fields):
-        base.__init__(self, size=ctypes.sizeof(self), magic=MAGIC, version=CONSTANTS["SEQPAR_VERSION_CODE"],
-                      **{**values, **fields})
+        base.__init__(self, **{**values, **fields})
 
     return type(base.__name__, (base,), {"__init__": init})
 

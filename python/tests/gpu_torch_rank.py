@@ -143,7 +143,7 @@ def attention_by_ctypes(q, comm):
     plan, attn = _plans.plan_of(comm, spec, q, q, q), _abi.attn_lib()
     out, lse = _attention._forward_outputs(q, q, q, None, spec, comm.name)
     grads = [torch.empty_like(q) for _ in range(4)]
-    tq, tout, tgrad, *td = (_plans.view(x)[1] for x in (q, out, *grads))
+    tq, tout, tgrad, *td = (_plans.view(x, []) for x in (q, out, *grads))
     forward = _abi.AttnForwardArgs(q=tq, k=tq, v=tq, out=tout, lse=lse.data_ptr())
     backward = _abi.AttnBackwardArgs(q=tq, k=tq, v=tq, out=tout, lse=lse.data_ptr(), dOut=tgrad, dq=td[0], dk=td[1], dv=td[2])
     stream = comm.stream()

@@ -74,16 +74,16 @@ class _Attention(torch.autograd.Function):
 
 def _prepare_call(comm, spec, q, k, v):
     """A Prepared for similar calls; None if tensors must be copied."""
-    seen = [_plans.view(x) for x in (q, k, v)]
-    if any(taken is not x for (taken, _), x in zip(seen, (q, k, v))):
+    kept = []
+    of = {name: _plans.view(x, kept) for name, x in (("q", q), ("k", k), ("v", v))}
+    if any(x is not y for x, y in zip(kept, (q, k, v))):
         return None
-    of = dict(zip("qkv", (tensor for _, tensor in seen)))
     reserve = _plans.reserve_size(comm, spec, q, k, v)
-    kept = ["reserve"] if reserve else []
+    rest = ["reserve"] if reserve else []
     prepared = _prepared.Prepared(
         comm, _plans.key_of(spec, q, k, v), spec,
-        (_abi.AttnForwardArgs(**of), ("q", "k", "v", "out", "lse", *kept)),
-        (_abi.AttnBackwardArgs(**of), ("q", "k", "v", "out", "lse", "dOut", "dq", "dk", "dv", *kept)), reserve)
+        (_abi.AttnForwardArgs(**of), ("q", "k", "v", "out", "lse", *rest)),
+        (_abi.AttnBackwardArgs(**of), ("q", "k", "v", "out", "lse", "dOut", "dq", "dk", "dv", *rest)), reserve)
     (batch, tokens, heads, _), value_dim = q.shape, v.shape[3]
     prepared.sizes = (batch, tokens, heads, value_dim)
     prepared.strides = (tokens * heads * value_dim, heads * value_dim, value_dim, 1)

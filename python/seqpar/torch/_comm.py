@@ -194,6 +194,14 @@ class Comm:
             return _abi.lib.seqparEventQuery(event) != _abi.RESULTS["InProgress"]
         return not torch.cuda.is_current_stream_capturing() and event.query()
 
+    def known_plan(self, key):
+        """plan() for a key with a plan; None without."""
+        plan = self.plans.get(key)
+        if plan is None:
+            return None
+        plan.used = next(self.uses)
+        return plan.handle
+
     def plan(self, key, make, destroy, form=None):
         """The plan with this description, created at its first use, which is collective. All ranks use equal descriptions, so
         they also free the same plan if there are too many: the least recently used one. form: plans of one form differ in

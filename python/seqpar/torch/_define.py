@@ -27,10 +27,10 @@ def eager():
                 forward_ad._current_level >= 0 or _profiled())
 
 
-def plain(arguments, gradients=True):
+def plain(args, gradients=True):
     """Whether the tensors among the arguments, also in lists, are plain memory: no subclass, no lazy negation, and
     unless `gradients`, none that may need a gradient."""
-    for argument in arguments:
+    for argument in args:
         kind = type(argument)
         if kind in _PLAIN:
             continue
@@ -47,9 +47,9 @@ def real(tensor):
     return type(tensor) in _MEMORY
 
 
-def without_gradient(arguments):
+def without_gradient(args):
     """Whether a call with these arguments concerns the kernel only: eager, and nothing to save for a backward pass."""
-    return eager() and plain(arguments, not torch.is_grad_enabled())
+    return eager() and plain(args, not torch.is_grad_enabled())
 
 
 def autocasted(*tensors):
@@ -71,9 +71,9 @@ def _register(schema, implementation, fake):
     return getattr(torch.ops.seqpar, name).default
 
 
-def _tensors(arguments):
+def _tensors(args):
     """The tensors among an operator's arguments, including those in lists."""
-    for argument in arguments:
+    for argument in args:
         if isinstance(argument, torch.Tensor):
             yield argument
         elif isinstance(argument, (list, tuple)):
@@ -81,33 +81,33 @@ def _tensors(arguments):
 
 
 def define(schema, outputs, launch, makes=False):
-    """Registers the operator seqpar::<schema>. outputs(*arguments) allocates the result tensors, real or fake;
-    launch(tensors, *arguments) fills them, or, with `makes`, returns the result if `tensors` is None. Returns a
+    """Registers the operator seqpar::<schema>. outputs(*args) allocates the result tensors, real or fake;
+    launch(tensors, *args) fills them, or, with `makes`, returns the result if `tensors` is None. Returns a
     function that calls the operator, its `overload`, or, if only the kernel would see the call, the
     `implementation`."""
     single = "-> Tensor" in schema and "-> Tensor[" not in schema
 
-    def implementation(*arguments):
+    def implementation(*args):
         try:
             if makes:
-                return launch(None, *arguments)
-            made = outputs(*arguments)
-            launch(made, *arguments)
+                return launch(None, *args)
+            made = outputs(*args)
+            launch(made, *args)
         except Exception as error:
-            tell(named(arguments[-1]), error)
+            tell(named(args[-1]), error)
             raise
         return made[0] if single else made
 
-    def fake(*arguments):
-        made = outputs(*arguments)
+    def fake(*args):
+        made = outputs(*args)
         return made[0] if single else made
 
     overload = _register(schema, implementation, fake)
 
-    def operator(*arguments):
-        if eager() and plain(arguments):
-            return implementation(*arguments)
-        return overload(*arguments)
+    def operator(*args):
+        if eager() and plain(args):
+            return implementation(*args)
+        return overload(*args)
 
     operator.overload, operator.implementation = overload, implementation
     return operator
@@ -122,26 +122,26 @@ def define_started(schema, outputs, launch):
     taken, returned = rest.rsplit(" -> ", 1)
     single = returned == "Tensor"
 
-    def start(*arguments):
+    def start(*args):
         kept = [[x.contiguous() for x in a] if isinstance(a, (list, tuple)) and a and isinstance(a[0], torch.Tensor)
-                else a.contiguous() if isinstance(a, torch.Tensor) else a for a in arguments]
+                else a.contiguous() if isinstance(a, torch.Tensor) else a for a in args]
         try:
             made = outputs(*kept)
-            number = find(arguments[-1]).start(lambda: launch(made, *kept), made, list(_tensors(kept)))
+            number = find(args[-1]).start(lambda: launch(made, *kept), made, list(_tensors(kept)))
         except Exception as error:
-            tell(named(arguments[-1]), error)
+            tell(named(args[-1]), error)
             raise
         return torch.tensor(number, dtype=torch.int64, device="cpu")
 
-    def fake_start(*arguments):
-        return next(_tensors(arguments)).new_empty((), dtype=torch.int64, device="cpu")
+    def fake_start(*args):
+        return next(_tensors(args)).new_empty((), dtype=torch.int64, device="cpu")
 
-    def wait(ticket, *arguments):
-        made = find(arguments[-1]).finish(int(ticket))
+    def wait(ticket, *args):
+        made = find(args[-1]).finish(int(ticket))
         return made[0] if single else made
 
-    def fake_wait(ticket, *arguments):
-        made = outputs(*arguments)
+    def fake_wait(ticket, *args):
+        made = outputs(*args)
         return made[0] if single else made
 
     return (_register(f"start_{name}({taken} -> Tensor", start, fake_start),
@@ -165,7 +165,8 @@ def require_tensors(what, q, k, v, **others):
 
 def require_place(what, comm, *tensors):
     """Raises ValueError unless all tensors are in the communicator's memory."""
+    device = comm.device
     for tensor in tensors:
-        if tensor is not None and tensor.device != comm.device:
-            raise ValueError(f"{what}: got a tensor on {tensor.device}, expected one on {comm.device}, where the "
+        if tensor is not None and tensor.device != device:
+            raise ValueError(f"{what}: got a tensor on {tensor.device}, expected one on {device}, where the "
                              f"communicator {comm.name!r} works")

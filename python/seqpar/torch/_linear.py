@@ -80,18 +80,19 @@ class _Linear(torch.autograd.Function):
 
 def _prepare_call(comm, spec, q, k, v, gates):
     """A Prepared for similar calls; None if tensors must be copied."""
-    seen, of_gates = [*map(_plans.view, (q, k, v))], [*map(_plans.dense, gates)]
-    if any(taken is not x for (taken, _), x in zip([*seen, *of_gates], (q, k, v, *gates))):
+    kept = []
+    of = {name: _plans.view(x, kept) for name, x in (("q", q), ("k", k), ("v", v))}
+    of["gates"] = _plans.dense_gates(gates, kept)
+    if any(x is not y for x, y in zip(kept, (q, k, v, *gates))):
         return None
-    of = dict(zip(("q", "k", "v"), (tensor for _, tensor in seen)), gates=tuple(tensor for _, tensor in of_gates))
     places, gradients = ([f"{name}[{i}]" for i in range(len(gates))] for name in ("gates", "dGates"))
     reserve = _plans.reserve_size(comm, spec, q, k, v, gates)
-    kept = ["reserve"] if reserve else []
+    rest = ["reserve"] if reserve else []
     prepared = _prepared.Prepared(
         comm, _plans.key_of(spec, q, k, v, gates), spec,
-        (_abi.AttnForwardArgs(**of), ("q", "k", "v", "out", *places, "saved", "final", *kept)),
+        (_abi.AttnForwardArgs(**of), ("q", "k", "v", "out", *places, "saved", "final", *rest)),
         (_abi.AttnBackwardArgs(**of), ("q", "k", "v", *places, "saved", "dOut", "dFinal", "dq", "dk", "dv",
-                                       *gradients, *kept)), reserve)
+                                       *gradients, *rest)), reserve)
     (batch, tokens), (heads, value_dim) = q.shape[:2], v.shape[2:]
     prepared.sizes = (batch, tokens, heads, value_dim)
     prepared.strides = (tokens * heads * value_dim, heads * value_dim, value_dim, 1)

@@ -144,41 +144,47 @@ def plan_of(comm, text, q, k, v, gates=()):
     if not (q.dtype == k.dtype == v.dtype):
         raise TypeError(f"attention: q, k and v are {q.dtype}, {k.dtype} and {v.dtype}, expected one type")
     key = key_of(text, q, k, v, gates)
-    if key not in comm.plans:
-        held = []
+    known = comm.known_plan(key)
+    if known is not None:
+        return known
+    held = []
 
-        def destroy(plan):
-            try:
-                _abi.check_attn(_abi.attn_lib().seqparAttnPlanDestroy(plan))  # waits for the plan's work
-            finally:
-                held.clear()
+    def destroy(plan):
+        try:
+            _abi.check_attn(_abi.attn_lib().seqparAttnPlanDestroy(plan))  # waits for the plan's work
+        finally:
+            held.clear()
 
-        return comm.plan(key, lambda: _make(comm, text, q, k, v, gates, held), destroy, _form_of(text, q, k, v, gates))
-    return comm.plan(key, None, None)
-
-
-def aligned(x):
-    """`x`, or a dense copy if the kernels cannot use its address (on GPUs they read 16 bytes at a time)."""
-    return x.clone(memory_format=torch.contiguous_format) if x.is_cuda and x.data_ptr() % 16 else x
+    return comm.plan(key, lambda: _make(comm, text, q, k, v, gates, held), destroy, _form_of(text, q, k, v, gates))
 
 
-def view(x):
-    """(tensor to keep, seqparAttnTensor_t) of [batch][tokens][heads][dim]: with the tensor's strides if the library
-    supports them, else a copy."""
-    if not x.is_contiguous():
-        if x.stride(-1) != 1 or min(x.stride()[:3]) < x.shape[3] or (x.is_cuda and any(s * x.element_size() % 16 for s in x.stride()[:3])):
-            x = x.contiguous()
-        else:
-            x = aligned(x)
-            return x, _abi.AttnTensor(x.data_ptr(), *x.stride()[:3])
-    x = aligned(x)
-    return x, _abi.AttnTensor(x.data_ptr(), 0, 0, 0)
+def aligned(tensor):
+    """`tensor`, or a dense copy if the kernels cannot use its address (on GPUs they read 16 bytes at a time)."""
+    return tensor.clone(memory_format=torch.contiguous_format) if tensor.is_cuda and tensor.data_ptr() % 16 else tensor
 
 
-def dense(x):
-    """(tensor to keep, seqparAttnTensor_t) of a gate or its gradient."""
-    x = aligned(x.contiguous())
-    return x, _abi.AttnTensor(x.data_ptr(), 0, 0, 0)
+def view(tensor, kept):
+    """The seqparAttnTensor_t of [batch][tokens][heads][dim]: with the tensor's strides if the library supports them, else
+    of a copy. Appends to `kept` what must stay alive."""
+    packed = tensor.is_contiguous()
+    if not packed and (tensor.stride(-1) != 1 or min(tensor.stride()[:3]) < tensor.shape[3] or
+                       (tensor.is_cuda and any(stride * tensor.element_size() % 16 for stride in tensor.stride()[:3]))):
+        return dense(tensor, kept)
+    tensor = aligned(tensor)
+    kept.append(tensor)
+    return _abi.AttnTensor(tensor.data_ptr()) if packed else _abi.AttnTensor(tensor.data_ptr(), *tensor.stride()[:3])
+
+
+def dense(tensor, kept):
+    """view() of a tensor without gaps, or of a dense copy."""
+    tensor = aligned(tensor.contiguous())
+    kept.append(tensor)
+    return _abi.AttnTensor(tensor.data_ptr())
+
+
+def dense_gates(gates, kept):
+    """dense() of each gate, or of each gradient."""
+    return tuple(dense(gate, kept) for gate in gates)
 
 
 def distinct(q, k, v):
@@ -188,14 +194,13 @@ def distinct(q, k, v):
     return q, k, v.view_as(v) if v is q or v is k else v
 
 
-def floats(x):
-    """(tensor to keep, address) of an array of fp32, or nothing."""
-    if x is None:
-        return None, None
-    if x.dtype != torch.float32:
-        raise TypeError(f"attention: got {x.dtype} for sinks or a state, expected float32")
-    x = aligned(x.contiguous())
-    return x, x.data_ptr()
+def floats(tensor, kept):
+    """The address of an array of fp32. Appends to `kept` what must stay alive."""
+    if tensor.dtype != torch.float32:
+        raise TypeError(f"attention: got {tensor.dtype} for sinks or a state, expected float32")
+    tensor = aligned(tensor.contiguous())
+    kept.append(tensor)
+    return tensor.data_ptr()
 
 
 def reserve_size(comm, text, q, k, v, gates=()):
@@ -226,33 +231,33 @@ def given(reserve, q):
     return q.new_empty(0, dtype=torch.uint8) if reserve is None else reserve
 
 
-def reserved(x):
-    """(tensor to keep, address) of reserve()'s memory, which hooks may have copied to another address."""
-    x = x.clone() if x.data_ptr() % 16 else x
-    return x, x.data_ptr() if x.numel() else None
+def reserved(tensor, kept):
+    """The address of reserve()'s memory, which hooks may have copied to another one."""
+    tensor = tensor.clone() if tensor.data_ptr() % 16 else tensor
+    kept.append(tensor)
+    return tensor.data_ptr() if tensor.numel() else None
 
 
-_FLOATS = frozenset({"lse", "sinks", "dSinks", "initial", "dInitial", "saved", "final", "dFinal"})
+# How a pass takes each of its arguments.
+_TAKEN = {**dict.fromkeys(("q", "k", "v", "out", "dOut", "dq", "dk", "dv"), view),
+          **dict.fromkeys(("lse", "sinks", "dSinks", "initial", "dInitial", "saved", "final", "dFinal"), floats),
+          "gates": dense_gates, "dGates": dense_gates, "reserve": reserved}
 
 
-def run(comm, text, q, k, v, gates=(), **fields):
-    """A pass of the plan for these tensors on the current stream: the backward one if `dOut` is given. fields: the other
+def run(comm, text, q, k, v, gates=(), **tensors):
+    """A pass of the plan for these tensors on the current stream: the backward one if `dOut` is given. tensors: the other
     arguments by their names in seqparAttnForwardArgs_t or seqparAttnBackwardArgs_t; None: NULL."""
-    plan, attn, kept = plan_of(comm, text, q, k, v, gates), _abi.attn_lib(), []
-    kind, function = ((_abi.AttnBackwardArgs, attn.seqparAttnBackward) if "dOut" in fields else
+    plan, attn = plan_of(comm, text, q, k, v, gates), _abi.attn_lib()
+    kind, function = ((_abi.AttnBackwardArgs, attn.seqparAttnBackward) if "dOut" in tensors else
                       (_abi.AttnForwardArgs, attn.seqparAttnForward))
-    arguments = kind()
-    for name, x in {"q": q, "k": k, "v": v, "gates": gates, **fields}.items():
-        if name in ("gates", "dGates"):
-            for i, gate in enumerate(x):
-                taken, getattr(arguments, name)[i] = dense(gate)
-                kept.append(taken)
-        elif x is not None:
-            taken, value = reserved(x) if name == "reserve" else floats(x) if name in _FLOATS else view(x)
-            setattr(arguments, name, value)
-            kept.append(taken)
+    args, kept = kind(), []
+    for name, tensor in {"q": q, "k": k, "v": v, "gates": gates or None, **tensors}.items():
+        if tensor is not None:
+            setattr(args, name, _TAKEN[name](tensor, kept))
     comm.next_call()
-    call(_abi.check_attn, function(plan, ctypes.byref(arguments), comm.stream()))
+    result = function(plan, ctypes.byref(args), comm.stream())
+    if result:
+        call(_abi.check_attn, result)
 
 
 def explain(comm, text, q, k, v, gates=()):

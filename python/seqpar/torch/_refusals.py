@@ -30,8 +30,8 @@ def tell(comm, error):
     _abi.lib.seqparCommRefuseCall(comm._handle, text_of(error).encode("utf-8", "replace"))
 
 
-def _comm_of(arguments, named):
-    for argument in (*arguments, *named.values()):
+def _comm_of(args, kwargs):
+    for argument in (*args, *kwargs.values()):
         if isinstance(argument, Comm):
             return argument
         if isinstance(getattr(argument, "comm", None), Comm):  # a Ring, or a context of fla
@@ -39,7 +39,7 @@ def _comm_of(arguments, named):
     return None
 
 
-def _explained(name, error, arguments):
+def _explained(name, error, args):
     """A PyTorch error about an unsupported use of the operators, with a text that names the function; None: another
     error."""
     if isinstance(error, _abi.Error) or not isinstance(error, RuntimeError):
@@ -47,7 +47,7 @@ def _explained(name, error, arguments):
     text = None
     if _transforms():
         text = "is inside torch.vmap or a transform of torch.func, which collectives do not support: give a batch, and use torch.autograd"
-    elif any("DTensor" in type(x).__name__ for x in arguments):
+    elif any("DTensor" in type(x).__name__ for x in args):
         text = "got a DTensor, expected this rank's tensor: x.to_local()"
     elif forward_ad._current_level >= 0:
         text = "is inside forward-mode differentiation (jvp), which it does not support: use torch.autograd.grad()"
@@ -60,14 +60,14 @@ def telling(comm=None):
 
     def decorate(function):
         @functools.wraps(function)
-        def told(*arguments, **named):
+        def told(*args, **kwargs):
             if torch.compiler.is_compiling():
-                return function(*arguments, **named)
+                return function(*args, **kwargs)
             try:
-                return function(*arguments, **named)
+                return function(*args, **kwargs)
             except Exception as error:
-                tell(comm or _comm_of(arguments, named), error)
-                explained = _explained(function.__name__, error, (*arguments, *named.values()))
+                tell(comm or _comm_of(args, kwargs), error)
+                explained = _explained(function.__name__, error, (*args, *kwargs.values()))
                 if explained is not None:
                     setattr(explained, _TOLD, True)
                     raise explained from error

@@ -4,7 +4,6 @@
 #include <array>
 
 #include "attn/linear/operator.h"
-#include "base/versioned.h"
 
 namespace seqpar::attn {
 namespace {
@@ -19,7 +18,7 @@ void checkSoftmax(ArgumentCheck& check, const Problem& p, const seqparAttnForwar
 
 void checkSoftmax(ArgumentCheck& check, const Problem& p, const seqparAttnBackwardArgs_t& args) {
   const int64_t rows = p.desc.batch * p.desc.heads * p.tokens();
-  check.tensor("args->out", args.out, outTensor(p, args.out), Use::Input);
+  check.tensor("args->out", outTensor(p, args.out), Use::Input);
   check.numbers("args->lse", args.lse, rows, true, Use::Input);
   if (p.desc.sinks == 0) return;
   check.numbers("args->sinks", args.sinks, p.desc.heads, true, Use::Input);
@@ -41,12 +40,12 @@ constexpr std::array<const char*, SEQPAR_ATTN_MAX_GATES> kGateGradients{"args->d
                                                                         "args->dGates[2]", "args->dGates[3]"};
 
 /// The gates of the problem's family; gradients, which may be absent, with Use::Output.
-void checkGates(ArgumentCheck& check, const Problem& p, const seqparAttnTensor_t* given, Use use) {
-  const auto tensors = linear::gateTensors(p, given);
+void checkGates(ArgumentCheck& check, const Problem& p, const seqparAttnTensor_t* gates, Use use) {
+  const auto tensors = linear::gateTensors(p, gates);
   const size_t count = linear::findFamily(p.desc.family)->rowsWith(p.desc.inputGate != 0).size();
   for (size_t i = 0; i < count; ++i) {
-    if (use == Use::Output && given[i].data == nullptr) continue;
-    check.tensor((use == Use::Output ? kGateGradients : kGates)[i], given[i], tensors[i], use);
+    if (use == Use::Output && gates[i].data == nullptr) continue;
+    check.tensor((use == Use::Output ? kGateGradients : kGates)[i], tensors[i], use);
   }
 }
 
@@ -75,9 +74,9 @@ Tensor statesTensor(const Problem& p, float* data) {
 /// Inputs common to forward and backward.
 template <typename Args>
 void checkInputs(ArgumentCheck& check, const Problem& p, const Args& args) {
-  check.tensor("args->q", args.q, queryTensor(p, args.q), Use::Input);
-  check.tensor("args->k", args.k, keyTensor(p, args.k), Use::Input);
-  check.tensor("args->v", args.v, valueTensor(p, args.v), Use::Input);
+  check.tensor("args->q", queryTensor(p, args.q), Use::Input);
+  check.tensor("args->k", keyTensor(p, args.k), Use::Input);
+  check.tensor("args->v", valueTensor(p, args.v), Use::Input);
 }
 
 /// Arguments of only one family.
@@ -93,16 +92,16 @@ void checkRest(ArgumentCheck& check, const Problem& p, const Args& args) {
 
 /// Written elements must have distinct addresses: a dimension must step over the extent of all dimensions with shorter
 /// strides.
-void requireRowsDisjoint(const char* call, const char* name, const Tensor& view) {
+void requireRowsDisjoint(const char* call, const char* name, const Tensor& tensor) {
   struct Dimension {
     const char* name;
     int64_t stride, count;
   };
-  std::array dimensions{Dimension{"batchStride", view.batchStride, view.batch},
-                        Dimension{"tokenStride", view.tokenStride, view.tokens},
-                        Dimension{"headStride", view.headStride, view.heads}};
+  std::array dimensions{Dimension{"batchStride", tensor.batchStride, tensor.batch},
+                        Dimension{"tokenStride", tensor.tokenStride, tensor.tokens},
+                        Dimension{"headStride", tensor.headStride, tensor.heads}};
   std::sort(dimensions.begin(), dimensions.end(), [](const auto& a, const auto& b) { return a.stride < b.stride; });
-  int64_t filled = view.dim;
+  int64_t filled = tensor.dim;
   for (const auto& d : dimensions) {
     if (d.count < 2) continue;
     if (d.stride < filled) {
@@ -115,32 +114,31 @@ void requireRowsDisjoint(const char* call, const char* name, const Tensor& view)
 
 }  // namespace
 
-void ArgumentCheck::tensor(const char* name, const seqparAttnTensor_t& given, const Tensor& view, Use use) {
-  if (view.elements() == 0) return;
-  if (view.data == nullptr) {
-    fail(seqparInvalidArgument, call_, ": ", name, ".data is NULL, expected ", view.elements(), " elements");
+void ArgumentCheck::tensor(const char* name, const Tensor& tensor, Use use) {
+  if (tensor.elements() == 0) return;
+  if (tensor.data == nullptr) {
+    fail(seqparInvalidArgument, call_, ": ", name, ".data is NULL, expected ", tensor.elements(), " elements");
   }
   const struct {
     const char* name;
-    int64_t stride, count, used;
-  } strides[] = {{"batchStride", given.batchStride, view.batch, view.batchStride},
-                 {"tokenStride", given.tokenStride, view.tokens, view.tokenStride},
-                 {"headStride", given.headStride, view.heads, view.headStride}};
-  const size_t each = bytesOf(view.type);
-  size_t bytes = countBytes(call_, name, {{"length", view.dim}, {"bytes", each}});
-  const bool dense = given.batchStride == 0 && given.tokenStride == 0 && given.headStride == 0;
+    int64_t stride, count;
+  } strides[] = {{"batchStride", tensor.batchStride, tensor.batch},
+                 {"tokenStride", tensor.tokenStride, tensor.tokens},
+                 {"headStride", tensor.headStride, tensor.heads}};
+  const size_t each = bytesOf(tensor.type);
+  size_t bytes = countBytes(call_, name, {{"length", tensor.dim}, {"bytes", each}});
   for (const auto& s : strides) {
-    if (s.stride < 0 || (!dense && s.count > 1 && s.stride < view.dim)) {
-      fail(seqparInvalidArgument, call_, ": ", name, ".", s.name, " is ", s.stride, ", expected at least ", view.dim,
+    if (s.stride < 0 || (s.count > 1 && s.stride < tensor.dim)) {
+      fail(seqparInvalidArgument, call_, ": ", name, ".", s.name, " is ", s.stride, ", expected at least ", tensor.dim,
            ", the length of a head, or 0 for all three strides");
     }
     if (s.count < 2) continue;
     bytes = addBytes(call_, name, bytes,
-                     countBytes(call_, name, {{"steps", s.count - 1}, {s.name, s.used}, {"bytes", each}}));
+                     countBytes(call_, name, {{"steps", s.count - 1}, {s.name, s.stride}, {"bytes", each}}));
   }
-  if (use == Use::Output) requireRowsDisjoint(call_, name, view);
-  requireArray(call_, name, view.data, bytes, each);
-  arrays_.push_back({{name, view.data, bytes}, use == Use::Output, view.dense()});
+  if (use == Use::Output) requireRowsDisjoint(call_, name, tensor);
+  requireArray(call_, name, tensor.data, bytes, each);
+  arrays_.push_back({{name, tensor.data, bytes}, use == Use::Output, tensor.dense()});
 }
 
 void ArgumentCheck::numbers(const char* name, const float* data, int64_t count, bool required, Use use) {
@@ -180,31 +178,23 @@ void ArgumentCheck::overlaps() const {
   }
 }
 
-seqparAttnForwardArgs_t checkForward(const char* call, const Problem& p, const seqparAttnForwardArgs_t* given,
-                                     size_t reserveBytes) {
-  const seqparAttnForwardArgs_t defaults = SEQPAR_ATTN_FORWARD_INITIALIZER;
-  const auto args = readVersioned(call, "args", given, defaults);
+void checkArguments(const char* call, const Problem& p, const seqparAttnForwardArgs_t& args, size_t reserveBytes) {
   ArgumentCheck check(call);
   checkInputs(check, p, args);
-  check.tensor("args->out", args.out, outTensor(p, args.out), Use::Output);
+  check.tensor("args->out", outTensor(p, args.out), Use::Output);
   check.reserve(args.reserve, reserveBytes, Use::Output);
   checkRest(check, p, args);
-  return args;
 }
 
-seqparAttnBackwardArgs_t checkBackward(const char* call, const Problem& p, const seqparAttnBackwardArgs_t* given,
-                                       size_t reserveBytes) {
-  const seqparAttnBackwardArgs_t defaults = SEQPAR_ATTN_BACKWARD_INITIALIZER;
-  const auto args = readVersioned(call, "args", given, defaults);
+void checkArguments(const char* call, const Problem& p, const seqparAttnBackwardArgs_t& args, size_t reserveBytes) {
   ArgumentCheck check(call);
   checkInputs(check, p, args);
-  check.tensor("args->dOut", args.dOut, outTensor(p, args.dOut), Use::Input);
-  check.tensor("args->dq", args.dq, queryTensor(p, args.dq), Use::Output);
-  check.tensor("args->dk", args.dk, keyTensor(p, args.dk), Use::Output);
-  check.tensor("args->dv", args.dv, valueTensor(p, args.dv), Use::Output);
+  check.tensor("args->dOut", outTensor(p, args.dOut), Use::Input);
+  check.tensor("args->dq", queryTensor(p, args.dq), Use::Output);
+  check.tensor("args->dk", keyTensor(p, args.dk), Use::Output);
+  check.tensor("args->dv", valueTensor(p, args.dv), Use::Output);
   check.reserve(args.reserve, reserveBytes, Use::Input);
   checkRest(check, p, args);
-  return args;
 }
 
 std::array<Tensor, 3> outputsOf(const Problem& p, const seqparAttnForwardArgs_t& args) {

@@ -16,7 +16,7 @@ class ArgumentCheck {
 
   enum class Use { Input, Output };
   /// InvalidArgument for NULL with elements, negative strides, overlapping rows, and misaligned data.
-  void tensor(const char* name, const seqparAttnTensor_t& given, const Tensor& view, Use use);
+  void tensor(const char* name, const Tensor& tensor, Use use);
   /// `count` fp32 elements. NULL is allowed if not `required`.
   void numbers(const char* name, const float* data, int64_t count, bool required, Use use);
   /// The plan's reserve, in its own format; with 0 bytes the pointer is not read.
@@ -35,10 +35,9 @@ class ArgumentCheck {
 };
 
 /// `reserveBytes`: the size of the data that forward leaves for backward.
-seqparAttnForwardArgs_t checkForward(const char* call, const Problem& problem, const seqparAttnForwardArgs_t* given,
-                                     size_t reserveBytes);
-seqparAttnBackwardArgs_t checkBackward(const char* call, const Problem& problem, const seqparAttnBackwardArgs_t* given,
-                                       size_t reserveBytes);
+void checkArguments(const char* call, const Problem& problem, const seqparAttnForwardArgs_t& args, size_t reserveBytes);
+void checkArguments(const char* call, const Problem& problem, const seqparAttnBackwardArgs_t& args,
+                    size_t reserveBytes);
 
 /// The tensors that a call overwrites; empty ones are not requested.
 std::array<Tensor, 3> outputsOf(const Problem& problem, const seqparAttnForwardArgs_t& args);

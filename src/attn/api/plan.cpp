@@ -45,6 +45,18 @@ void checkWorkspace(const char* call, const Plan& plan, const void* workspace, s
   }
 }
 
+/// Checks the arguments of a pass and enqueues it.
+template <typename Args>
+void run(const char* call, Plan& plan, const Args& args, void* stream, void (Operator::*pass)(const Args&)) {
+  const auto& problem = plan.problem();
+  checkArguments(call, problem, args, plan.reserveBytes());
+  requireUse(call, problem.comm, problem.onDevice(), stream);
+  plan.run(call, stream, outputsOf(problem, args), args.reserve, [&](Operator& chosen) { (chosen.*pass)(args); });
+}
+
+constexpr seqparAttnForwardArgs_t kForwardDefaults = SEQPAR_ATTN_FORWARD_INITIALIZER;
+constexpr seqparAttnBackwardArgs_t kBackwardDefaults = SEQPAR_ATTN_BACKWARD_INITIALIZER;
+
 }  // namespace
 }  // namespace seqpar::attn
 
@@ -124,11 +136,7 @@ seqparResult_t seqparAttnForward(seqparAttnPlan_t plan, const seqparAttnForwardA
   constexpr const char* kCall = "seqparAttnForward";
   return guard(kCall, [&] {
     const auto found = findPrepared(kCall, plan);
-    const auto& problem = found->problem();
-    const auto checked = checkForward(kCall, problem, args, found->reserveBytes());
-    requireUse(kCall, problem.comm, problem.onDevice(), stream);
-    found->run(kCall, stream, outputsOf(problem, checked), checked.reserve,
-               [&](Operator& chosen) { chosen.forward(checked); });
+    run(kCall, *found, readVersioned(kCall, "args", args, kForwardDefaults), stream, &Operator::forward);
   });
 }
 
@@ -136,13 +144,9 @@ seqparResult_t seqparAttnBackward(seqparAttnPlan_t plan, const seqparAttnBackwar
   constexpr const char* kCall = "seqparAttnBackward";
   return guard(kCall, [&] {
     const auto found = findPrepared(kCall, plan);
-    const auto& problem = found->problem();
-    if (!problem.training()) {
+    if (!found->problem().training()) {
       fail(seqparInvalidUsage, kCall, ": the plan has training 0, expected a plan with training 1");
     }
-    const auto checked = checkBackward(kCall, problem, args, found->reserveBytes());
-    requireUse(kCall, problem.comm, problem.onDevice(), stream);
-    found->run(kCall, stream, outputsOf(problem, checked), checked.reserve,
-               [&](Operator& chosen) { chosen.backward(checked); });
+    run(kCall, *found, readVersioned(kCall, "args", args, kBackwardDefaults), stream, &Operator::backward);
   });
 }

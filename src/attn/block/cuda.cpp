@@ -187,10 +187,10 @@ void CudaBlock::forwardSteps(const BlockInputs& in, std::span<const Rectangle> r
                              const Take& take) {
   if (rectangles.empty() || shape_.batch * shape_.heads == 0) return;
   const Work& work = find(rectangles, in.q.tokens, in.k.tokens);
-  const auto inputs = forwardInputs(work, in);
+  const auto planned = forwardInputs(work, in);
   for (const auto& prepared : work.forward) {
     const Place place = at(prepared);
-    take(prepared, place, runForward(prepared, tokensOf(prepared, inputs), place));
+    take(prepared, place, runForward(prepared, tokensOf(prepared, planned), place));
   }
 }
 
@@ -276,19 +276,19 @@ void CudaBlock::backwardSteps(const BlockGradientInputs& in, std::span<const Rec
                               const Take& take) {
   if (rectangles.empty() || shape_.batch * shape_.heads == 0) return;
   const Work& work = find(rectangles, in.q.tokens, in.k.tokens);
-  auto inputs = in;
+  auto planned = in;
   if (limits_.cudnn) {
-    const auto planned = asPlanned(BlockInputs{in.q, in.k, in.v});
-    inputs.q = planned.q;
-    inputs.k = planned.k;
-    inputs.v = planned.v;
-    inputs.out = asPlanned(in.out, copies_[3]);
-    inputs.dOut = asPlanned(in.dOut, copies_[4]);
+    const auto [q, k, v] = asPlanned(BlockInputs{in.q, in.k, in.v});
+    planned.q = q;
+    planned.k = k;
+    planned.v = v;
+    planned.out = asPlanned(in.out, copies_[3]);
+    planned.dOut = asPlanned(in.dOut, copies_[4]);
   }
   const auto ofBands = [](const Prepared& prepared) { return prepared.step.kind == BlockStep::Kind::Bands; };
   if (needsOut() && std::any_of(work.backward.begin(), work.backward.end(), ofBands)) {
-    inputs.delta = denseRows(delta_.data, shape_.batch, shape_.heads, in.q.tokens);
-    delta(in.out, in.dOut, inputs.delta);
+    planned.delta = denseRows(delta_.data, shape_.batch, shape_.heads, in.q.tokens);
+    delta(in.out, in.dOut, planned.delta);
   }
   for (const auto& prepared : work.backward) {
     std::array<Place, 3> places;
@@ -297,7 +297,7 @@ void CudaBlock::backwardSteps(const BlockGradientInputs& in, std::span<const Rec
       const auto& [first, tokens] = queries ? prepared.queries : prepared.keys;
       places[i] = at(i, first, tokens);
     }
-    runBackward(prepared, tokensOf(prepared, inputs), places);
+    runBackward(prepared, tokensOf(prepared, planned), places);
     for (size_t i = 0; i < places.size(); ++i) take(i, places[i]);
   }
 }

@@ -58,12 +58,12 @@ inline Tensor denseTensor(void* data, seqparDataType_t type, int64_t batch, int6
 }
 
 /// A caller's tensor; strides that are all 0 mean dense.
-inline Tensor tensorOf(const seqparAttnTensor_t& given, seqparDataType_t type, int64_t batch, int64_t tokens,
+inline Tensor tensorOf(const seqparAttnTensor_t& tensor, seqparDataType_t type, int64_t batch, int64_t tokens,
                        int64_t heads, int64_t dim) {
-  if (given.batchStride == 0 && given.tokenStride == 0 && given.headStride == 0) {
-    return denseTensor(given.data, type, batch, tokens, heads, dim);
+  if (tensor.batchStride == 0 && tensor.tokenStride == 0 && tensor.headStride == 0) {
+    return denseTensor(tensor.data, type, batch, tokens, heads, dim);
   }
-  return {given.data, type, batch, tokens, heads, dim, given.batchStride, given.tokenStride, given.headStride};
+  return {tensor.data, type, batch, tokens, heads, dim, tensor.batchStride, tensor.tokenStride, tensor.headStride};
 }
 
 /// The first heads of a dense tensor at `data` with `rowHeads` heads per token.

@@ -41,16 +41,16 @@ class Operator {
 };
 
 /// Views of the arguments, by the problem's shapes.
-Tensor queryTensor(const Problem& problem, const seqparAttnTensor_t& given);  ///< q, dq
-Tensor keyTensor(const Problem& problem, const seqparAttnTensor_t& given);    ///< k, dk
-Tensor valueTensor(const Problem& problem, const seqparAttnTensor_t& given);  ///< v, dv
-Tensor outTensor(const Problem& problem, const seqparAttnTensor_t& given);    ///< out, dOut
+Tensor queryTensor(const Problem& problem, const seqparAttnTensor_t& tensor);  ///< q, dq
+Tensor keyTensor(const Problem& problem, const seqparAttnTensor_t& tensor);    ///< k, dk
+Tensor valueTensor(const Problem& problem, const seqparAttnTensor_t& tensor);  ///< v, dv
+Tensor outTensor(const Problem& problem, const seqparAttnTensor_t& tensor);    ///< out, dOut
 /// q, k and v of forward or backward.
 template <typename Args>
 BlockInputs blockInputs(const Problem& problem, const Args& args) {
   return {queryTensor(problem, args.q), keyTensor(problem, args.k), valueTensor(problem, args.v)};
 }
 /// softmax: lse. A caller's pointer to const is only read.
-Rows lseRows(const Problem& problem, const float* given);
+Rows lseRows(const Problem& problem, const float* lse);
 
 }  // namespace seqpar::attn
