@@ -3,6 +3,8 @@ plan describes it, so shapes that do not fit must be refused before."""
 
 import operator
 
+_LEAST = 2.0 ** -150  # fp32 rounds it to 0
+
 
 def require_fit(what, q, k, v, linear):
     """Raises ValueError unless tensors of these shapes are queries, keys and values of one call: for softmax attention
@@ -36,13 +38,17 @@ def require_options(what, options, known, more=()):
 
 
 def integers(what, values, least):
-    """The values as a tuple of at least `least` ints. Raises TypeError for other values, and ValueError for too few."""
+    """The values as a tuple of at least `least` ints. Raises TypeError for other values, and ValueError for too few and for
+    values beyond 64 bits, of which ctypes would pass the lower bits."""
     try:
         found = tuple(operator.index(x) for x in values)
     except TypeError:
         raise TypeError(f"{what}: got {values!r}, expected integers") from None
     if len(found) < least:
         raise ValueError(f"{what}: got {len(found)} numbers, expected at least {least}")
+    for x in found:
+        if not -2 ** 63 <= x < 2 ** 63:
+            raise ValueError(f"{what}: got {x}, expected an integer of 64 bits")
     return found
 
 
@@ -56,10 +62,10 @@ def window_of(what, window):
 
 
 def scale_of(what, scale):
-    """The scale of the scores as a float. Raises ValueError for 0, which the library would replace by its default."""
+    """The scale of the scores as a float. Raises ValueError for what is 0 in fp32: the library would use its default."""
     if scale is None:
         return None
-    if not float(scale):
+    if abs(float(scale)) <= _LEAST:
         raise ValueError(f"{what}: scale is {scale}, expected another number than 0, or None: 1 / sqrt(dim)")
     return float(scale)
 

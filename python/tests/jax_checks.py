@@ -57,6 +57,7 @@ def collectives(comm):
     ids = jnp.arange(4 * n)[None]
     moved = sharded(lambda i, x: sp.redistribute((i, x), a, b, comm), (SEQ, SEQ), (SEQ, SEQ))
     assert (moved(ids, x)[0][0] == sp.positions(b)).all()
+    assert (moved(ids % 3 == 0, x)[0][0] == (sp.positions(b) % 3 == 0)).all()  # tokens of one byte
     gradient = jax.grad(lambda x: (moved(ids, x)[1] * sp.shard(weight, b)).sum())(x)
     same(gradient, weight)
     pairs = sharded(lambda i: sp.all_gather(jnp.stack((i, i + 1), -1).astype(jnp.uint8), comm), (SEQ,), P())

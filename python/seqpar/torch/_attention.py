@@ -139,6 +139,8 @@ def _prepare(q, k, v, comm, *, sinks=None, cu_seqlens=None, layout=None, kv_layo
         require_fit("attention: layout", layout, comm, local=local)
     if kv_layout is not None:
         require_fit("attention: kv_layout", kv_layout, comm, local=kv_local)
+    elif layout is not None and kv_local != local:
+        raise ValueError(f"attention: got {local} queries and {kv_local} keys, expected equally many with a layout, or a kv_layout")
     if "window" in options:
         options["window"] = _shapes.window_of("attention", options["window"])
     mask = options.get("mask")
@@ -158,9 +160,13 @@ def _with_rest(q, k, v, comm, mask, return_lse, sinks, kernel, options):
     if kernel is not None:
         raise ValueError("attention: got kernel and a mask, expected at most one of them")
     spec = _prepare(q, k, v, comm, sinks=sinks, **{**options, "reserve": False})
-    layout = options.get("layout") or Layout(_plans.kind_of(options.get("algorithm", "auto")), q.shape[1] * comm.size, comm.size)
+    algorithm = options.get("algorithm", "auto")
+    layout = options.get("layout") or Layout(_plans.kind_of(algorithm), q.shape[1] * comm.size, comm.size)
+    kv_layout = options.get("kv_layout") or layout
+    if kv_layout.tokens != mask.tokens:
+        raise ValueError(f"attention: kv_layout has {kv_layout.tokens} tokens, expected {mask.tokens}: slices do not describe the mask")
     scale, softcap = options.get("scale"), float(options.get("softcap", 0.0))
-    rest = _flex.attention(mask.rest, q, k, v, comm, layout, causal=bool(options.get("causal")),
+    rest = _flex.attention(mask.rest, q, k, v, comm, layout, kv_layout, local=algorithm == "local", causal=bool(options.get("causal")),
                            window=_shapes.window_of("attention", options.get("window", (-1, -1))),
                            scale=q.shape[3] ** -0.5 if scale is None else scale, softcap=softcap)
     out, lse = _flex.Merged.apply(*_plans.distinct(q, k, v), sinks, *rest, spec, comm.name, _forward, _backward)

@@ -2,14 +2,17 @@
 
 import torch
 
+from .. import _shapes
 from . import _ops
 from ._collectives import merge
+from ._define import without_autocast
 from ._refusals import collective
 
 _MOST_SCORES = 1 << 24  # elements of a block of scores
 _MOST_BIAS = 1 << 27  # elements of a block of a bias on GPUs
 _FUSED = {"cpu": (torch.float32, torch.bfloat16, torch.float16), "cuda": (torch.bfloat16, torch.float16)}
 _ALIGNED = 16  # elements of a row of a bias
+_MOST_UNUSED = 2.0 ** 60  # of an unused key: its products with queries are finite in fp32
 
 
 def _scores(q, k, scale, softcap):
@@ -25,6 +28,7 @@ def _seen(q_positions, k_positions, window):
     return seen & (j > i - window) if window else seen
 
 
+@without_autocast
 def _by_products(q, k, v, seen, scale, softcap):
     """(out, lse) by matrix products; k, v in fp32; seen: bool [batch][queries][keys] or None."""
     x = _scores(q.float().unflatten(2, (k.shape[2], -1)), k, scale, softcap)
@@ -77,6 +81,30 @@ def _fused_on_gpu(q, k, v, seen, scale, softcap):
     return out.masked_fill(blind[..., None], 0.0), lse.masked_fill(blind, -torch.inf)
 
 
+def _harmless(x, unused):
+    """x without values in unused entries that reach results through masks: infinity, NaN and huge ones, which memory without
+    tokens may contain. On hosts."""
+    if bool((x[unused].float().abs() <= _MOST_UNUSED).all()):
+        return x
+    return x.masked_fill(unused[..., None, None], 0)
+
+
+def _require_positions(what, x, name, batch, tokens):
+    if x.dim() != 2 or x.shape[0] not in (1, batch) or x.shape[1] != tokens or x.is_floating_point():
+        raise ValueError(f"{what}: {name} is {x.dtype} {list(x.shape)}, expected integers [{batch} or 1][{tokens}]")
+
+
+def _require(what, q, k, v, q_positions, k_positions, window):
+    _shapes.require_fit(what, q.shape, k.shape, v.shape, linear=False)
+    if q.shape[2] % max(1, k.shape[2]):
+        raise ValueError(f"{what}: got {q.shape[2]} heads of q and {k.shape[2]} of k, expected a multiple")
+    if window < 0:
+        raise ValueError(f"{what}: window is {window}, expected the number of keys, or 0: all before a query")
+    for x, name, tokens in ((q_positions, "q_positions", q.shape[1]), (k_positions, "k_positions", k.shape[1])):
+        if x is not None:
+            _require_positions(what, x, name, q.shape[0], tokens)
+
+
 def local_attention(q, k, v, *, q_positions=None, k_positions=None, window=0, scale=None, softcap=0.0):
     """(out, lse) of causal attention to one rank's part of a cache, by PyTorch's flash attention: fp32, bf16 and fp16 on hosts, bf16
     and fp16 with a head dimension divisible by 8, up to 256, on GPUs. Matrix products in fp32 compute other types, a softcap, values
@@ -85,7 +113,7 @@ def local_attention(q, k, v, *, q_positions=None, k_positions=None, window=0, sc
         q            [batch][queries][heads][dim]
         k, v         [batch][keys][kv heads][dim]; heads is a multiple of kv heads. Any order of keys
         q_positions  int64 [batch or 1][queries] in the whole sequence; None: q sees all keys
-        k_positions  int64 [batch or 1][keys]; -1: no key (padding, an unused entry of a page)
+        k_positions  int64 [batch or 1][keys]; -1: no key (padding, an unused entry of a page). On GPUs, k and v are finite there
         window       keys that a query sees, with itself; 0: all before it
         scale        None: 1 / sqrt(dim)
 
@@ -94,19 +122,17 @@ def local_attention(q, k, v, *, q_positions=None, k_positions=None, window=0, sc
     """
     batch, queries, heads, dim = q.shape
     keys, kv_heads = k.shape[1:3]
-    if heads % kv_heads:
-        raise ValueError(f"local_attention: got {heads} heads of q and {kv_heads} of k, expected a multiple")
     if (q_positions is None) != (k_positions is None):
         raise ValueError("local_attention: got one of q_positions and k_positions, expected both or none")
-    if q_positions is not None and (q_positions.shape[-1] != queries or k_positions.shape[-1] != keys):
-        raise ValueError(f"local_attention: got {q_positions.shape[-1]} and {k_positions.shape[-1]} positions, expected those of {queries} "
-                         f"queries and {keys} keys")
+    _require("local_attention", q, k, v, q_positions, k_positions, window)
     scale = dim ** -0.5 if scale is None else scale
     out = q.new_zeros(batch, queries, heads, v.shape[-1])
     lse = torch.full((batch, queries, heads), -torch.inf, dtype=torch.float32, device=q.device)
     if keys == 0 or queries == 0:
         return out, lse
     device = q.device.type
+    if device == "cpu" and k_positions is not None and bool((k_positions < 0).any()):
+        k, v = (_harmless(x, (k_positions < 0).expand(batch, -1)) for x in (k, v))
     fused = (not softcap and q.dtype in _FUSED.get(device, ()) and q.dtype == k.dtype == v.dtype and v.shape[-1] == dim
              and (device == "cpu" or (dim % 8 == 0 and dim <= 256))
              and not (torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))))
@@ -137,6 +163,16 @@ def _lengths(x, comm):
     return _ops.all_gather(mine, 0, [], comm.name).tolist()
 
 
+def _lengths_of(name, x, given, comm):
+    """The tokens of every rank's x."""
+    if given is None:
+        return _lengths(x, comm)
+    given = list(_shapes.integers(f"cached_attention: {name}", given, comm.size))
+    if len(given) != comm.size or given[comm.rank] != x.shape[1]:
+        raise ValueError(f"cached_attention: {name} is {given}, expected {comm.size} numbers with {x.shape[1]} for rank {comm.rank}")
+    return given
+
+
 def _gathered(x, lengths, comm):
     return _ops.all_gather(x.detach().contiguous(), 1, lengths, comm.name)
 
@@ -163,9 +199,10 @@ def cached_attention(q, k, v, comm, *, q_positions, k_positions, queries=None, k
         raise ValueError(f"cached_attention: schedule is {schedule!r}, expected 'auto', 'pass_q' or 'pass_kv'")
     if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v)):
         raise RuntimeError("cached_attention has no derivative: use it inside torch.no_grad()")
+    _require("cached_attention", q, k, v, q_positions, k_positions, window)
+    _shapes.require_sinks("cached_attention", sinks, q.shape[2])
     batch = q.shape[0]
-    queries = _lengths(q, comm) if queries is None else list(queries)
-    keys = _lengths(k, comm) if keys is None else list(keys)
+    queries, keys = (_lengths_of(name, x, lengths, comm) for name, x, lengths in (("queries", q, queries), ("keys", k, keys)))
     if schedule == "auto":
         schedule = schedule_of(sum(queries), sum(keys), q.shape[2], k.shape[2])
     options = {"window": window, "scale": scale, "softcap": softcap}

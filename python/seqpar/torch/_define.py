@@ -61,6 +61,17 @@ def autocasted(*tensors):
     return [x.to(kind) if x is not None and x.dtype in _TYPES else x for x in tensors]
 
 
+def without_autocast(function):
+    """Decorates a function of tensors that computes in fp32: torch.autocast would cast the operands of its products."""
+
+    @functools.wraps(function)
+    def computed(first, *arguments):
+        with torch.autocast(first.device.type, enabled=False):
+            return function(first, *arguments)
+
+    return computed
+
+
 def _register(schema, implementation, fake):
     """The callable overload of the operator seqpar::<schema>, on host and GPU tensors."""
     name = schema.split("(", 1)[0]

@@ -7,6 +7,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from ._collectives import all_gather
+from ._define import without_autocast
 from ._layout import Layout
 
 
@@ -46,14 +47,18 @@ def _visible(rest, queries, keys, causal, left, right):
 
 
 @functools.lru_cache(maxsize=16)
-def _block_mask(rest, layout, rank, causal, window, device):
-    """(BlockMask of a rank's queries and the gathered keys, its mask_mod)."""
-    from torch.nn.attention.flex_attention import create_block_mask
-    layout = Layout.from_key(layout)
+def _mask_mod(rest, layout, kv_layout, rank, of_keys, causal, window, device):
+    """The mask_mod of a rank's queries and the keys of the ranks `of_keys`."""
+    layout, kv_layout = Layout.from_key(layout), Layout.from_key(kv_layout)
     queries = layout.positions(rank).to(device, torch.int32)
-    keys = torch.cat([layout.positions(r) for r in range(layout.ranks)]).to(device, torch.int32)
-    mask_mod = _visible(rest, queries, keys, causal, *window)
-    return create_block_mask(mask_mod, None, None, len(queries), len(keys), device=device), mask_mod
+    keys = torch.cat([kv_layout.positions(r) for r in of_keys]).to(device, torch.int32)
+    return _visible(rest, queries, keys, causal, *window)
+
+
+@functools.lru_cache(maxsize=16)
+def _block_mask(mask_mod, queries, keys, device):
+    from torch.nn.attention.flex_attention import create_block_mask
+    return create_block_mask(mask_mod, None, None, queries, keys, device=device)
 
 
 @functools.cache
@@ -62,6 +67,7 @@ def _compiled():
     return torch.compile(flex_attention)
 
 
+@without_autocast
 def _dense(q, k, v, mask_mod, scale, softcap):
     """flex_attention with its logarithms, for hosts, where it has no backward pass. [batch][heads][tokens][dim]."""
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1).float() for x in (k, v))
@@ -77,10 +83,13 @@ def _dense(q, k, v, mask_mod, scale, softcap):
     return (weights @ v).to(q.dtype), lse
 
 
-def attention(rest, q, k, v, comm, layout, *, causal, window, scale, softcap):
-    """(out, lse) of the attention to the keys of `rest`, differentiable, as attention() returns them. Collective."""
-    k, v = (all_gather(x, comm, tokens=layout.lengths) for x in (k, v))
-    block_mask, mask_mod = _block_mask(rest, layout.key, comm.rank, causal, tuple(window), q.device)
+def attention(rest, q, k, v, comm, layout, kv_layout, *, local, causal, window, scale, softcap):
+    """(out, lse) of the attention to the keys of `rest`, differentiable, as attention() returns them. local: to the rank's own
+    keys. Collective unless `local`."""
+    if not local:
+        k, v = (all_gather(x, comm, tokens=kv_layout.lengths) for x in (k, v))
+    of_keys = (comm.rank,) if local else tuple(range(comm.size))
+    mask_mod = _mask_mod(rest, layout.key, kv_layout.key, comm.rank, of_keys, causal, tuple(window), q.device)
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     if not q.shape[2] or not q.is_cuda:
         out, lse = _dense(q, k, v, mask_mod, scale, softcap)
@@ -88,6 +97,7 @@ def attention(rest, q, k, v, comm, layout, *, causal, window, scale, softcap):
         from torch.nn.attention.flex_attention import AuxRequest
         capped = None if not softcap else lambda score, b, h, i, j: softcap * torch.tanh(score / softcap)
         # Without the option, PyTorch 2.11 has no kernel for fewer than 128 queries with a block mask.
+        block_mask = _block_mask(mask_mod, q.shape[2], k.shape[2], q.device)
         out, aux = _compiled()(q, k, v, score_mod=capped, block_mask=block_mask, scale=scale,
                                enable_gqa=k.shape[1] != q.shape[1], return_aux=AuxRequest(lse=True),
                                kernel_options={"FORCE_USE_FLEX_ATTENTION": True})

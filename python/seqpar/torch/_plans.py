@@ -113,6 +113,8 @@ def _make(comm, text, q, k, v, gates, held):
     shapes = dict(batch=batch, heads=desc.heads, kv_heads=desc.kvHeads, head_dim=head_dim, value_dim=desc.valueDim, dtype=q.dtype)
     if "layout" not in fields:
         shapes["tokens"] = desc.tokens
+    if "cross" in fields:
+        shapes["kv_tokens"] = desc.kvTokens
     require_agreement(comm, "attention: the ranks ask for different plans", _described(text, **shapes),
                       "equal arguments, and a `layout` where shards differ in length")
     handle, attn = ctypes.c_void_p(), _abi.attn_lib()
@@ -247,6 +249,7 @@ _TAKEN = {**dict.fromkeys(("q", "k", "v", "out", "dOut", "dq", "dk", "dv"), view
 def run(comm, text, q, k, v, gates=(), **tensors):
     """A pass of the plan for these tensors on the current stream: the backward one if `dOut` is given. tensors: the other
     arguments by their names in seqparAttnForwardArgs_t or seqparAttnBackwardArgs_t; None: NULL."""
+    require_place("attention", comm, tensors.get("sinks"), tensors.get("initial"))
     plan, attn = plan_of(comm, text, q, k, v, gates), _abi.attn_lib()
     kind, function = ((_abi.AttnBackwardArgs, attn.seqparAttnBackward) if "dOut" in tensors else
                       (_abi.AttnForwardArgs, attn.seqparAttnForward))

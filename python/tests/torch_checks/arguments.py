@@ -17,6 +17,11 @@ def tensors_that_do_not_fit(comm, seed):
     for k, v in ((x, x[:, :-1]), (x, x[:, :, :2]), (x[..., :4], x), (x[:1], x[:1]), (x[0], x)):
         raises(ValueError, "attention: ", attend, x, k, v)
     raises(ValueError, "v has the shape (2, 3, 4, 8), expected (2, 4, 4, 8)", attend, x, x, x[:, :-1])
+    raises(ValueError, "got 4 queries and 3 keys, expected equally many with a layout", attend, x, x[:, :-1], x[:, :-1],
+           layout=sp.Layout("contiguous", 4 * comm.size, comm.size))
+    elsewhere = torch.zeros(4, device="meta")
+    raises(ValueError, "got a tensor on meta", attend, x, x, x, sinks=elsewhere)
+    raises(ValueError, "got a tensor on meta", sp.linear_attention, x, x, x, comm, initial_state=torch.zeros(2, 4, 8, 8, device="meta"))
     for sinks in (torch.zeros(3), torch.zeros(2, 2)):
         raises(ValueError, "expected (4,), one per head", attend, x, x, x, sinks=sinks)
     for k, v in ((x[:, :-1], x), (x[:, :, :2], x), (x, x[:1]), (x[..., :4], x)):
@@ -70,6 +75,9 @@ def invalid_options(comm, seed):
     for window in (5, (1, 2, 3)):
         raises(ValueError, "expected (left, right)", attend, window=window)
     raises(TypeError, "expected integers", attend, window=(2.5, 0))
+    raises(ValueError, f"got {2 ** 64 + 3}, expected an integer of 64 bits", attend, window=(2 ** 64 + 3, 0))
+    raises(ValueError, "expected an integer of 64 bits", attend, cu_seqlens=(0, 2 ** 64 + 4 * comm.size))
+    raises(ValueError, "expected another number than 0", attend, scale=1e-50)
     raises(ValueError, "expected another number than 0", attend, scale=0.0)
     raises(ValueError, "expected another number than 0", sp.linear_attention, x, x, x, comm, scale=0)
     tokens = 4 * comm.size

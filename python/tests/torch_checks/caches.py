@@ -61,6 +61,43 @@ def merges_of_partial_attention(comm, seed):
 
 
 @check
+def unused_entries_of_a_cache_have_no_effect(comm, seed):
+    """NaN, infinity and huge values in pages without tokens, also under torch.autocast."""
+    if comm.device.type != "cpu":
+        return
+    heads, kv_heads, dim, keys = 4, 2, 16, 23
+    q = whole(seed, 2, 3, heads, dim)
+    k, v = whole(seed + 1, 2, keys, kv_heads, dim), whole(seed + 2, 2, keys, kv_heads, dim)
+    lengths = torch.tensor([17, 5])[:, None]
+    k_positions = torch.where(torch.arange(keys)[None] < lengths, torch.arange(keys)[None], -1)
+    q_positions = lengths - 3 + torch.arange(3)
+    unused = k_positions < 0
+    expected = [_reference(q, k, v, q_positions, k_positions, softcap=softcap) for softcap in (0.0, 50.0)]
+    for junk in (torch.nan, torch.inf, -3e38, 1e4):
+        k[unused], v[unused] = junk, -junk
+        for options in ({}, {"softcap": 50.0}):
+            for autocast in (False, True):
+                with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                    found = sp.local_attention(q, k, v, q_positions=q_positions, k_positions=k_positions, **options)
+                for x, exact in zip(found, expected[bool(options)]):
+                    _close(x, exact)
+
+
+@check
+def caches_that_do_not_fit_are_refused(comm, seed):
+    q, k, at = whole(seed, 2, 8, 4, 8), whole(seed + 1, 2, 8, 2, 8), torch.arange(8)[None]
+    attend = lambda q, k, v, **named: sp.cached_attention(q, k, v, comm, **{"q_positions": at, "k_positions": at, **named})
+    raises(ValueError, "local_attention: k has the shape", sp.local_attention, q, k[:1], k[:1])
+    raises(ValueError, "local_attention: v has the shape", sp.local_attention, q, k, k[:, :, :1])
+    raises(ValueError, "cached_attention: v has the shape", attend, q, k, k[:1])
+    raises(ValueError, "cached_attention: k_positions is torch.int64 [1, 7], expected integers [2 or 1][8]", attend, q, k, k,
+           k_positions=at[:, 1:])
+    raises(ValueError, "cached_attention: window is -1", attend, q, k, k, window=-1)
+    raises(ValueError, "cached_attention: sinks has the shape (1,), expected (4,)", attend, q, k, k, sinks=torch.zeros(1))
+    raises(ValueError, "cached_attention: keys is ", attend, q, k, k, keys=[9] * comm.size)
+
+
+@check
 def decode_over_a_sharded_cache(comm, seed):
     batch, heads, kv_heads, dim, keys = 3, 2 * comm.size, 2, 16, 29
     q = whole(seed, batch, 1, heads, dim)

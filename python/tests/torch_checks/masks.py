@@ -86,6 +86,43 @@ def blocks_of_scattered_keys_are_computed_by_flex_attention(comm, seed):
 
 
 @check
+def scattered_keys_on_any_shards(comm, seed):
+    """Ranks without tokens, keys in a layout of their own, "local", which sees the rank's own keys, and torch.autocast."""
+    from torch.nn.attention import flex_attention as flex
+    if comm.device.type != "cpu":
+        return
+    mod, last, tokens = lambda b, h, q, k: (q * 7 + k * 5) % 11 < 4, comm.size - 1, 40
+    mask = sp.Mask.from_block_mask(flex.create_block_mask(mod, None, None, tokens, tokens, device="cpu", BLOCK_SIZE=16))
+    assert mask.rest is not None
+    seen = flex.create_mask(mod, 1, 1, tokens, tokens, device="cpu")[0, 0]
+    inputs = [whole(seed + i, 1, tokens, 2, 8).requires_grad_() for i in range(3)]
+    grad = whole(seed + 3, 1, tokens, 2, 8)
+    uneven = sp.Layout("pieces", tokens, comm.size, bounds=(0, 11, tokens), owners=(last, last))
+    zigzag, striped = (sp.Layout(kind, tokens, comm.size) for kind in ("zigzag", "striped"))
+    owners = torch.empty(tokens, dtype=torch.int64)
+    for rank in range(comm.size):
+        owners[zigzag.positions(rank)] = rank
+    for layout, kv_layout, options in ((uneven, uneven, {"algorithm": "allgather_kv"}), (striped, zigzag, {"algorithm": "ring"}),
+                                       (zigzag, zigzag, {"algorithm": "local"})):
+        visible = seen & (owners[:, None] == owners[None]) if options["algorithm"] == "local" else seen
+        weights = (torch.einsum("bqhd,bkhd->bhqk", *inputs[:2]) * 8 ** -0.5).masked_fill(~visible, -torch.inf).softmax(3).nan_to_num(0)
+        out = torch.einsum("bhqk,bkhd->bqhd", weights, inputs[2])
+        expected = torch.autograd.grad(out, inputs, grad)
+        mine = [sp.shard(x.detach(), at, comm).requires_grad_() for x, at in zip(inputs, (layout, kv_layout, kv_layout))]
+        if kv_layout is not layout:
+            options["kv_layout"] = kv_layout
+        own = sp.attention(*mine, comm, mask=mask, layout=layout, **options)
+        same(sp.unshard(own.detach(), layout, comm), out.detach(), 60)
+        for got, want, at in zip(torch.autograd.grad(own, mine, sp.shard(grad, layout, comm)), expected, (layout, kv_layout, kv_layout)):
+            same(sp.unshard(got, at, comm), want, 120)
+    rounded = [sp.shard(x.detach().bfloat16(), striped, comm) for x in inputs]
+    _, exact = sp.attention(*(x.float() for x in rounded), comm, mask=mask, layout=striped, return_lse=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        _, found = sp.attention(*(x.float() for x in rounded), comm, mask=mask, layout=striped, return_lse=True)
+    same(found, exact, 60)
+
+
+@check
 def solved_layouts_move_and_number_tokens(comm, seed):
     mask = MASKS[2]
     layout, plain = sp.solve_layout(mask, comm.size), sp.Layout("contiguous", mask.tokens, comm.size)
