@@ -37,9 +37,9 @@ def require_options(what, options, known, more=()):
                             f"{', '.join(sorted({*known, *more}))}")
 
 
-def integers(what, values, least):
+def integers(what, values, least, bits=64):
     """The values as a tuple of at least `least` ints. Raises TypeError for other values, and ValueError for too few and for
-    values beyond 64 bits, of which ctypes would pass the lower bits."""
+    values with more bits, of which ctypes would pass the lower ones."""
     try:
         found = tuple(operator.index(x) for x in values)
     except TypeError:
@@ -47,8 +47,8 @@ def integers(what, values, least):
     if len(found) < least:
         raise ValueError(f"{what}: got {len(found)} numbers, expected at least {least}")
     for x in found:
-        if not -2 ** 63 <= x < 2 ** 63:
-            raise ValueError(f"{what}: got {x}, expected an integer of 64 bits")
+        if not -1 << bits - 1 <= x < 1 << bits - 1:
+            raise ValueError(f"{what}: got {x}, expected an integer of {bits} bits")
     return found
 
 

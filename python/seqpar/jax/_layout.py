@@ -30,9 +30,11 @@ class Layout:
 
     def __post_init__(self):
         _abi.choose("Layout: kind", self.kind, _abi.LAYOUTS)
+        for name, bits in (("tokens", 64), ("ranks", 32), ("stripe", 64)):
+            _shapes.integers(f"Layout: {name}", (getattr(self, name),), 1, bits)
         if self.kind == "pieces":
-            for name in ("bounds", "owners"):
-                object.__setattr__(self, name, _shapes.integers(f"Layout: {name}", getattr(self, name) or (), 1))
+            for name, bits in (("bounds", 64), ("owners", 32)):
+                object.__setattr__(self, name, _shapes.integers(f"Layout: {name}", getattr(self, name) or (), 1, bits))
             if len(self.bounds) != len(self.owners) + 1:
                 raise ValueError(f"Layout: bounds are {len(self.bounds)} and owners {len(self.owners)} numbers, expected one bound more")
         elif self.bounds is not None or self.owners is not None:

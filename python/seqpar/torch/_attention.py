@@ -112,7 +112,8 @@ def _spec(local, kv_local, training, sinks, causal=False, window=(-1, -1), scale
         causal=1 if causal else None, window=None if tuple(window) == (-1, -1) else f"{window[0]},{window[1]}",
         scale=_shapes.scale_of("attention", scale), softcap=float(softcap) if softcap else None,
         sinks=1 if sinks else None, deterministic=1 if deterministic else None, reserve=1 if reserve and training else None,
-        wire=None if wire is None else str(wire).removeprefix("torch."), inner=inner or None, mask=mask and mask.key)
+        wire=None if wire is None else str(wire).removeprefix("torch."), mask=mask and mask.key,
+        inner=_shapes.integers("attention: inner", (inner,), 1, 32)[0] or None)
 
 
 _known_spec = functools.lru_cache(maxsize=256)(_spec)

@@ -178,6 +178,11 @@ def _block(kernel, q, k, v, begin, end, bounds, call):
     return kernel(q, k[:, first:last], v[:, first:last], LocalCall(**call, cu_seqlens_q=queries, cu_seqlens_k=keys))
 
 
+def _unused(sinks):
+    """0 with a gradient of zeros for the sinks, on a rank whose kernel does not run."""
+    return 0 if sinks is None else sinks[:0].sum()
+
+
 def _by_heads(kernel, q, k, v, comm, layout, bounds, call):
     tokens, heads, kv_heads = layout.lengths, q.shape[2], k.shape[2]
     q = to_heads(q, comm, tokens=tokens)
@@ -185,7 +190,7 @@ def _by_heads(kernel, q, k, v, comm, layout, bounds, call):
     first, count, first_kv, count_kv = _heads_of(heads, kv_heads, comm.size, comm.rank)
     permuted = layout.kind != "contiguous"
     if not count or not layout.tokens:  # no queries: still takes part in the exchanges, also backward
-        out = q.new_zeros(*q.shape[:3], v.shape[3]) + (q.sum() + k.sum() + v.sum())
+        out = q.new_zeros(*q.shape[:3], v.shape[3]) + (q.sum() + k.sum() + v.sum() + _unused(call["sinks"]))
         return to_sequence(out, comm, heads=heads, tokens=tokens)
     if permuted:
         q, k, v = (x.index_select(1, _layout_order(x, layout.key, True)) for x in (q, k, v))
@@ -217,7 +222,7 @@ def _by_gather(kernel, q, k, v, comm, layout, bounds, call):
         outputs.append(_block(kernel, q[:, done:done + end - begin], k, v, begin, end, bounds, call))
         done += end - begin
     if not outputs:  # no tokens: still takes part in the exchanges, also backward
-        return q.new_zeros(*q.shape[:3], v.shape[3]) + (q.sum() + (k.sum() + v.sum()) * 0)
+        return q.new_zeros(*q.shape[:3], v.shape[3]) + (q.sum() + (k.sum() + v.sum()) * 0 + _unused(call["sinks"]))
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)
 
 

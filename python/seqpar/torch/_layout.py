@@ -45,13 +45,15 @@ class Layout:
 
     def __post_init__(self):
         _abi.choose("Layout: kind", self.kind, _abi.LAYOUTS)
+        for name, bits in (("tokens", 64), ("ranks", 32), ("stripe", 64), ("slices", 32)):
+            _shapes.integers(f"Layout: {name}", (getattr(self, name),), 1, bits)
         bounds = bounds_of(self.cu_seqlens)
         object.__setattr__(self, "cu_seqlens", bounds)
         packing = "" if bounds is None else ",".join(map(str, bounds))
         pieces = ""
         if self.kind == "pieces":
-            for name in ("bounds", "owners"):
-                object.__setattr__(self, name, _shapes.integers(f"Layout: {name}", getattr(self, name) or (), 1))
+            for name, bits in (("bounds", 64), ("owners", 32)):
+                object.__setattr__(self, name, _shapes.integers(f"Layout: {name}", getattr(self, name) or (), 1, bits))
             if len(self.bounds) != len(self.owners) + 1:
                 raise ValueError(f"Layout: bounds are {len(self.bounds)} and owners {len(self.owners)} numbers, expected one bound more")
             pieces = ":" + ",".join(map(str, self.bounds)) + ":" + ",".join(map(str, self.owners))

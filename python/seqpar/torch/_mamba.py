@@ -17,6 +17,8 @@ def _require_shapes(x, dt, A, B, C, D, z, dt_bias):
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor) and not (tensor is None and name in ("D", "z", "dt_bias")):
             raise TypeError(f"mamba2: {name} is {type(tensor).__name__}, expected a tensor")
+    if not x.dtype == B.dtype == C.dtype and not torch.is_autocast_enabled(x.device.type):
+        raise TypeError(f"mamba2: x, B and C are {x.dtype}, {B.dtype} and {C.dtype}, expected one type")
     _shapes.require_mamba2({name: None if tensor is None else tuple(tensor.shape) for name, tensor in tensors.items()})
 
 
@@ -58,9 +60,6 @@ def mamba2(x, dt, A, B, C, chunk_size=None, D=None, z=None, dt_bias=None, initia
     _require_shapes(x, dt, A, B, C, D, z, dt_bias)
     if return_varlen_states:
         raise ValueError("mamba2: got return_varlen_states, expected False: states of all packed sequences are not returned")
-    if initial_states is not None and (initial_states.dim() != 4 or initial_states.shape[1:] != (*x.shape[2:], B.shape[3])):
-        raise ValueError(f"mamba2: initial_states has the shape {tuple(initial_states.shape)}, expected [batch or packed sequences] and "
-                         f"{(*x.shape[2:], B.shape[3])}")
     bounds = bounds_of(cu_seqlens)
     if layout is not None:
         require_fit("mamba2: layout", layout, comm, local=x.shape[1])
@@ -69,6 +68,9 @@ def mamba2(x, dt, A, B, C, chunk_size=None, D=None, z=None, dt_bias=None, initia
         if bounds is not None and found != (None if len(bounds) == 2 else bounds):
             raise ValueError(f"mamba2: seq_idx changes at {found}, expected the bounds in cu_seqlens, {bounds}")
         bounds = found
+    states = (x.shape[0] if bounds is None else len(bounds) - 1, *x.shape[2:], B.shape[3])
+    if initial_states is not None and tuple(initial_states.shape) != states:
+        raise ValueError(f"mamba2: initial_states has the shape {tuple(initial_states.shape)}, expected {states}")
     steps = _steps(dt, dt_bias, dt_softplus, dt_limit)
     out = _run("scalar", C, B, x, (steps * A.float(), steps), comm, scale=1.0, output_final_state=return_final_states,
                cu_seqlens=bounds, initial_state=None if initial_states is None else initial_states.float().transpose(2, 3),

@@ -115,6 +115,8 @@ def _make(comm, text, q, k, v, gates, held):
         shapes["tokens"] = desc.tokens
     if "cross" in fields:
         shapes["kv_tokens"] = desc.kvTokens
+    if gates:
+        shapes["gates"] = tuple(gate.dtype for gate in gates)
     require_agreement(comm, "attention: the ranks ask for different plans", _described(text, **shapes),
                       "equal arguments, and a `layout` where shards differ in length")
     handle, attn = ctypes.c_void_p(), _abi.attn_lib()

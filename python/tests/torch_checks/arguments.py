@@ -78,6 +78,12 @@ def invalid_options(comm, seed):
     raises(ValueError, f"got {2 ** 64 + 3}, expected an integer of 64 bits", attend, window=(2 ** 64 + 3, 0))
     raises(ValueError, "expected an integer of 64 bits", attend, cu_seqlens=(0, 2 ** 64 + 4 * comm.size))
     raises(ValueError, "expected another number than 0", attend, scale=1e-50)
+    for named in ({"inner": 2 ** 32}, {"layout": ("contiguous", 2 ** 64 + 4, 1)}, {"layout": ("contiguous", 4, 1, 1, 2 ** 32 + 1)}):
+        raises(ValueError, "expected an integer of ", lambda layout=None, **rest: attend(layout=layout and sp.Layout(*layout), **rest), **named)
+    raises(ValueError, "got 4294967296, expected an integer of 32 bits", sp.Layout, "pieces", 4, 1, bounds=(0, 4), owners=(2 ** 32,))
+    if comm.size > 1:
+        decay = -x[..., 0].abs().to(torch.bfloat16 if comm.rank else torch.float32)
+        raises(ValueError, "rank 1 has gates", sp.simple_gla, x, x, x, decay, comm)
     raises(ValueError, "expected another number than 0", attend, scale=0.0)
     raises(ValueError, "expected another number than 0", sp.linear_attention, x, x, x, comm, scale=0)
     tokens = 4 * comm.size

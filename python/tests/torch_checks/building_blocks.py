@@ -195,6 +195,9 @@ def kernels_of_the_caller(comm, seed):
     sp.attention(mine, mine, mine, comm, kernel=lambda q, k, v, call: seen.append(call) or v, layout=layout, sinks=sinks)
     first, count, *_ = sp._kernels._heads_of(4, 4, comm.size, comm.rank)
     assert seen[0].sinks.equal(sinks[first:first + count])
+    one, leaf = whole(seed, 1, 4, 1, 8), torch.zeros(1, requires_grad=True)  # one head: other ranks' gradient is 0
+    sp.attention(one, one, one, comm, sinks=leaf, kernel=lambda q, k, v, call: v * call.sinks[:, None]).sum().backward()
+    same(summed(leaf.grad, comm), summed(one.sum()[None], comm), 200)
     raises(ValueError, "expected one of ulysses", sp.attention, mine, mine, mine, comm, kernel=sp.sdpa, algorithm="ring")
     raises(ValueError, "striped", sp.attention, mine, mine, mine, comm, kernel=sp.sdpa, algorithm="allgather_kv",
            layout=sp.Layout("striped", 6 * comm.size, comm.size))

@@ -110,6 +110,7 @@ def mamba2_refusals(comm, seed):
                        "seq_idx is": {"seq_idx": torch.zeros(1, 4, dtype=torch.int32)},
                        "seq_idx contains -1": {"seq_idx": torch.full((1, 5), -1)}}.items():
         raises(ValueError, text, sp.mamba2, **{**given, **more}, comm=comm)
+    raises(TypeError, "mamba2: x, B and C are ", sp.mamba2, **{**given, "B": given["B"].bfloat16()}, comm=comm)
     raises(TypeError, "z is int", sp.mamba2, **{**given, "z": 1}, comm=comm)
 
 
