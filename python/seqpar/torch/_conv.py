@@ -9,7 +9,7 @@ from .. import _abi
 from ._agreement import agree_once
 from ._comm import call, find
 from ._define import autocasted, data_type, define, require_place
-from ._layout import bounds_of, require_fit
+from ._layout import bounds_of, in_order, require_fit
 from ._refusals import collective
 
 
@@ -116,6 +116,8 @@ def short_conv(x, weight, comm, *, bias=None, activation=None, cu_seqlens=None, 
     if layout is not None:
         if layout.kind != "contiguous":
             raise ValueError(f"short_conv: layout.kind is {layout.kind!r}, expected 'contiguous'")
+        if not in_order(layout):
+            raise ValueError(f"short_conv: layout.cu_seqlens is {layout.cu_seqlens}, expected None: cu_seqlens of short_conv()")
         require_fit("short_conv: layout", layout, comm, local=x.shape[1])
     x, weight, bias = autocasted(x, weight, bias)
     lengths = [x.shape[1]] * comm.size if layout is None else list(layout.lengths)

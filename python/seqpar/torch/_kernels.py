@@ -11,7 +11,7 @@ import torch
 from . import _ops
 from ._collectives import all_gather, to_heads, to_sequence
 from ._define import define
-from ._layout import Layout, bounds_of, require_fit
+from ._layout import Layout, bounds_of, in_order, require_fit
 
 ALGORITHMS = ("ulysses", "allgather_kv")
 
@@ -178,9 +178,11 @@ def _block(kernel, q, k, v, begin, end, bounds, call):
     return kernel(q, k[:, first:last], v[:, first:last], LocalCall(**call, cu_seqlens_q=queries, cu_seqlens_k=keys))
 
 
-def _unused(sinks):
-    """0 with a gradient of zeros for the sinks, on a rank whose kernel does not run."""
-    return 0 if sinks is None else sinks[:0].sum()
+def _nothing(q, k, v, sinks):
+    """0 with gradients of zeros, on a rank whose kernel does not run. The last product saves a tensor for the backward pass,
+    as a kernel does: torch.utils.checkpoint calls again only the exchanges before the last saved tensor."""
+    zero = q[:0].sum() * k[:0].sum() * v[:0].sum()
+    return zero if sinks is None else zero * (1 + sinks[:0].sum())
 
 
 def _by_heads(kernel, q, k, v, comm, layout, bounds, call):
@@ -188,9 +190,9 @@ def _by_heads(kernel, q, k, v, comm, layout, bounds, call):
     q = to_heads(q, comm, tokens=tokens)
     k, v = (to_heads(x, comm, query_heads=heads, tokens=tokens) for x in (k, v))
     first, count, first_kv, count_kv = _heads_of(heads, kv_heads, comm.size, comm.rank)
-    permuted = layout.kind != "contiguous"
+    permuted = not in_order(layout)
     if not count or not layout.tokens:  # no queries: still takes part in the exchanges, also backward
-        out = q.new_zeros(*q.shape[:3], v.shape[3]) + (q.sum() + k.sum() + v.sum() + _unused(call["sinks"]))
+        out = q.new_zeros(*q.shape[:3], v.shape[3]) + _nothing(q, k, v, call["sinks"])
         return to_sequence(out, comm, heads=heads, tokens=tokens)
     if permuted:
         q, k, v = (x.index_select(1, _layout_order(x, layout.key, True)) for x in (q, k, v))
@@ -215,14 +217,14 @@ def _by_gather(kernel, q, k, v, comm, layout, bounds, call):
         raise ValueError(f"attention: got the window {call['window']} without a causal mask, expected algorithm 'ulysses', "
                          "whose kernel has whole sequences")
     k, v = (all_gather(x, comm, tokens=layout.lengths) for x in (k, v))
-    if layout.kind != "contiguous":
+    if not in_order(layout):
         k, v = (x.index_select(1, _layout_order(x, layout.key, True)) for x in (k, v))
     outputs, done = [], 0
     for begin, end in _runs(layout.key, comm.rank):
         outputs.append(_block(kernel, q[:, done:done + end - begin], k, v, begin, end, bounds, call))
         done += end - begin
     if not outputs:  # no tokens: still takes part in the exchanges, also backward
-        return q.new_zeros(*q.shape[:3], v.shape[3]) + (q.sum() + (k.sum() + v.sum()) * 0 + _unused(call["sinks"]))
+        return q.new_zeros(*q.shape[:3], v.shape[3]) + _nothing(q, k, v, call["sinks"])
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)
 
 

@@ -118,6 +118,12 @@ class Layout:
         return torch.cat([self.positions(rank) for rank in range(self.ranks)])
 
 
+def in_order(layout):
+    """Whether the ranks' tokens, one rank after the other, are the sequence."""
+    packed = getattr(layout, "cu_seqlens", None) or ()
+    return layout.kind == "contiguous" and sum(a < b for a, b in zip(packed, packed[1:])) <= 1
+
+
 def require_fit(what, layout, comm, tokens=None, local=None):
     """Raises ValueError unless the layout is for the communicator's ranks and for the given numbers of tokens."""
     if not isinstance(layout, Layout):

@@ -8,7 +8,7 @@ import torch
 from .. import _abi
 from . import _delta_net, _mamba_layers, _plans
 from ._collectives import redistribute
-from ._layout import Layout
+from ._layout import Layout, in_order
 from ._refusals import tell
 
 _COMPUTE = {**_delta_net.LAYERS, **_mamba_layers.LAYERS}  # class -> function (layer, hidden states, comm, cu_seqlens=, layout=)
@@ -59,7 +59,7 @@ def _forward(layer, registration, algorithm, hidden_states, cache=None, attentio
     hidden_states, bounds = registration.packing(hidden_states, 1, algorithm, position_ids, cu_seq_lens_q, cu_seq_lens_k)
     layout = registration.layout or Layout(_plans.kind_of(algorithm), hidden_states.shape[1] * comm.size, comm.size)
     straight = Layout("contiguous", layout.tokens, comm.size)
-    moves = layout.kind != "contiguous"
+    moves = not in_order(layout)
     if moves:
         hidden_states = redistribute(hidden_states, layout, straight, comm)
     out = _COMPUTE[kind](layer, hidden_states, comm, cu_seqlens=bounds, layout=straight)

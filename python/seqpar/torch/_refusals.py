@@ -5,12 +5,14 @@ import functools
 
 import torch
 from torch.autograd import forward_ad
+from torch.utils import checkpoint
 
 from .. import _abi
 from ._comm import Comm
 
 _TOLD = "_seqpar_told"  # marks an exception that the other ranks know
 _MOST = 2000
+_STOP = getattr(checkpoint, "_StopRecomputationError", ())  # ends a call that a checkpoint runs again: no error
 _transforms = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
 
 
@@ -22,7 +24,7 @@ def text_of(error):
 def tell(comm, error):
     """Tells the other ranks that this rank refuses the call that raised `error`. Once per exception. Ranks that raise
     in the same call continue; ranks that wait in it fail. Call it inside an `except` block, before `raise`."""
-    if not isinstance(comm, Comm) or not comm._handle or getattr(error, _TOLD, False):
+    if not isinstance(comm, Comm) or not comm._handle or getattr(error, _TOLD, False) or isinstance(error, _STOP):
         return
     with contextlib.suppress(AttributeError):  # an exception with slots: told again, on all ranks
         setattr(error, _TOLD, True)

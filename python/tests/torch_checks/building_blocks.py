@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import unittest.mock
 
 import torch
 
@@ -211,6 +212,39 @@ def kernels_of_the_caller(comm, seed):
             out.square().sum().backward()
             sp.attention(other, other, other, comm, causal=True, layout=layout, algorithm=algorithm).square().sum().backward()
             same(one.grad, other.grad, 80)
+
+
+@check
+def checkpoints_of_kernels_of_the_caller(comm, seed):
+    """Ranks without heads or tokens take part in the exchanges that torch.utils.checkpoint calls again."""
+    x, uneven = whole(seed, 1, 6, 1, 8), sp.Layout("pieces", 6, comm.size, bounds=(0, 6), owners=(comm.size - 1,))
+    for algorithm, layout in (("ulysses", None), ("allgather_kv", uneven)):
+        for needed in (0, 1, 2):
+            found = []
+            for checkpointed in (False, True):
+                mine = [(x if layout is None else sp.shard(x, layout, comm)).clone() for _ in range(3)]
+                mine[needed].requires_grad_()
+                attend = lambda *qkv: sp.attention(*qkv, comm, kernel="sdpa", algorithm=algorithm, layout=layout, causal=True)
+                out = torch.utils.checkpoint.checkpoint(attend, *mine, use_reentrant=False) if checkpointed else attend(*mine)
+                out.square().sum().backward()
+                found.append(mine[needed].grad)
+            assert found[0].equal(found[1]), (algorithm, needed)
+    leaf = x.clone().requires_grad_()
+    attend = lambda x: sp.attention(x, x, x, comm)
+    with unittest.mock.patch.object(sp._refusals, "text_of", lambda error: 1 / 0):  # the end of a second run is no error
+        torch.utils.checkpoint.checkpoint(attend, leaf, use_reentrant=False).sum().backward()
+
+
+@check
+def layouts_of_packed_sequences(comm, seed):
+    """A contiguous layout of each sequence is no contiguous layout of the whole."""
+    tokens = 7 * comm.size
+    layout = sp.Layout("contiguous", tokens, comm.size, cu_seqlens=(0, 2, 2, tokens // 2, tokens))
+    x = whole(seed, 1, tokens, comm.size, 8)
+    mine, expected = sp.shard(x, layout, comm), sp.shard(softmax(x, x, x, causal=True), layout, comm)
+    for algorithm in ("ulysses", "allgather_kv"):
+        same(sp.attention(mine, mine, mine, comm, kernel="sdpa", algorithm=algorithm, layout=layout, causal=True), expected, 40)
+    raises(ValueError, "short_conv: layout.cu_seqlens is ", sp.short_conv, mine[:, :, 0], torch.ones(8, 3), comm, layout=layout)
 
 
 @check
