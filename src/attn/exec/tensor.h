@@ -66,6 +66,11 @@ inline Tensor tensorOf(const seqparAttnTensor_t& tensor, seqparDataType_t type, 
   return {tensor.data, type, batch, tokens, heads, dim, tensor.batchStride, tensor.tokenStride, tensor.headStride};
 }
 
+/// The argument of a plan of another operator: tensorOf() in reverse.
+inline seqparAttnTensor_t argumentOf(const Tensor& tensor) {
+  return {tensor.data, tensor.batchStride, tensor.tokenStride, tensor.headStride};
+}
+
 /// The first heads of a dense tensor at `data` with `rowHeads` heads per token.
 inline Tensor tensorInRows(void* data, seqparDataType_t type, int64_t batch, int64_t tokens, int64_t heads,
                            int64_t rowHeads, int64_t dim) {

@@ -113,9 +113,9 @@ class StarTrailOperator final : public SoftmaxOperator {
   void forward(const seqparAttnForwardArgs_t& args) override {
     loadInputs(blockInputs(problem_, args));
     seqparAttnForwardArgs_t part = SEQPAR_ATTN_FORWARD_INITIALIZER;
-    part.q = given(q_);
-    part.k = given(keysOfRing(ringK_));
-    part.v = given(keysOfRing(ringV_));
+    part.q = argumentOf(q_);
+    part.k = argumentOf(keysOfRing(ringK_));
+    part.v = argumentOf(keysOfRing(ringV_));
     part.lse = lse_.data;
     ring_.forward(part, partialOut_);
     const auto& sent = partialOut_;
@@ -135,11 +135,11 @@ class StarTrailOperator final : public SoftmaxOperator {
     const auto rows = shardsOf(seqparFloat32, lse_.batch * lse_.heads, 1);
     require(seqparAllGather(args.lse, lse_.data, &rows, problem_.comm, exec_.main()), kCaller, problem_.comm);
     seqparAttnBackwardArgs_t part = SEQPAR_ATTN_BACKWARD_INITIALIZER;
-    part.q = given(q_);
-    part.k = given(keysOfRing(ringK_));
-    part.v = given(keysOfRing(ringV_));
-    part.out = given(out_);
-    part.dOut = given(dOut_);
+    part.q = argumentOf(q_);
+    part.k = argumentOf(keysOfRing(ringK_));
+    part.v = argumentOf(keysOfRing(ringV_));
+    part.out = argumentOf(out_);
+    part.dOut = argumentOf(dOut_);
     part.lse = lse_.data;
     ring_.backward(part, {dq_, keysOfRing(ringDk_), keysOfRing(ringDv_)});
     scatter(dq_, queryTensor(problem_, args.dq));
@@ -149,9 +149,6 @@ class StarTrailOperator final : public SoftmaxOperator {
   }
 
  private:
-  static seqparAttnTensor_t given(const Tensor& tensor) {
-    return {tensor.data, tensor.batchStride, tensor.tokenStride, tensor.headStride};
-  }
   static Tensor dense(const Tensor& buffer, int64_t tokens) {
     return denseTensor(buffer.data, buffer.type, buffer.batch, tokens, buffer.heads, buffer.dim);
   }

@@ -98,10 +98,10 @@ class UspOperator final : public SoftmaxOperator {
     loadInputs(blockInputs(problem_, args));
     if (ring_) {
       seqparAttnForwardArgs_t part = SEQPAR_ATTN_FORWARD_INITIALIZER;
-      part.q = given(q_);
-      part.k = given(k_);
-      part.v = given(v_);
-      part.out = given(out_);
+      part.q = argumentOf(q_);
+      part.k = argumentOf(k_);
+      part.v = argumentOf(v_);
+      part.out = argumentOf(out_);
       part.lse = lse_.data;
       part.sinks = sinksOfHeads(args.sinks);
       ring_->forward(part);
@@ -120,11 +120,11 @@ class UspOperator final : public SoftmaxOperator {
     exchange_.toHeads(outTensor(problem_, args.dOut), dOut_, exchange_.queries());
     if (ring_) {
       seqparAttnBackwardArgs_t part = SEQPAR_ATTN_BACKWARD_INITIALIZER;
-      part.q = given(q_);
-      part.k = given(k_);
-      part.v = given(v_);
-      part.out = given(out_);
-      part.dOut = given(dOut_);
+      part.q = argumentOf(q_);
+      part.k = argumentOf(k_);
+      part.v = argumentOf(v_);
+      part.out = argumentOf(out_);
+      part.dOut = argumentOf(dOut_);
       part.lse = lse_.data;
       part.sinks = sinksOfHeads(args.sinks);
       part.dSinks = dSinks_;
@@ -141,10 +141,6 @@ class UspOperator final : public SoftmaxOperator {
         exchange_(problem, exec, groups[placeOf(groups, problem.rank()).group]),
         part_(ringProblem(problem, groups, exchange_)) {
     if (exchange_.heads().count > 0) ring_ = std::make_unique<RingOperator>(part_, exec, part_.ranks());
-  }
-
-  static seqparAttnTensor_t given(const Tensor& tensor) {
-    return {tensor.data, tensor.batchStride, tensor.tokenStride, tensor.headStride};
   }
 
   const float* sinksOfHeads(const float* all) const {
