@@ -17,7 +17,8 @@ from ._cache_attention import cached_attention, local_attention
 from ._collectives import (all_gather, halo, merge, redistribute, reduce_scatter, shift, start_all_gather, start_halo,
                            start_redistribute, start_reduce_scatter, start_shift, start_to_heads, start_to_sequence, to_heads,
                            to_sequence, token_mean)
-from ._comm import Comm, Error, close, comm
+from ._comm import Comm, Error
+from ._connect import close, comm
 from ._context import context_parallel, context_parallel_unshard
 from ._conv import short_conv
 from ._kernels import LocalCall, flex, sdpa

@@ -1,4 +1,4 @@
-"""Communicators over the groups of torch.distributed."""
+"""Communicators, and the plans that they keep. _connect.py creates them."""
 
 import collections
 import contextlib
@@ -9,9 +9,8 @@ import torch
 import torch.distributed as dist
 
 from .. import _abi
-from ._comm_config import config_of, device_of, is_single
 
-_comms = {}  # name -> Comm, for operators, which take plain arguments
+open_comms = {}  # name -> Comm, for operators, which take plain arguments
 # The handle of torch's current stream of a GPU, without a Stream object, if this release provides it.
 _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream",
                           lambda index: torch.cuda.current_stream(index).cuda_stream)
@@ -61,7 +60,7 @@ class Comm:
         self._side, self._started, self._abandoned = None, {}, collections.deque()
         info = self.query()
         self.rank, self.size = info["rank"], info["nranks"]
-        _comms[name] = self
+        open_comms[name] = self
 
     def __repr__(self):
         return f"seqpar.torch.Comm({self.name!r}, rank={self.rank}, size={self.size}, device={str(self.device)!r})"
@@ -244,7 +243,7 @@ class Comm:
         self.run("seqparCommShrink", self.handle, ctypes.byref(params), ctypes.byref(handle))
         self._close_lost()
         name = f"{self.name}/shrunk"
-        while name in _comms:
+        while name in open_comms:
             name += "+"
         return Comm(name, handle, self.device, None, self._most_plans, self._most_packings)
 
@@ -272,7 +271,7 @@ class Comm:
             while self.plans:
                 self.plans.pop(next(iter(self.plans))).free()
             handle, self._handle = self._handle, None
-            _comms.pop(self.name, None)
+            open_comms.pop(self.name, None)
             call(_abi.check, _abi.lib.seqparCommDestroy(handle))
 
     def __deepcopy__(self, memo):
@@ -298,7 +297,7 @@ class Comm:
 
 def abandon(number):
     """Comm.abandon() of the ticket's communicator, if it is open."""
-    for one in list(_comms.values()):
+    for one in list(open_comms.values()):
         if number in one._started:
             one.abandon(number)
 
@@ -311,90 +310,12 @@ def require(comm):
 
 def named(name):
     """The communicator of an operator's argument, None if there is none."""
-    return _comms.get(name)
+    return open_comms.get(name)
 
 
 def find(name):
     """The communicator of an operator's argument."""
     try:
-        return _comms[name]
+        return open_comms[name]
     except KeyError:
         raise RuntimeError(f"there is no open communicator {name!r}: create it with seqpar.torch.comm()") from None
-
-
-def _bootstrap(group, config, device):
-    """A communicator over `group`; ranks communicate through torch.distributed during initialization."""
-    rank, size = dist.get_rank(group), dist.get_world_size(group)
-    errors = []
-
-    def allgather(mine, everything, count, _):
-        try:
-            parts = [None] * size
-            with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
-                dist.all_gather_object(parts, ctypes.string_at(mine, count), group=group)
-            ctypes.memmove(everything, b"".join(parts), count * size)
-            return 0
-        except Exception as error:  # exceptions cannot pass through C; it is raised below
-            errors.append(error)
-            return 1
-
-    callback = _abi.OobAllgather(allgather)
-    oob = _abi.Oob(rank=rank, nranks=size, allgather=ctypes.cast(callback, ctypes.c_void_p).value)
-    handle = ctypes.c_void_p()
-    result = _abi.lib.seqparCommInitOob(ctypes.byref(handle), ctypes.byref(oob), ctypes.byref(config))
-    if errors:
-        raise errors[0]
-    call(_abi.check, result)
-    return handle
-
-
-def comm(group=None, *, single=False, device=None, timeout=None, transport=None, check_arguments=None, ctas=16, plans=64, packings=4):
-    """The communicator of a ProcessGroup, of a DeviceMesh of one dimension, or (None) of all ranks. Collective at the
-    first call for a group; later calls return the same object. Without torch.distributed: a communicator of one rank,
-    unless WORLD_SIZE is more than 1.
-
-    single           True: a communicator of this process alone, whether torch.distributed is initialized or not
-    device           None: with NCCL the GPU of the group, otherwise the current one (call torch.cuda.set_device()
-                     first); cpu for other backends
-    timeout          maximum wait for another rank in seconds
-    transport        "auto", "shared", "network"
-    check_arguments  True: every call compares its arguments between the ranks (slow)
-    ctas             thread blocks of a collective on a GPU, 1 to 128: few, because they share the GPU with other work
-    plans            maximum number of cached plans of attention and layouts: beyond it, the least recently used plan is freed,
-                     and created again when needed. Must exceed the plans of a step and of CUDA graphs
-    packings         maximum number of cached plans that differ in `cu_seqlens` or `mask` only: batches that wait for their
-                     backward passes, and those in CUDA graphs. Each takes a workspace
-    """
-    if isinstance(group, Comm):
-        return group
-    if hasattr(group, "get_group"):
-        if group.ndim != 1:
-            raise ValueError(f"comm: the mesh has {group.ndim} dimensions, expected 1: such as mesh['cp']")
-        group = group.get_group()
-    alone = is_single(group, single)
-    if group is None and not alone:
-        group = dist.group.WORLD
-    if plans < 1:
-        raise ValueError(f"comm: plans is {plans}, expected at least 1")
-    if packings < 1:
-        raise ValueError(f"comm: packings is {packings}, expected at least 1")
-    device = device_of(device, group)
-    name = f"{'alone' if alone else group.group_name}/{device.type}"
-    while name in _comms:
-        if _comms[name].group is group:
-            return _comms[name]
-        name += "+"  # the name belongs to a destroyed group with an open communicator: torch reuses names
-    config = config_of(device, timeout, transport, check_arguments, ctas)
-    if alone:
-        token, handle = _abi.UniqueId(), ctypes.c_void_p()
-        call(_abi.check, _abi.lib.seqparGetUniqueId(ctypes.byref(token)))
-        call(_abi.check, _abi.lib.seqparCommInitRankConfig(ctypes.byref(handle), 1, token, 0, ctypes.byref(config)))
-    else:
-        handle = _bootstrap(group, config, device)
-    return Comm(name, handle, device, group, plans, packings)
-
-
-def close():
-    """Collective: closes all communicators, the newest first. Call it before destroy_process_group()."""
-    for one in list(_comms.values())[::-1]:
-        one.close()

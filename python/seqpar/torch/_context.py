@@ -6,7 +6,7 @@ import torch
 
 from .. import _abi
 from ._attention import attention
-from ._comm import comm as make_comm
+from ._connect import comm as make_comm
 from ._define import autocasted
 from ._layout import Layout
 from ._refusals import tell, telling

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from .. import _abi
 from . import _models
 from ._batches import BatchSharder, Shard
-from ._comm import comm
+from ._connect import comm
 from ._trainer import require_mixin
 from .transformers import register
 

@@ -14,7 +14,7 @@ from diffusers.models import attention_dispatch
 
 from ._agreement import gather_integer
 from ._attention import attention
-from ._comm import comm as make_comm
+from ._connect import comm as make_comm
 from ._define import autocasted
 from ._kernels import _Tokens, _by_heads, sdpa
 from ._layout import Layout

@@ -18,7 +18,8 @@ import sys
 import torch
 
 from . import _linear_functions, _ops
-from ._comm import Comm, comm as make_comm
+from ._comm import Comm
+from ._connect import comm as make_comm
 from ._conv import short_conv
 from ._layout import Layout, bounds_of
 

@@ -9,7 +9,7 @@ Unsupported arguments are errors.
 import functools
 
 from ._attention import attention
-from ._comm import comm
+from ._connect import comm
 from ._layout import Layout, bounds_of
 
 

@@ -17,7 +17,7 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ._attention import attention
-from ._comm import comm as make_comm
+from ._connect import comm as make_comm
 from ._layout import Layout, bounds_of
 
 PREFIX = "seqpar"

@@ -23,7 +23,7 @@ from torchtitan.protocols.module import Module
 from .. import _abi
 from . import _positions
 from ._attention import attention
-from ._comm import comm as make_comm
+from ._connect import comm as make_comm
 from ._layout import Layout
 from ._refusals import tell
 
