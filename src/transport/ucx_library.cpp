@@ -31,6 +31,7 @@ UcxFound open() {
   need("ucp_tag_msg_recv_nbx", ucx.tagMsgRecvNbx);
   need("ucp_tag_probe_nb", ucx.tagProbeNb);
   need("ucp_tag_recv_nbx", ucx.tagRecvNbx);
+  need("ucp_tag_send_nbx", ucx.tagSendNbx);
   need("ucp_tag_send_sync_nbx", ucx.tagSendSyncNbx);
   need("ucp_worker_arm", ucx.workerArm);
   need("ucp_worker_create", ucx.workerCreate);

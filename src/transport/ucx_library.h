@@ -26,6 +26,7 @@ struct UcxLibrary {
   decltype(&ucp_tag_msg_recv_nbx) tagMsgRecvNbx = nullptr;
   decltype(&ucp_tag_probe_nb) tagProbeNb = nullptr;
   decltype(&ucp_tag_recv_nbx) tagRecvNbx = nullptr;
+  decltype(&ucp_tag_send_nbx) tagSendNbx = nullptr;
   decltype(&ucp_tag_send_sync_nbx) tagSendSyncNbx = nullptr;
   decltype(&ucp_worker_arm) workerArm = nullptr;
   decltype(&ucp_worker_create) workerCreate = nullptr;

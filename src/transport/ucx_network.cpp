@@ -48,16 +48,20 @@ std::unique_ptr<UcxNetwork> UcxNetwork::connect(Allgather& control, const std::v
   together(control, [&] {
     if (network == nullptr) return;
     network->id_ = ids[0];
+    // Only to higher ranks, which connect when they are greeted: UCX 1.13 ends a process if the other one dies while
+    // both connect to each other.
     for (const auto& queue : network->queues_) {
-      if (queue != nullptr) network->connectTo(*queue, addresses[static_cast<size_t>(queue->rank)]);
+      if (queue != nullptr && queue->rank > control.rank()) {
+        network->connectTo(*queue, addresses[static_cast<size_t>(queue->rank)]);
+      }
     }
   });
-  // Only after all have their endpoints, since a greeting waits for its answer.
+  // Only after all have these endpoints, since a greeting waits for its answer.
   together(control, [&] {
     if (network == nullptr) return;
     try {
       network->thread_ = startThread("the network", [raw = network.get()] { raw->serve(); });
-      network->greet(timeout);
+      network->greet(addresses, timeout);
     } catch (const std::exception& error) {
       // The others wait for this rank's greeting.
       health.fail(seqparRemoteError, FixedText{"rank ", std::to_string(control.rank()), " cannot greet through ",
@@ -97,29 +101,50 @@ void UcxNetwork::connectTo(Queue& queue, const std::vector<std::byte>& address) 
   checkUcx(ucx().epCreate(worker_.get(), &params, &queue.endpoint), concat("ucp_ep_create(to rank ", queue.rank, ")"));
 }
 
-void UcxNetwork::greet(std::chrono::milliseconds timeout) {
+void UcxNetwork::greet(const std::vector<std::vector<std::byte>>& addresses, std::chrono::milliseconds timeout) {
   {
     const std::lock_guard lock(mutex_);
     for (const auto& queue : queues_) {
       if (queue == nullptr) continue;
-      for (const auto& [receive, kind] : {std::pair{&queue->hello, Kind::Hello}, {&queue->bye, Kind::Bye}}) {
+      for (const auto& [receive, kind] :
+           {std::pair{&queue->hello, Kind::Hello}, {&queue->ready, Kind::Ready}, {&queue->bye, Kind::Bye}}) {
         post(*queue, *receive, 0, tag(kind, queue->rank, 0));
       }
+      if (queue->endpoint != nullptr) startSend(*queue, nullptr, 0, tag(Kind::Hello, rank_, 0));
+    }
+  }
+  const auto answer = [&] {
+    const std::lock_guard lock(mutex_);
+    for (const auto& queue : queues_) {
+      if (queue == nullptr || queue->endpoint != nullptr || !queue->hello.arrived) continue;
+      connectTo(*queue, addresses[static_cast<size_t>(queue->rank)]);
       startSend(*queue, nullptr, 0, tag(Kind::Hello, rank_, 0));
     }
-  }
+  };
   const Deadline deadline(timeout);
-  for (const auto& queue : queues_) {
-    if (queue == nullptr) continue;
-    while (!queue->hello.arrived || queue->completed < queue->sent) {
-      health_.check();
-      if (deadline.passed()) {
-        fail(seqparRemoteError, "no answer from rank ", queue->rank, " through ", transport(), " in ", timeout.count(),
-             " ms");
+  const auto await = [&](Receive Queue::*receive) {
+    for (const auto& queue : queues_) {
+      if (queue == nullptr) continue;
+      while (queue->endpoint == nullptr || !((*queue).*receive).arrived || queue->completed < queue->sent) {
+        answer();
+        health_.check();
+        if (deadline.passed()) {
+          fail(seqparRemoteError, "no answer from rank ", queue->rank, " through ", transport(), " in ",
+               timeout.count(), " ms");
+        }
+        if (!progress()) doze(std::chrono::milliseconds(1));
       }
-      if (!progress()) doze(std::chrono::milliseconds(1));
+    }
+  };
+  await(&Queue::hello);
+  {
+    // Now UCX exchanges the endpoints' ids, over connections that exist.
+    const std::lock_guard lock(mutex_);
+    for (const auto& queue : queues_) {
+      if (queue != nullptr) startSend(*queue, nullptr, 0, tag(Kind::Ready, rank_, 0));
     }
   }
+  await(&Queue::ready);
 }
 
 UcxNetwork::~UcxNetwork() {
@@ -134,6 +159,7 @@ UcxNetwork::~UcxNetwork() {
   for (const auto& queue : queues_) {
     if (queue == nullptr) continue;
     cancel(queue->hello);
+    cancel(queue->ready);
     cancel(queue->bye);
     for (Receive& receive : queue->receives) cancel(receive);
   }
@@ -251,7 +277,7 @@ std::string UcxNetwork::transport() const {
   const std::lock_guard lock(mutex_);
   std::string names;
   for (const auto& queue : queues_) {
-    if (queue == nullptr) continue;
+    if (queue == nullptr || queue->endpoint == nullptr) continue;
     const std::string name = transportsOf(queue->endpoint);
     if (names.find(name) == std::string::npos) names += (names.empty() ? "" : ", ") + name;
   }

@@ -68,13 +68,14 @@ class UcxNetwork : public Network {
     uint64_t received = 0;
     std::unique_ptr<CacheLine[]> memory;
     Receive hello;
+    Receive ready;
     Receive bye;
   };
-  enum class Kind : uint64_t { Data, Hello, Bye };
+  enum class Kind : uint64_t { Data, Hello, Bye, Ready };
 
   void open(const std::vector<bool>& peers);
   void connectTo(Queue& queue, const std::vector<std::byte>& address);
-  void greet(std::chrono::milliseconds timeout);
+  void greet(const std::vector<std::vector<std::byte>>& addresses, std::chrono::milliseconds timeout);
   void bye();
   void serve();
   void stop() noexcept;

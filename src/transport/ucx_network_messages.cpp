@@ -24,8 +24,8 @@ uint64_t UcxNetwork::tag(Kind kind, int source, uint64_t sequence) const {
 uint64_t UcxNetwork::send(int to, const std::byte* data, size_t bytes) {
   const std::lock_guard lock(mutex_);
   Queue& queue = this->queue(to);
-  // The hello was this queue's first send, so the number of sends, this one included, counts the data messages.
-  startSend(queue, data, bytes, tag(Kind::Data, rank_, queue.sent));
+  // Hello and ready were the first sends of this queue, so the data messages count from 1.
+  startSend(queue, data, bytes, tag(Kind::Data, rank_, queue.sent - 1));
   return queue.sent;
 }
 
@@ -36,7 +36,10 @@ void UcxNetwork::startSend(Queue& queue, const std::byte* data, size_t bytes, ui
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   params.cb.send = &UcxNetwork::onSent;
   params.user_data = &send;
-  const ucs_status_ptr_t request = ucx().tagSendSyncNbx(queue.endpoint, data, bytes, tag, &params);
+  // A greeting is not synchronous: UCX would exchange the endpoints' ids before the connection is established.
+  const bool greets = queue.sent == 1;
+  const ucs_status_ptr_t request = greets ? ucx().tagSendNbx(queue.endpoint, data, bytes, tag, &params)
+                                          : ucx().tagSendSyncNbx(queue.endpoint, data, bytes, tag, &params);
   if (UCS_PTR_IS_PTR(request)) return;
   completeSend(send);
   if (UCS_PTR_IS_ERR(request)) noteFailure(queue, UCS_PTR_STATUS(request));
