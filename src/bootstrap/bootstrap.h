@@ -13,12 +13,16 @@
 
 namespace seqpar {
 
+/// The name of an id's server in errors, if no other is given.
+constexpr const char* kIdCreator = "the process that created the id";
+
 /// Starts a server in this process for the rendezvous of one communicator, and returns its id. The server ends when it
 /// has served all ranks, or with the process. Throws SystemError without a usable interface or port.
-seqparUniqueId makeUniqueId(const std::string& interfaceName);
+seqparUniqueId makeUniqueId(const std::string& interfaceName, const std::string& name = kIdCreator);
 
 /// Likewise for ranks that know `secret`: the id contains a salt, and only unlockId() makes it usable.
-seqparUniqueId makeLockedId(const std::string& interfaceName, const Token& secret);
+seqparUniqueId makeLockedId(const std::string& interfaceName, const Token& secret,
+                            const std::string& name = kIdCreator);
 /// Throws InvalidArgument for a malformed id.
 seqparUniqueId unlockId(const seqparUniqueId& id, const Token& secret);
 

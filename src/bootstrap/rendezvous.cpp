@@ -12,24 +12,25 @@ namespace {
 constexpr std::string_view kSplit = "split";
 
 /// `salt` is in the id; the server admits the ranks that know `token`.
-seqparUniqueId startServer(const std::string& interfaceName, const Token& salt, const Token& token) {
+seqparUniqueId startServer(const std::string& interfaceName, const std::string& name, const Token& salt,
+                           const Token& token) {
   Listener listener = listenOn(chosenInterface(interfaceName), 0);
   const wire::Rendezvous rendezvous{listener.addresses, listener.port, salt};
-  const auto name = concat("the process that created the id (", localHostName(), ", pid ", getpid(), ")");
-  RendezvousServers::instance().start(std::move(listener), RootOptions{token, name}, false);
+  const auto where = concat(name, " (", localHostName(), ", pid ", getpid(), ")");
+  RendezvousServers::instance().start(std::move(listener), RootOptions{token, where}, false);
   return wire::encode(rendezvous);
 }
 
 }  // namespace
 
-seqparUniqueId makeUniqueId(const std::string& interfaceName) {
+seqparUniqueId makeUniqueId(const std::string& interfaceName, const std::string& name) {
   const Token token = randomToken();
-  return startServer(interfaceName, token, token);
+  return startServer(interfaceName, name, token, token);
 }
 
-seqparUniqueId makeLockedId(const std::string& interfaceName, const Token& secret) {
+seqparUniqueId makeLockedId(const std::string& interfaceName, const Token& secret, const std::string& name) {
   const Token salt = randomToken();
-  return startServer(interfaceName, salt, deriveToken(secret, kSplit, salt));
+  return startServer(interfaceName, name, salt, deriveToken(secret, kSplit, salt));
 }
 
 seqparUniqueId unlockId(const seqparUniqueId& id, const Token& secret) {

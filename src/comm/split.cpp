@@ -89,7 +89,8 @@ SplitGroup agreeOnGroup(Communicator& parent, int color, int key, const CommConf
   std::vector<seqparUniqueId> ids(ranks);
   const auto secret = control.secret();
   const auto makeId = [&] {
-    return secret ? makeLockedId(config.interfaceName, *secret) : makeUniqueId(config.interfaceName);
+    const auto name = concat("rank ", parent.rank(), " of the parent communicator");
+    return secret ? makeLockedId(config.interfaceName, *secret, name) : makeUniqueId(config.interfaceName, name);
   };
   seqparUniqueId own{};
   std::string refused;
