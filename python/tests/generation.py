@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from transformers import (GptOssConfig, GptOssForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM,
-                          Qwen3NextConfig)
+                          Qwen3NextConfig, T5Config)
 
 import seqpar.torch as sp
 import stub_file
@@ -77,6 +77,11 @@ def _checks(comm, seed):
                 _check_shares(comm, cache, page, ids.shape[1] + _NEW - 1)
             found = _generate(model, ids, mask, num_beams=2, **{_name(model): generation.ShardedCache(model.config, comm, page=4)})
             assert found.equal(beams), f"{name}: beams"
+            cache = generation.ShardedCache(model.config, comm, page=4)
+            generation.prefill(model, ids, cache, attention_mask=mask, chunk=12)
+            cache.batch_repeat_interleave(2)
+            found = _generate(model, ids, mask, num_beams=2, **{_name(model): cache})
+            assert found.equal(beams), f"{name}: beams after prefill()"
 
 
 def _check_shares(comm, cache, page, length):
@@ -109,10 +114,18 @@ def _refusals(comm):
     _raises(ValueError, "without a ShardedCache", model, ids)
     _raises(ValueError, "page is 0", generation.ShardedCache, model.config, comm, page=0)
     _raises(TypeError, "expected a seqpar.torch.Comm", generation.ShardedCache, model.config, None)
+    _raises(ValueError, "has an encoder", generation.ShardedCache, T5Config(), comm)
     _raises(ValueError, "linear_attention", generation.ShardedCache, Qwen3NextConfig(num_hidden_layers=4), comm)
     _raises(ValueError, "chunk is 0", generation.prefill, model, ids, cache, chunk=0)
     _raises(ValueError, "padding on the left only", generation.prefill, model, ids, cache,
             attention_mask=torch.tensor([[1, 0, 1, 1, 1, 1, 1, 1, 1]]))
+    generation.prefill(model, ids, cache)
+    _raises(ValueError, "got 2 sequences, expected 1", model.generate, ids, num_beams=2, max_new_tokens=1, **{_name(model): cache})
+    model.set_attn_implementation("sdpa")  # would attend the rank's keys only
+    _raises(ValueError, "did not attend the keys of its previous layer", model.generate, ids, max_new_tokens=1,
+            **{_name(model): generation.ShardedCache(model.config, comm)})
+    model.set_attn_implementation(generation.IMPLEMENTATION)
+    cache.reset()
     if comm.size > 1:
         _raises(ValueError, "different prompts", generation.prefill, model, ids + comm.rank, cache)
         _raises(NotImplementedError, "crop", cache.layers[0].crop, -1)

@@ -43,10 +43,11 @@ class _Shared:
 
     chunk    (begin, end) of the tokens of which each rank computes its own; None: all ranks compute all new tokens
     padding  of a chunk: the tokens of padding on the left of each sequence
+    ahead    whether a layer has new keys that attention() has not seen
     """
 
     def __init__(self, comm, page):
-        self.comm, self.page, self.chunk, self.padding = comm, page, None, None
+        self.comm, self.page, self.chunk, self.padding, self.ahead = comm, page, None, None, False
         self._mask, self._pads = None, False
 
     def pads(self, mask):
@@ -81,7 +82,7 @@ class ShardedLayer(CacheLayerMixin):
         self.reset()
 
     def reset(self):
-        self.keys = self.values = None
+        self.keys, self.values, self.shared.ahead = None, None, False
         self._memory, self.positions, self.length, self.is_initialized = None, torch.empty(0, dtype=torch.int64), 0, False
 
     def lazy_initialization(self, key_states, value_states):
@@ -107,8 +108,15 @@ class ShardedLayer(CacheLayerMixin):
         self.keys, self.values = (x[:, :, :room] for x in self._memory)
 
     def update(self, key_states, value_states, *arguments, **named):
+        if self.shared.ahead:
+            raise ValueError(f"ShardedCache: the model did not attend the keys of its previous layer by {IMPLEMENTATION!r}: call "
+                             f"model.set_attn_implementation({IMPLEMENTATION!r}), which some models ignore; after another error call reset()")
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
+        batch = self._memory[0].shape[0]
+        if key_states.shape[0] != batch:
+            raise ValueError(f"ShardedCache: got {key_states.shape[0]} sequences, expected {batch}, those of the cache: for beams or several "
+                             "results of each prompt call cache.batch_repeat_interleave() after prefill()")
         new = key_states.shape[2]
         if self.shared.chunk is None:
             begin, end = self.length, self.length + new
@@ -129,6 +137,7 @@ class ShardedLayer(CacheLayerMixin):
         self.length = end
         keys = self.keys[:]
         keys._seqpar_layer = self  # attention() gets the keys only
+        self.shared.ahead = True
         return keys, self.values
 
     def get_mask_sizes(self, query_length):
@@ -173,6 +182,8 @@ class ShardedCache(Cache):
         _comm.require(comm)
         if page < 1:
             raise ValueError(f"ShardedCache: page is {page}, expected at least 1")
+        if getattr(config, "is_encoder_decoder", False):
+            raise ValueError("ShardedCache: the model has an encoder, expected a decoder only")
         text = config.get_text_config(decoder=True)
         window = getattr(text, "sliding_window", None) or 0
         kinds = getattr(text, "layer_types", None) or ["sliding_attention" if window else "full_attention"] * text.num_hidden_layers
@@ -203,7 +214,9 @@ def _attention(module, query, key, value, attention_mask, scaling=None, dropout=
     """transformers' interface of attention functions: (out [batch][queries][heads][dim], None)."""
     layer = getattr(key, "_seqpar_layer", None)
     if layer is None:
-        raise ValueError("seqpar_cache: the model runs without a ShardedCache, expected past_key_values=ShardedCache(model.config, comm)")
+        raise ValueError("seqpar_cache: the model runs without a ShardedCache, or attends other keys than its cache has (as multi-head latent "
+                         "attention does), expected past_key_values=ShardedCache(model.config, comm)")
+    layer.shared.ahead = False
     unknown = sorted(name for name, x in rest.items() if name not in _WITHOUT_EFFECT and x is not None and x is not False)
     if unknown:
         raise TypeError(f"seqpar_cache: got {', '.join(unknown)}, which it does not support")
