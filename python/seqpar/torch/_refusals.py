@@ -14,6 +14,7 @@ _TOLD = "_seqpar_told"  # marks an exception that the other ranks know
 _MOST = 2000
 _STOP = getattr(checkpoint, "_StopRecomputationError", ())  # ends a call that a checkpoint runs again: no error
 _transforms = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
+_INSIDE = "is inside torch.vmap or a transform of torch.func, which collectives do not support: give a batch, and use torch.autograd"
 
 
 def text_of(error):
@@ -48,12 +49,19 @@ def _explained(name, error, args):
         return None
     text = None
     if _transforms():
-        text = "is inside torch.vmap or a transform of torch.func, which collectives do not support: give a batch, and use torch.autograd"
+        text = _INSIDE
     elif any("DTensor" in type(x).__name__ for x in args):
         text = "got a DTensor, expected this rank's tensor: x.to_local()"
     elif forward_ad._current_level >= 0:
         text = "is inside forward-mode differentiation (jvp), which it does not support: use torch.autograd.grad()"
     return None if text is None else NotImplementedError(f"seqpar.torch.{name} {text}")
+
+
+@torch.compiler.assume_constant_result
+def _transformed():
+    """Whether torch.compile traces a function of torch.func, or forward mode: it takes operators without a derivative for
+    constants there."""
+    return _transforms() is not None or forward_ad._current_level >= 0
 
 
 def telling(comm=None):
@@ -64,6 +72,8 @@ def telling(comm=None):
         @functools.wraps(function)
         def told(*args, **kwargs):
             if torch.compiler.is_compiling():
+                if _transformed():
+                    raise NotImplementedError(f"seqpar.torch.{function.__name__} {_INSIDE}")
                 return function(*args, **kwargs)
             try:
                 return function(*args, **kwargs)
