@@ -27,12 +27,6 @@ import seqpar.torch as sp
 import torch_checks
 import torch_decode
 import torch_fsdp
-import torch_checks.attention
-import torch_checks.collectives
-import torch_checks.composition
-import torch_checks.drop_ins
-import torch_checks.building_blocks
-import torch_checks.reserves
 from seqpar import _abi
 from seqpar.testing import parity
 from seqpar.torch import _attention, _plans
@@ -365,6 +359,7 @@ ITEMS = {"check": check, "graph": graph, "decode": decode, "gradients": gradient
 
 
 def main():
+    torch_checks.load()
     device = start()
     seed = [torch.seed() % 2 ** 31]
     with device:

@@ -11,21 +11,6 @@ import torch.distributed as dist
 
 import seqpar.torch as sp
 import torch_checks
-import torch_checks.arguments
-import torch_checks.attention
-import torch_checks.collectives
-import torch_checks.composition
-import torch_checks.delta
-import torch_checks.drop_ins
-import torch_checks.families
-import torch_checks.building_blocks
-import torch_checks.caches
-import torch_checks.mamba
-import torch_checks.masks
-import torch_checks.refusals
-import torch_checks.reserves
-import torch_checks.stubs
-import torch_checks.torch_tools
 
 
 def groups_of_another_session(comm):
@@ -45,6 +30,7 @@ def groups_of_another_session(comm):
 
 
 def main():
+    torch_checks.load()
     torch.set_num_threads(1)
     if os.environ.get("SEQPAR_TEST_DEVICE") == "cuda":
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))

@@ -134,7 +134,8 @@ std::string LinearCase::describe() const {
 
 std::string farFrom(const Bounded& expected, const std::vector<float>& found, double terms, int type, size_t offset,
                     double least) {
-  const double kHalfUlp[] = {0.0, 0x1p-11, 0x1p-8}, kSmallest[] = {0x1p-126, 0x1p-24, 0x1p-126};
+  // States and products below the smallest normal number of fp32, 2^-126, may be 0 in each of up to 64 terms.
+  const double kHalfUlp[] = {0.0, 0x1p-11, 0x1p-8}, kSmallest[] = {0x1p-120, 0x1p-24, 0x1p-120};
   constexpr double kMostHalf = 65504;
   for (size_t i = 0; i < found.size(); ++i) {
     const double exact = expected.value[offset + i], magnitude = expected.magnitude[offset + i];

@@ -221,10 +221,12 @@ double ForwardCase::gate(int64_t b, int64_t t, int h, int c) const {
   return numberOf(gates, spec.gateType, at(layout.gates, b, t, h, spec.gate == Gate::Channel ? c : 0));
 }
 
-/// Bounds follow the numbers' magnitudes: with u the unit of rounding, a term q a k v of an output is rounded at most
-/// three times to the type (q with its decay, k with its decay, and the state or the score), and the output once; a
-/// term of a state once, or twice if the decay is applied to v. Sums, exponents and products in fp32 add at most 2^-13.
-/// Underflow in fp16 adds 2^-25 of the other factor of each rounded value, and rounded states are in units of 2^8.
+/// Bounds follow the numbers' magnitudes: a term q a k v of an output is rounded at most three times to the type (q
+/// with its decay, k with its decay, and the state or the score), and the output once; a term of a state once, or twice
+/// if the decay is applied to v. Errors of many terms cancel, so a rounding counts as roundingOf(); the output's own
+/// rounding and those of the channel with the largest terms count in full. Sums, exponents and products in fp32 add at
+/// most 2^-13. Underflow in fp16 adds 2^-25 of the other factor of each rounded value, and rounded states are in units
+/// of 2^8.
 void ForwardCase::computeHead(int64_t b, int h) {
   const int dk = spec.dk, dv = spec.dv;
   const int64_t index = b * spec.heads + h;
@@ -245,6 +247,7 @@ void ForwardCase::computeHead(int64_t b, int h) {
   for (int64_t t = 0; t < spec.tokens; ++t) {
     const bool reset = std::binary_search(starts.begin(), starts.end(), t);
     std::vector<double> values(static_cast<size_t>(dv)), outs(static_cast<size_t>(dv)), sizes(outs), units(outs);
+    std::vector<double> largest(outs), sizesBefore(outs);  // of a channel's terms
     for (int j = 0; j < dv; ++j) {
       values[static_cast<size_t>(j)] = valueAt(b, t, h, j);
       valueSum[static_cast<size_t>(j)] += std::abs(values[static_cast<size_t>(j)]);
@@ -258,9 +261,11 @@ void ForwardCase::computeHead(int64_t b, int h) {
       for (Sum* sum : {&withInitial, &rank}) {
         decayStep(token, values.size(), {sum->value.data() + row, sum->size.data() + row});
       }
+      sizesBefore = sizes;
       decayOutput(token, values.size(), {withInitial.value.data() + row, withInitial.size.data() + row},
                   {outs.data(), sizes.data()});
       for (size_t j = 0; j < values.size(); ++j) {
+        largest[j] = std::max(largest[j], sizes[j] - sizesBefore[j]);
         units[j] += std::abs(query) * (0x1p8 + valueSum[j]) + withInitial.size[row + j];
       }
     }
@@ -268,7 +273,7 @@ void ForwardCase::computeHead(int64_t b, int h) {
       const auto to = (static_cast<size_t>(index * spec.tokens + t)) * static_cast<size_t>(dv) + static_cast<size_t>(j);
       const auto column = static_cast<size_t>(j);
       out.value[to] = scale * outs[column];
-      out.bound[to] = scale * sizes[column] * perTerm + u * std::abs(out.value[to]) * 1.01 +
+      out.bound[to] = scale * (sizes[column] + largest[column]) * perTerm + 2 * u * std::abs(out.value[to]) * 1.01 +
                       (half ? 0x1p-25 * (scale * units[column] + 1) : 1e-30);
     }
   }

@@ -67,7 +67,7 @@ struct ForwardCase {
   void computeHead(int64_t b, int h);
 };
 
-/// The unit of rounding of a type.
+/// Half the largest relative error of a rounding to fp16 or bf16; all of it for fp32.
 double roundingOf(int type);
 double numberOf(const std::vector<char>& tensor, int type, int64_t index);
 /// The largest error relative to its bound; infinity if a value is unexpectedly NaN or not NaN. `worst` receives the

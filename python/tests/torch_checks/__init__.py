@@ -1,5 +1,8 @@
 """Checks of seqpar.torch, by topic. Each runs on all ranks, and takes the communicator and a seed."""
 
+import importlib
+import pkgutil
+
 import torch
 
 import seqpar.torch as sp
@@ -11,6 +14,12 @@ EPS = 2.0 ** -23
 def check(function):
     CHECKS.append(function)
     return function
+
+
+def load():
+    """Imports the modules of this package, which adds their checks to CHECKS."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
 
 
 def whole(seed, *shape, dtype=torch.float32):
