@@ -78,7 +78,9 @@ void UcxNetwork::open(const std::vector<bool>& peers) {
   // No keepalive, neither UCX's nor the kernel's: the control plane detects silence, by the communicator's timeout, and
   // a process that dies closes its connections anyway. Shared-memory transports stay disabled (UCX enables them only on
   // request when error handling is on): without UCX's probes they do not detect death.
-  context_ = makeUcxContext(UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP, {{"KEEPALIVE_INTERVAL", "inf"}, {"KEEPIDLE", "inf"}});
+  // Nonblocking connects: if a connection is reset in the call that establishes it, UCX 1.13 ends the process.
+  context_ = makeUcxContext(UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP,
+                            {{"KEEPALIVE_INTERVAL", "inf"}, {"KEEPIDLE", "inf"}, {"CONN_NB", "y"}});
   worker_ = makeUcxWorker(context_.get(), UCS_THREAD_MODE_SERIALIZED);
   checkUcx(ucx().workerGetEfd(worker_.get(), &descriptor_), "ucp_worker_get_efd");
   queues_.resize(peers.size());
