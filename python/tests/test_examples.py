@@ -57,6 +57,11 @@ class Training(unittest.TestCase):
                     # The order of sums in fp32 differs with the number of ranks.
                     self.assertLess(abs(one - other), 1e-5 * one, output)
 
+    def test_other_ranks_outlive_processes_that_end(self):
+        done = subprocess.run((venvs.interpreter(), ROOT / "python" / "tests" / "torch_exits.py", "return", "exception", "sys_exit", "shrink_kill"),
+                              timeout=600, env=venvs.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout)
+
     def test_lost_state_is_visible_and_plot_is_drawn(self):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)

@@ -24,6 +24,9 @@ def _gather_bytes(x, lengths, comm):
 
 def _gathered(comm, data, lengths):
     """The bytes of all ranks."""
+    if comm.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError("the first call with these arguments compares them between the ranks, which a CUDA graph cannot "
+                           "capture: run the same call, also with the same requires_grad, once before the capture")
     mine = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(comm.device)
     together = bytes(_gather_bytes(mine, lengths, comm).cpu().tolist())
     edges = [sum(lengths[:rank]) for rank in range(comm.size + 1)]

@@ -2,11 +2,14 @@
 
 import ctypes
 import random
+import types
+import unittest.mock
 
 import torch
 import torch.distributed as dist
 
 import seqpar.torch as sp
+from seqpar.torch import _agreement
 from torch_checks import check, lost, raises, same, whole
 
 
@@ -124,3 +127,10 @@ def a_mask_on_one_rank_inside_context_parallel(comm, seed):
     raises(ValueError if comm.rank == 0 else sp.Error, "attn_mask is given", run)
     assert len(positions) == 4 * comm.size
     lost(one)
+
+
+@check
+def captures_need_an_earlier_call(comm, seed):
+    gpu = types.SimpleNamespace(device=torch.device("cuda", 0), size=2)
+    with unittest.mock.patch.object(torch.cuda, "is_current_stream_capturing", lambda: True):
+        raises(RuntimeError, "once before the capture", lambda: _agreement.require_agreement(gpu, "attention", {}, "equal arguments"))
