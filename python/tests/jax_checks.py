@@ -339,6 +339,10 @@ def errors(comm):
     raises(TypeError, "int32", lambda: sharded(lambda x: sp.reduce_scatter(x.astype(jnp.int32), comm), (P(),), SEQ)(x))
     raises(ValueError, "axis is 'cp'", lambda: sp.Comm(MESH, "cp"))
     attend = lambda x: sharded(lambda x: sp.attention(x, x, x, comm), (SEQ,), SEQ)(x)
+    if n > 1 and comm.platform == "cpu":
+        reverse = Mesh(MESH.devices[::-1], ("sp",))
+        with sp.Comm(MESH, "sp") as lost:  # device 0 would be rank 0 with the last shard
+            raises(RuntimeError, "in the mesh of jax.shard_map, expected", lambda: sharded(lambda x: sp.all_gather(x, lost), SEQ, P(), reverse)(x))
     eager = lambda x: jax.shard_map(lambda x: sp.all_gather(x, comm), mesh=MESH, in_specs=SEQ, out_specs=P(), check_vma=False)(x)
     once = lambda x: jax.grad(lambda x: (attend(x) ** 2).sum())(x)
     raises(NotImplementedError, "attention under jax.vmap", lambda: jax.vmap(attend)(x[None]))

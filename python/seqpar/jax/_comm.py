@@ -91,18 +91,21 @@ class Comm:
         if description not in self._keys:
             calls = self.on_each_rank(make)
             key = self._keys[description] = next(_numbers)
-            for (ordinal, _, handle), call in zip(self._ranks, calls):
-                call.define(library(), key, ordinal, handle, operands)
+            for (ordinal, rank, handle), call in zip(self._ranks, calls):
+                call.define(library(), key, ordinal, rank, handle, operands)
             self._kept.append(calls)
         return self._keys[description]
 
     @contextlib.contextmanager
     def ordered(self):
         """Yields the token that the next call waits for, and takes a list with the token that it returned, so that
-        calls keep their order on every device. One chain per trace."""
+        calls keep their order on every device. One chain per trace. On hosts its value lets the handler compare the
+        device's index in the mesh of shard_map with its rank."""
         trace = core.get_opaque_trace_state()
         if self._trace != trace:
-            self._trace, self._last = trace, jnp.zeros((), jnp.float32)
+            self.require_axis()
+            own = self.rank() + 1 if self.platform == "cpu" else jnp.zeros(())
+            self._trace, self._last = trace, own.astype(jnp.float32)
         given = []
         yield self._last, given
         self._last, = given

@@ -38,6 +38,9 @@ struct Call {
   void* function;
   void* errorText;  // seqparGetLastError; if comm is null, seqparAttnGetLastError, which takes no argument
   void* comm;
+  int32_t rank;  // of the device
+  void* rankComm;  // its communicator
+  void* fail;      // seqparCommFail
   std::vector<Slot> slots;
   std::vector<unsigned char> blob;  // structures of arguments
   std::vector<Patch> patches;
@@ -97,8 +100,18 @@ int invoke(void* function, const std::vector<void*>& values) {
   }
 }
 
-ffi::Error run(int32_t device, void* stream, const ffi::RemainingArgs& operands, const ffi::RemainingRets& results,
-               int64_t key) {
+// The token is the last operand: the device's index along the axis of shard_map, plus one; 0 in gradients. On GPUs it
+// is not read.
+std::string wrongMesh(const Call& call, int32_t device, float token) {
+  const int64_t index = static_cast<int64_t>(token) - 1;
+  if (index < 0 || index == call.rank) return "";
+  return "seqpar: device " + std::to_string(device) + " has index " + std::to_string(index) +
+         " in the mesh of jax.shard_map, expected " + std::to_string(call.rank) +
+         ": its rank in the communicator. Pass both the same mesh";
+}
+
+ffi::Error run(int32_t device, void* stream, bool readsToken, const ffi::RemainingArgs& operands,
+               const ffi::RemainingRets& results, int64_t key) {
   std::optional<Call> call;  // a copy: the communicator may be closed meanwhile
   std::optional<Running> counted;
   {
@@ -125,6 +138,13 @@ ffi::Error run(int32_t device, void* stream, const ffi::RemainingArgs& operands,
     auto buffer = results.get<ffi::AnyBuffer>(i);
     if (!buffer.has_value()) return buffer.error();
     buffers.push_back((*buffer)->untyped_data());
+  }
+  if (readsToken) {
+    const std::string text = wrongMesh(*call, device, *static_cast<const float*>(buffers[operands.size() - 1]));
+    if (!text.empty()) {
+      reinterpret_cast<int (*)(void*, const char*)>(call->fail)(call->rankComm, text.c_str());
+      return ffi::Error(ffi::ErrorCode::kFailedPrecondition, text);
+    }
   }
   std::vector<unsigned char> blob = call->blob;
   for (const Patch& patch : call->patches) std::memcpy(&blob[patch.offset], &buffers[patch.buffer], sizeof(void*));
@@ -154,12 +174,12 @@ ffi::Error run(int32_t device, void* stream, const ffi::RemainingArgs& operands,
 }
 
 ffi::Error runOnHost(int32_t device, ffi::RemainingArgs operands, ffi::RemainingRets results, int64_t key) {
-  return run(device, nullptr, operands, results, key);  // to completion in the call
+  return run(device, nullptr, true, operands, results, key);  // to completion in the call
 }
 
 ffi::Error runOnGpu(int32_t device, void* stream, ffi::RemainingArgs operands, ffi::RemainingRets results,
                     int64_t key) {
-  return run(device, stream, operands, results, key);
+  return run(device, stream, false, operands, results, key);
 }
 
 }  // namespace
@@ -178,12 +198,12 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(seqparJaxGpu, runOnGpu,
                               {ffi::Traits::kCmdBufferCompatible});
 
 // Defines call `key` for the rank of `device`.
-extern "C" void seqparJaxDefine(int64_t key, int32_t device, void* function, void* errorText, void* comm,
-                                const Slot* slots, int64_t slotCount, const unsigned char* blob, int64_t blobBytes,
+extern "C" void seqparJaxDefine(int64_t key, int32_t device, int32_t rank, void* rankComm, void* fail, void* function,
+                                void* errorText, void* comm, const Slot* slots, int64_t slotCount, const unsigned char* blob, int64_t blobBytes,
                                 const Patch* patches, int64_t patchCount) {
   std::lock_guard<std::mutex> lock(guard);
   calls()[{key, device}] = {
-      function, errorText, comm, {slots, slots + slotCount}, {blob, blob + blobBytes}, {patches, patches + patchCount}};
+      function, errorText, comm, rank, rankComm, fail, {slots, slots + slotCount}, {blob, blob + blobBytes}, {patches, patches + patchCount}};
 }
 
 // The number of calls of the device that have started and not ended.
