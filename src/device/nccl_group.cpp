@@ -10,6 +10,9 @@
 namespace seqpar {
 namespace {
 
+/// After an error of NCCL, for the rank that caused it.
+constexpr std::chrono::seconds kCauseWait{1};
+
 /// The first failure of several NCCL calls; a group must be ended even if a call in it failed.
 class FirstFailure {
  public:
@@ -183,10 +186,16 @@ void NcclGroup::flag(void* stream) {
 void NcclGroup::poll() {
   std::string text;
   const seqparResult_t result = handle_->asyncError(text);
-  if (result != seqparSuccess) health_.fail(seqparRemoteError, concat("rank ", rank_, ": ", text));
+  const auto time = Clock::now();
+  if (result != seqparSuccess) {
+    // NCCL names no rank; the control connections are about to name the one that is lost.
+    if (!failedSince_) failedSince_ = time;
+    if (result != seqparRemoteError || time - *failedSince_ >= kCauseWait) {
+      health_.fail(seqparRemoteError, concat("rank ", rank_, ": ", text));
+    }
+  }
   if (timeout_.count() == 0) return;
   const std::uint32_t now = *flags();
-  const auto time = Clock::now();
   if (now != seen_ || now % 2 == 0) {
     seen_ = now;
     since_ = time;

@@ -63,6 +63,7 @@ class NcclGroup final : public NcclComm {
   int depth_ = 0;
   std::uint32_t seen_ = 0;
   Clock::time_point since_{};
+  std::optional<Clock::time_point> failedSince_;  ///< NCCL's error
 };
 
 }  // namespace seqpar

@@ -1,6 +1,8 @@
 #include "device/nccl_handle.h"
 
+#include <future>
 #include <thread>
+#include <utility>
 
 #include "base/deadline.h"
 
@@ -9,6 +11,7 @@ namespace {
 
 constexpr int kSpins = 2000;  // polls before a wait sleeps; enqueuing takes microseconds, connecting milliseconds
 constexpr std::chrono::microseconds kNap{100};
+constexpr std::chrono::seconds kAbortWait{1};
 
 }  // namespace
 
@@ -27,26 +30,36 @@ void NcclHandle::requireAlive(const char* name, const Health& health) const {
 
 void NcclHandle::call(const char* name, const Health& health, const std::function<ncclResult_t(ncclComm_t)>& work) {
   const std::lock_guard serial(calls_);
+  // Success is no proof for a non-blocking communicator: ncclCommSplit() returns it at once.
+  (void)isDone(name, health, work);
+  finish(name, health);
+}
+
+bool NcclHandle::isDone(const char* name, const Health& health, const std::function<ncclResult_t(ncclComm_t)>& work) {
+  ncclResult_t result = ncclInProgress;
+  std::string text;
   {
     const std::lock_guard lock(mutex_);
     requireAlive(name, health);
-    // Success is no proof for a non-blocking communicator: ncclCommSplit() returns it at once.
-    library_.check(work(comm_), name, comm_);
+    result = work(comm_);
+    if (result == ncclSuccess || result == ncclInProgress) return result == ncclSuccess;
+    text = library_.describe(result, name, comm_);
   }
-  finish(name, health);
+  // NCCL names no rank; the control connections are about to name the one that is lost.
+  if (ncclResultAsOurs(result) == seqparRemoteError) health.awaitFailure();
+  health.check();
+  fail(ncclResultAsOurs(result), text);
 }
 
 void NcclHandle::finish(const char* name, const Health& health) {
   const Deadline deadline(timeout_);
+  const auto state = [this](ncclComm_t comm) {
+    ncclResult_t now = ncclInProgress;
+    const ncclResult_t result = library_.commGetAsyncError(comm, &now);
+    return result == ncclSuccess ? now : result;
+  };
   for (int spins = 0;; ++spins) {
-    {
-      const std::lock_guard lock(mutex_);
-      requireAlive(name, health);
-      ncclResult_t state = ncclInProgress;
-      library_.check(library_.commGetAsyncError(comm_, &state), "ncclCommGetAsyncError", comm_);
-      if (state == ncclSuccess) return;
-      library_.check(state, name, comm_);
-    }
+    if (isDone(name, health, state)) return;
     if (deadline.passed()) {
       // Work that NCCL did launch would never end, and freeing memory waits for it.
       abort();
@@ -75,9 +88,25 @@ seqparResult_t NcclHandle::asyncError(std::string& text) {
 void NcclHandle::abort() noexcept {
   aborted_.store(true);
   if (!owned_) return;
-  const std::lock_guard lock(mutex_);
-  if (comm_ != nullptr) (void)library_.commAbort(comm_);
-  comm_ = nullptr;
+  ncclComm_t comm = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    comm = std::exchange(comm_, nullptr);
+  }
+  if (comm == nullptr) return;
+  // NCCL ends its kernels at once, but returns only when all graphs with its work are destroyed, which the caller may
+  // do later.
+  try {
+    auto ended = std::make_shared<std::promise<void>>();
+    const auto wait = ended->get_future();
+    std::thread([&library = library_, comm, ended] {
+      (void)library.commAbort(comm);
+      ended->set_value();
+    }).detach();
+    wait.wait_for(kAbortWait);
+  } catch (...) {
+    (void)library_.commAbort(comm);  // no thread can be started
+  }
 }
 
 }  // namespace seqpar

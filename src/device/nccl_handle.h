@@ -33,11 +33,14 @@ class NcclHandle {
   /// NCCL's asynchronous error, as text and as a result; Success if there is none or if it cannot be queried now.
   seqparResult_t asyncError(std::string& text);
 
-  /// Ends NCCL's work and frees the communicator if it is owned; later calls throw.
+  /// Ends NCCL's work and frees the communicator if it is owned, at the latest with the last graph that contains work
+  /// of it; later calls throw.
   void abort() noexcept;
 
  private:
   void requireAlive(const char* name, const Health& health) const;
+  /// Runs `work`; false: in progress. Throws its failure.
+  bool isDone(const char* name, const Health& health, const std::function<ncclResult_t(ncclComm_t)>& work);
 
   const NcclLibrary& library_;
   const bool owned_;
