@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attn/linear/device/parts.h"
+#include "attn/linear/passes/beside.h"
 #include "kernels/attn/linear/delta/half/memory.h"
 
 namespace seqpar::attn::linear {
@@ -204,10 +205,12 @@ void DeltaWindows::gradients(const Inputs& in, const Gradients& to, const float*
   task.keepsStates = true;
   for (size_t w = windows(); w-- > 0;) {
     prepare(task, w);
+    Beside beside(exec_);  // states and their gradients are independent; few heads leave SMs for both
     task.states = checkpoints_ + w * shard_.states();
-    run(Step::Advance, task);
+    steps_->run(Step::Advance, task, exec_.side());
     task.states = running_;
     run(Step::Retreat, task);
+    beside.join();
     run(Step::Differentiate, task);
   }
 }
