@@ -4,11 +4,14 @@ Runs the parts, in the given order, with one rank and, if there are two GPUs, wi
 parts:
 
     checks     the checks of torch_ranks.py that need no host communicator
+    caches     those of caches that are distributed over the ranks
+    masks      those of masks as slices
+    families   those of the delta rule and of Mamba-2
+    compile    torch.compile, its graphs whole and equal to eager calls
+    drop_ins   functions of ring-flash-attention, flash-linear-attention, torch's context_parallel, transformers
     graph      a CUDA graph of forward and backward passes, replayed
     decode     a CUDA graph of a decode step over a distributed KV cache, replayed with changing batches
-    compile    torch.compile, its graphs whole and equal to eager calls
     parity     attention and linear attention of GPU shapes against the definition
-    drop_ins   functions of ring-flash-attention, torch's context_parallel, transformers
     boundary   the CPU time of a call, compared with the C call
     ulysses    to_heads, a kernel and to_sequence, compared with the C operator, 32K tokens
     gradients  a model in FSDP2 has the gradients of one rank
@@ -39,14 +42,28 @@ import venvs
 
 HERE = pathlib.Path(__file__).resolve().parent
 CHECKS = {
-    "compile": ("compiled_graphs_are_whole_and_equal",),
     "checks": ("heads_and_sequence", "gather_and_scatter", "halos", "redistribution", "scans", "batches",
                "merging_partial_attention", "shifts_and_rings", "work_in_two_halves", "short_convolutions",
-               "kernels_of_the_caller", "plans_are_evicted_in_order", "other_default_devices", "explanations",
+               "kernels_of_the_caller", "checkpoints_of_kernels_of_the_caller", "layouts_of_packed_sequences",
+               "plans_are_evicted_in_order", "other_default_devices", "explanations", "parity_finds_errors",
                "later_calls_return_equal_results", "operators_are_registered_well", "checkpointing_gives_equal_gradients",
                "forward_reserves_private_memory", "linear_attention_reserves_private_memory", "errors_name_the_argument",
-               "groups_and_closing", "kernels_of_local_attention", "chunks_of_prompts_to_a_sharded_cache", "chunks_of_prompts_in_pages"),
-    "drop_ins": ("drop_ins", "context_parallel_agrees_with_torch", "models_of_transformers"),
+               "tensors_that_do_not_fit", "arguments_that_are_not_tensors", "invalid_options",
+               "shards_without_a_layout_are_contiguous", "strides_of_states_and_windows", "autocast_casts_as_for_sdpa",
+               "groups_and_closing"),
+    "caches": ("kernels_of_local_attention", "blocks_of_local_attention", "merges_of_partial_attention",
+               "unused_entries_of_a_cache_have_no_effect", "caches_that_do_not_fit_are_refused",
+               "decode_over_a_sharded_cache", "chunks_of_prompts_to_a_sharded_cache", "chunks_of_prompts_in_pages",
+               "schedules_of_chunks", "refusals_of_cache_functions"),
+    "masks": ("masks_equal_dense_attention", "blocks_of_scattered_keys_are_computed_by_flex_attention",
+              "scattered_keys_on_any_shards", "solved_layouts_move_and_number_tokens", "masks_that_do_not_fit_are_refused"),
+    "families": ("the_delta_rule_of_all_ranks", "families_of_all_ranks_equal_one_rank", "states_of_the_delta_rule",
+                 "the_gated_delta_rule_of_qwen3_next", "mamba2_against_a_recurrence", "mamba2_refusals", "mamba_ssm_layers"),
+    "compile": ("compiled_graphs_are_whole_and_equal", "the_delta_rule_compiled"),
+    "drop_ins": ("drop_ins", "drop_ins_of_the_delta_rule", "contexts_of_fla", "context_parallel_agrees_with_torch",
+                 "attention_of_transformer_engine", "kernels_by_name", "models_of_transformers", "families_that_are_refused",
+                 "positions_that_models_get", "compiled_models_get_positions", "models_without_attention_in_some_layers",
+                 "delta_net_layers"),
 }
 PARITY = (
     "--algorithm ring zigzag striped burst allgather_kv ulysses auto --length 517 --heads 8 --kv-heads 2 --head-dim 64 "
@@ -64,12 +81,10 @@ PARITY = (
 
 def items(o, ranks):
     """The items for gpu_torch_rank.py, as its arguments."""
-    wanted = {"checks": [f"check {name}" for name in CHECKS["checks"]],
+    wanted = {**{part: [f"check {name}" for name in names] for part, names in CHECKS.items()},
               "graph": ["graph"],
               "decode": ["decode"],
-              "compile": [f"check {name}" for name in CHECKS["compile"]],
               "parity": [f"parity {line}" for line in PARITY],
-              "drop_ins": [f"check {name}" for name in CHECKS["drop_ins"]],
               "boundary": ["boundary"],
               "ulysses": ["ulysses 32768"] if ranks > 1 else [],
               "gradients": ["gradients"] if ranks > 1 else [],
@@ -175,8 +190,8 @@ def same_losses(folder):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--part", nargs="+", choices=("checks", "graph", "decode", "compile", "parity", "drop_ins", "boundary", "ulysses",
-                                                   "gradients", "fsdp", "budget", "training"))
+    p.add_argument("--part", nargs="+", choices=(*CHECKS, "graph", "decode", "parity", "boundary", "ulysses", "gradients", "fsdp",
+                                                   "budget", "training"))
     p.add_argument("--ranks", type=int, nargs="+", help="default: 1, and 2 if there are two GPUs")
     p.add_argument("--fsdp-steps", type=int, default=10000)
     p.add_argument("--fsdp-seconds", type=float, default=600, help="duration of the part fsdp")

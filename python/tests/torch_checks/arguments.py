@@ -106,10 +106,10 @@ def shards_without_a_layout_are_contiguous(comm, seed):
 @check
 def strides_of_states_and_windows(comm, seed):
     """A state that is a transposed view has its gradient in its own memory order; rows that overlap are copied."""
-    q, k, v = (whole(seed + i, 2, 4, 2, 8) for i in range(3))
+    q, k, v = (whole(seed + i, 2, 4, 2, 16) for i in range(3))
     found = []
     for transposed in (False, True):
-        leaf = whole(seed + 5, 2, 2, 8, 8).requires_grad_()
+        leaf = whole(seed + 5, 2, 2, 16, 16).requires_grad_()
         state = leaf.transpose(2, 3) if transposed else leaf.transpose(2, 3).contiguous()
         sp.linear_attention(q, k, v, comm, initial_state=state).square().sum().backward()
         found.append(leaf.grad)

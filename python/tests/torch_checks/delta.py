@@ -71,7 +71,7 @@ def families_of_all_ranks_equal_one_rank(comm, seed):
     alone = [sp.comm(dist.new_group([rank])) if rank == comm.rank else dist.new_group([rank]) for rank in range(comm.size)][comm.rank]
     tokens = 5 * comm.size + 4
     layout = sp.Layout("contiguous", tokens, comm.size)
-    q, k, v, gate, beta, grad = _inputs(seed, 2, tokens, 4, 2, 8, 6)
+    q, k, v, gate, beta, grad = _inputs(seed, 2, tokens, 4, 2, 16, 16)
     k = k / k.norm(dim=-1, keepdim=True)
     for name, family in FAMILIES.items():
         shapes = {"Head": lambda x: x[0, 0, :, 0].contiguous(), "Token": lambda x: x[..., 0].contiguous(), "Channel": lambda x: x}
