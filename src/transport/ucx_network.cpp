@@ -5,9 +5,11 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <new>
 #include <random>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "base/log.h"
 #include "base/memory.h"
@@ -147,6 +149,7 @@ void UcxNetwork::greet(const std::vector<std::vector<std::byte>>& addresses, std
     }
   }
   await(&Queue::ready);
+  greeted_ = true;
 }
 
 UcxNetwork::~UcxNetwork() {
@@ -154,6 +157,15 @@ UcxNetwork::~UcxNetwork() {
   resume();
   if (thread_.joinable() && health_.ok()) bye();
   stop();
+  const auto connects = [](const auto& queue) { return queue != nullptr && queue->endpoint != nullptr; };
+  if (!greeted_ && std::any_of(queues_.begin(), queues_.end(), connects)) {
+    try {
+      abandon();
+      return;
+    } catch (const std::bad_alloc&) {
+      log(LogLevel::Info, "no memory to keep a UCX worker with unfinished connections");
+    }
+  }
   const std::lock_guard lock(mutex_);
   closing_ = true;
   closeEndpoints();
@@ -168,6 +180,21 @@ UcxNetwork::~UcxNetwork() {
   discardUnread();
   // Reset here, because UCX still invokes callbacks for requests that it cancels.
   worker_.reset();
+}
+
+/// Leaves a worker whose connections are not all established to the end of the process, without progress: UCX 1.13 ends
+/// the process if a reply to a request for a connection is pending in a worker that is destroyed, or whose peer died.
+void UcxNetwork::abandon() {
+  struct Abandoned {
+    UcxContext context;
+    UcxWorker worker;
+    std::vector<std::unique_ptr<Queue>> queues;
+  };
+  static auto& mutex = *new std::mutex;
+  static auto& all = *new std::vector<Abandoned>;
+  const std::lock_guard lock(mutex);
+  all.push_back({std::move(context_), std::move(worker_), std::move(queues_)});
+  log(LogLevel::Info, "a UCX worker with unfinished connections is kept until the process ends");
 }
 
 void UcxNetwork::closeEndpoints() {

@@ -80,6 +80,7 @@ class UcxNetwork : public Network {
   void serve();
   void stop() noexcept;
   void closeEndpoints();
+  void abandon();
 
   Queue& queue(int rank) const { return *queues_[static_cast<size_t>(rank)]; }
   Receive& next(int from) const;
@@ -110,6 +111,7 @@ class UcxNetwork : public Network {
   std::string failure_;       ///< reported after the mutex is released
   std::atomic<bool> failed_{false};
   bool closing_ = false;
+  bool greeted_ = false;  ///< all connections are established
 
   std::atomic<bool> resting_{true};
   std::atomic<bool> parked_{false};  ///< the thread waits for rest()
