@@ -68,14 +68,19 @@ void start(const char* call, Communicator& comm, Reduction reduction, seqparData
       callerStream(call, stream, comm));
 }
 
-/// The cached call with this shape, recorded as the thread's current call; null: not in the cache.
-template <typename Call, typename Given>
-const Call* findKnown(const char* call, const Given* shards, const KnownCalls<Call>& calls, Communicator& comm) {
+/// Runs the cached call with this shape, recorded as the thread's current call; false: it is not in the cache.
+/// checkBuffers(checked shards) runs for buffers that the call has not had recently.
+template <typename Call, typename Given, typename Check>
+bool runKnown(const char* call, const Given* shards, const KnownCalls<Call>& calls, Communicator& comm,
+              const void* from, void* into, void* stream, const Check& checkBuffers) {
   // A different size belongs to a different version of the structure.
-  if (checkVersioned(call, "shards", shards).size != sizeof(*shards)) return nullptr;
+  if (checkVersioned(call, "shards", shards).size != sizeof(*shards)) return false;
   const Call* const known = calls.find({call, *shards});
-  if (known != nullptr) comm.compareNext(call, *known->values);
-  return known;
+  if (known == nullptr) return false;
+  comm.compareNext(call, *known->values);
+  RecentBuffers::check(known->id, {from, into}, [&] { checkBuffers(known->checked); });
+  known->prepared->run(bytesOf(from), bytesOf(into), callerStream(call, stream, comm));
+  return true;
 }
 
 /// Adds a checked call, the thread's current one, to the cache. Null if it cannot be cached.
@@ -165,13 +170,10 @@ SEQPAR_API seqparResult_t seqparSequenceToHeads(const void* sequence, void* head
   const char* call = "seqparSequenceToHeads";
   return onEntry(call, handle, [&](CommEntry& entry) {
     Communicator& comm = *entry.comm;
-    if (const HeadsCall* const known = findKnown(call, shards, entry.headsCalls, comm)) {
-      RecentBuffers::check(known->id, {sequence, head},
-                           [&] { checkHeadBuffers(call, comm, sequence, head, known->checked); });
-      return known->prepared->run(bytesOf(sequence), bytesOf(head), callerStream(call, stream, comm));
-    }
+    const auto checkBuffers = [&](const auto& given) { checkHeadBuffers(call, comm, sequence, head, given); };
+    if (runKnown(call, shards, entry.headsCalls, comm, sequence, head, stream, checkBuffers)) return;
     const auto given = checkHeadShards(call, shards, comm);
-    checkHeadBuffers(call, comm, sequence, head, given);
+    checkBuffers(given);
     startKnown(call, entry, *shards, given, sequenceToHeads(given.shape, given.member), entry.headsCalls, sequence,
                head, stream);
   });
@@ -182,13 +184,10 @@ SEQPAR_API seqparResult_t seqparHeadsToSequence(const void* head, void* sequence
   const char* call = "seqparHeadsToSequence";
   return onEntry(call, handle, [&](CommEntry& entry) {
     Communicator& comm = *entry.comm;
-    if (const HeadsCall* const known = findKnown(call, shards, entry.headsCalls, comm)) {
-      RecentBuffers::check(known->id, {sequence, head},
-                           [&] { checkHeadBuffers(call, comm, sequence, head, known->checked); });
-      return known->prepared->run(bytesOf(head), bytesOf(sequence), callerStream(call, stream, comm));
-    }
+    const auto checkBuffers = [&](const auto& given) { checkHeadBuffers(call, comm, sequence, head, given); };
+    if (runKnown(call, shards, entry.headsCalls, comm, head, sequence, stream, checkBuffers)) return;
     const auto given = checkHeadShards(call, shards, comm);
-    checkHeadBuffers(call, comm, sequence, head, given);
+    checkBuffers(given);
     if (given.shape.replicated()) {
       start(call, comm, headsToSequenceSum(given.shape, given.member), given.type, {bytesOf(head)}, {bytesOf(sequence)},
             stream);
@@ -204,13 +203,10 @@ SEQPAR_API seqparResult_t seqparAllGather(const void* shard, void* whole, const 
   const char* call = "seqparAllGather";
   return onEntry(call, handle, [&](CommEntry& entry) {
     Communicator& comm = *entry.comm;
-    if (const ShardsCall* const known = findKnown(call, shards, entry.shardsCalls, comm)) {
-      RecentBuffers::check(known->id, {shard, whole},
-                           [&] { checkGatherBuffers(call, comm, shard, whole, known->checked); });
-      return known->prepared->run(bytesOf(shard), bytesOf(whole), callerStream(call, stream, comm));
-    }
+    const auto checkBuffers = [&](const auto& given) { checkGatherBuffers(call, comm, shard, whole, given); };
+    if (runKnown(call, shards, entry.shardsCalls, comm, shard, whole, stream, checkBuffers)) return;
     const auto given = checkShards(call, shards, comm);
-    checkGatherBuffers(call, comm, shard, whole, given);
+    checkBuffers(given);
     startKnown(call, entry, *shards, given, gatherRoute(given.shape, given.member), entry.shardsCalls, shard, whole,
                stream);
   });
