@@ -39,7 +39,8 @@ class EmulatedSteps final : public DeltaSteps {
 
   void run(delta::Step step, const delta::Task& task, void*) override {
     if (sm90_ && task.half && delta::half::hasSm90(step, task)) {
-      return emulate(delta::half::ctasOf(step, task), delta::half::kThreadsSm90, delta::half::sharedBytesSm90(step),
+      return emulate(delta::half::ctasOf(step, task), delta::half::threadsOfSm90(step, task),
+                     delta::half::sharedBytesSm90(step),
                      task.type == seqparBfloat16 ? sm90Kernel<Bf16>(step, task) : sm90Kernel<Fp16>(step, task), task);
     }
     if (task.half) {
@@ -88,7 +89,17 @@ class EmulatedSteps final : public DeltaSteps {
   }
   template <class T>
   static Kernel sm90Kernel(delta::Step step, const delta::Task& task) {
-    if (step == delta::Step::Prepare) return &delta::half::PrepareSm90<T>::run;
+    const bool isWide = delta::half::chainWidth(task) == delta::half::kColumns;
+    switch (step) {
+      case delta::Step::Prepare:
+        return &delta::half::PrepareSm90<T>::run;
+      case delta::Step::Advance:
+        return isWide ? &delta::half::Advance<T, 4, true>::run : &delta::half::Advance<T, 2, true>::run;
+      case delta::Step::Retreat:
+        return isWide ? &delta::half::Retreat<T, 4, true>::run : &delta::half::Retreat<T, 2, true>::run;
+      case delta::Step::Differentiate:
+        break;
+    }
     const auto choose = [&]<bool kShared>() -> Kernel {
       return delta::half::paddedColumns(task) > delta::half::kColumns
                  ? &delta::half::DifferentiateSm90<T, true, kShared>::run

@@ -5,13 +5,13 @@
 
 namespace seqpar::attn::delta::half {
 
-template <class T, int kGroups>
-class Advance : Chain<T, kGroups> {
+template <class T, int kGroups, bool kBulk = false>
+class Advance : Chain<T, kGroups, kBulk> {
  public:
   SEQPAR_DEVICE static void run(const Task& task) { Advance(task).window(); }
 
  private:
-  using Base = Chain<T, kGroups>;
+  using Base = Chain<T, kGroups, kBulk>;
   using Base::kWidth, Base::kAll, Base::kParts, Base::kChainWarps, Base::kOwn, Base::kOwnTokens;
   using Base::task_, Base::state_, Base::warp_, Base::memory_, Base::lane_, Base::helper_, Base::ofState_,
       Base::column_;
@@ -24,12 +24,13 @@ class Advance : Chain<T, kGroups> {
     if (n < task_.count) {
       const Record r = this->record(n);
       const auto to = chainStage(n);
-      startTile<kRows, kHelpers>(to.w, r.w, helper_);
-      startTile<kRows, kHelpers>(to.kOut, r.kOut, helper_);
+      this->expectImages(n, writesOut() ? 3 : 2, writesOut());
+      this->template startImage<kKeyBytes>(n, to.w.offset, r.w);
+      this->template startImage<kKeyBytes>(n, to.kOut.offset, r.kOut);
       if (ofState_) startTile<kWidth, kHelpers>(to.values, r.written + int64_t{column_} * kRows, helper_);
       if (writesOut()) {
-        startTile<kRows, kHelpers>(to.qIn, r.qIn, helper_);
-        startTile<kRows, kHelpers>(to.scores, r.scores, helper_);
+        this->template startImage<kKeyBytes>(n, to.qIn.offset, r.qIn);
+        this->template startImage<kSquareBytes>(n, to.scores.offset, r.scores);
       }
       this->startTotal(to.total, r.total);
     }
@@ -41,16 +42,19 @@ class Advance : Chain<T, kGroups> {
       this->loadState(this->running(), this->index());
       if (ofState_ && task_.checkpoint != nullptr) this->storeState(task_.checkpoint, this->index());
     } else {
+      this->placeBarriers();
       for (int n = 0; n + 1 < kChainStages; ++n) start(n);
     }
     for (int n = 0; n < task_.count; ++n) {
       if (this->inChain()) {
         ptx::syncthreads();
+        this->waitForImages(n, n);
         step(n);
       } else {
         ptx::cpAsyncWaitGroup<kChainStages - 2>();
         ptx::syncthreads();
         start(n + kChainStages - 1);
+        this->waitForImages(n, n);
         help(n);
       }
     }
@@ -64,7 +68,7 @@ class Advance : Chain<T, kGroups> {
     if (chunk.begins != 0) this->loadState(ofState_ ? task_.initial : nullptr, this->sequenceIndex(chunk));
     const auto stage = chainStage(n);
     const KeyRows rounded = memory_.state;
-    const SquareRows values = memory_.values;
+    const SquareRows values = stage.values;  // U, then D in place of the thread's elements
     const int row = this->row(), token = this->firstToken(), channel = this->firstChannel();
     const ptx::AccumulatorLayout layout{lane_};
     const int g = layout.row(row), p = layout.column(token);
@@ -88,7 +92,7 @@ class Advance : Chain<T, kGroups> {
         d[k][i] = ptx::pack<T>(ptx::lowOf<T>(u) - x[0], ptx::highOf<T>(u) - x[1]);
       }
     }
-    this->shareValues(d);
+    this->shareValues(values, d);
     float added[kOwn / 8][4] = {};
     SEQPAR_UNROLL
     for (int k = 0; k < kRows / kBlock; ++k) {
@@ -115,17 +119,17 @@ class Advance : Chain<T, kGroups> {
       }
     }
     ptx::barrierSync<kValuesRounded, kAll>();
-    if (this->keeps()) storeTile<kWidth, kHelpers>(r.written + int64_t{column_} * kRows, memory_.values, helper_);
+    if (this->keeps()) storeTile<kWidth, kHelpers>(r.written + int64_t{column_} * kRows, stage.values, helper_);
     if (!writesOut()) return;
     for (int k = 0; k <= row; k += kBlock) {
       uint32_t p[4];
       loadLeft<true>(p, stage.scores, row, k, lane_);
-      accumulate<T, true>(out, p, memory_.values, 0, k, 0, kWidth / 8, lane_);
+      accumulate<T, true>(out, p, stage.values, 0, k, 0, kWidth / 8, lane_);
     }
     if (!allFinite(out)) {
       recompute(out, row, 0, [&](int t, int v) {
         return sumForgetting<T, true, true>(stage.qIn, t, memory_.state, v, 0, kKeys) +
-               sumForgetting<T, true, true>(stage.scores, t, memory_.values, v, 0, row + kBlock);
+               sumForgetting<T, true, true>(stage.scores, t, stage.values, v, 0, row + kBlock);
       });
     }
     const SquareRows to = memory_.outputs;

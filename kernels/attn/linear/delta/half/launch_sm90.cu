@@ -1,6 +1,8 @@
-// The launches of the delta rule's kernels with wgmma for 16-bit tensors.
+// The launches of the delta rule's kernels for 16-bit tensors on sm_90: with wgmma, or with bulk copies.
+#include "kernels/attn/linear/delta/half/advance.h"
 #include "kernels/attn/linear/delta/half/differentiate_sm90.h"
 #include "kernels/attn/linear/delta/half/prepare_sm90.h"
+#include "kernels/attn/linear/delta/half/retreat.h"
 #include "kernels/attn/linear/launch.cuh"
 
 namespace seqpar::attn::delta::half {
@@ -11,6 +13,16 @@ __global__ void __launch_bounds__(kThreadsSm90, PrepareSm90Memory::kCtas)
     prepareSm90Kernel(const __grid_constant__ Task task) {
   PrepareSm90<T>::run(task);
 }
+template <class T, int kGroups>
+__global__ void __launch_bounds__(kGroups* chainParts(kGroups* kBlock) * 32 + kHelpers)
+    advanceBulkKernel(const __grid_constant__ Task task) {
+  Advance<T, kGroups, true>::run(task);
+}
+template <class T, int kGroups>
+__global__ void __launch_bounds__(kGroups* chainParts(kGroups* kBlock) * 32 + kHelpers)
+    retreatBulkKernel(const __grid_constant__ Task task) {
+  Retreat<T, kGroups, true>::run(task);
+}
 template <class T, bool kTwo, bool kShared>
 __global__ void __launch_bounds__(kThreadsSm90, DifferentiateSm90Memory::kCtas)
     differentiateSm90Kernel(const __grid_constant__ Task task) {
@@ -20,6 +32,9 @@ __global__ void __launch_bounds__(kThreadsSm90, DifferentiateSm90Memory::kCtas)
 template <class T>
 void (*kernelOf(Step step, const Task& task))(Task) {
   if (step == Step::Prepare) return prepareSm90Kernel<T>;
+  const bool isWide = chainWidth(task) == kColumns;
+  if (step == Step::Advance) return isWide ? advanceBulkKernel<T, 4> : advanceBulkKernel<T, 2>;
+  if (step == Step::Retreat) return isWide ? retreatBulkKernel<T, 4> : retreatBulkKernel<T, 2>;
   const bool two = paddedColumns(task) > kColumns;
   if (task.heads > task.keyHeads) {
     return two ? differentiateSm90Kernel<T, true, true> : differentiateSm90Kernel<T, false, true>;
@@ -33,7 +48,7 @@ int launchSm90(Step step, const Task& task, void* stream) {
   const int64_t blocks = ctasOf(step, task);
   if (blocks == 0) return cudaSuccess;
   const auto kernel = task.type == seqparBfloat16 ? kernelOf<Bf16>(step, task) : kernelOf<Fp16>(step, task);
-  return launchKernel(kernel, gridOf(blocks, 0), kThreadsSm90, sharedBytesSm90(step), stream, false, task);
+  return launchKernel(kernel, gridOf(blocks, 0), threadsOfSm90(step, task), sharedBytesSm90(step), stream, false, task);
 }
 
 }  // namespace seqpar::attn::delta::half

@@ -30,9 +30,9 @@ SEQPAR_BOTH_INLINE int paddedColumns(const Task& task) {
 
 /// The arrays of a record, dense rows of kKeys or kRows elements. Padding is 0.
 struct Record {
-  uint16_t *w, *kOut, *qIn;  ///< [kRows][kKeys]
+  uint16_t *w, *kOut, *qIn;  ///< [kRows][kKeys], as the Swizzled tiles that copies fill: imageIndex()
   uint16_t* written;         ///< [columns][kRows]: U, then D, transposed
-  uint16_t* scores;          ///< [kRows][kRows]; blocks above the diagonal are undefined
+  uint16_t* scores;          ///< [kRows][kRows], likewise; blocks above the diagonal are undefined
   float* total;              ///< [kKeys]
   // Training:
   uint16_t* inverse;   ///< [kRows][kRows]
@@ -83,6 +83,12 @@ SEQPAR_BOTH_INLINE Record recordOf(const Task& task, int64_t batch, int head, in
   record.place(reinterpret_cast<char*>(task.records) + ((batch * task.heads + head) * task.count + chunk) * bytes,
                task);
   return record;
+}
+
+/// Where an element of a row with kWidth of them is in a tile whose unit u of row r, 16 bytes, is at u ^ (r % 8).
+template <int kWidth>
+SEQPAR_BOTH_INLINE int imageIndex(int row, int column) {
+  return row * kWidth + (column / 8 ^ row % 8) * 8 + column % 8;
 }
 
 /// The first of the rows of near arrays for block n.
@@ -255,7 +261,7 @@ SEQPAR_BOTH_INLINE int chainWidth(const Task& task) {
 }
 /// Warps of a CTA with that width that share 16 columns.
 SEQPAR_BOTH_INLINE constexpr int chainParts(int width) {
-  return width < kColumns ? 2 : 1;
+  return width < kColumns ? 4 : 1;
 }
 
 constexpr int kDifferentiateThreads = 512;
@@ -273,6 +279,7 @@ SEQPAR_BOTH_INLINE int64_t ctasOf(Step step, const Task& task) {
 }
 constexpr int kChainStage = 3 * kKeyBytes + 2 * kSquareBytes + 4 * kKeys;  ///< bytes
 constexpr int kChainStages = 3;
+constexpr int kChainBarriers = kChainStages * kChainStage + kKeyBytes + 2 * kSquareBytes;  ///< their offset
 SEQPAR_BOTH_INLINE int sharedBytes(Step step, int type, bool ofChannels) {
   if (step == Step::Prepare) {
     PrepareMemory memory;
@@ -282,10 +289,10 @@ SEQPAR_BOTH_INLINE int sharedBytes(Step step, int type, bool ofChannels) {
     DifferentiateMemory memory;
     return memory.place(ofChannels);
   }
-  return kChainStages * kChainStage + kKeyBytes + 2 * kSquareBytes;
+  return kChainBarriers;
 }
 
-static_assert(kChainStages * kChainStage + kKeyBytes + 2 * kSquareBytes <= ptx::kSharedBytesSm90);
+static_assert(kChainBarriers + 8 * kChainStages <= ptx::kSharedBytesSm90);
 
 /// The largest of all steps.
 inline int mostSharedBytes() {

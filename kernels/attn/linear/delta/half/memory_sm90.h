@@ -1,4 +1,4 @@
-// Shared memory of the delta rule's kernels with wgmma for 16-bit tensors. Compiles everywhere.
+// Shared memory of the delta rule's kernels for 16-bit tensors on sm_90. Compiles everywhere.
 #pragma once
 
 #include "kernels/attn/linear/delta/half/memory.h"
@@ -78,16 +78,24 @@ struct DifferentiateSm90Memory {
   }
 };
 
-/// Whether a step has a kernel with wgmma.
+SEQPAR_BOTH_INLINE bool isChain(Step step) {
+  return step == Step::Advance || step == Step::Retreat;
+}
+/// Whether a step has a kernel for sm_90.
 SEQPAR_BOTH_INLINE bool hasSm90(Step step, const Task& task) {
-  if (step == Step::Advance || step == Step::Retreat || task.width > 1) return false;
+  if (isChain(step)) return true;
+  if (task.width > 1) return false;
   return step == Step::Prepare || paddedColumns(task) <= DifferentiateSm90Memory::kMostColumns;
 }
+SEQPAR_BOTH_INLINE int threadsOfSm90(Step step, const Task& task) {
+  return isChain(step) ? threadsOf(step, task) : kThreadsSm90;
+}
 SEQPAR_BOTH_INLINE int sharedBytesSm90(Step step) {
+  if (isChain(step)) return kChainBarriers + 8 * kChainStages;
   return step == Step::Prepare ? PrepareSm90Memory::bytes() : DifferentiateSm90Memory::bytes();
 }
 
-/// Enqueues such a step, on a device with wgmma. Returns a cudaError_t. Only in builds for sm_90a.
+/// Enqueues such a step, on a device of compute capability 9.0. Returns a cudaError_t. Only in builds for sm_90a.
 int launchSm90(Step step, const Task& task, void* stream);
 
 }  // namespace seqpar::attn::delta::half

@@ -48,6 +48,34 @@ SEQPAR_DEVICE_NOINLINE void storeWords(uint16_t* to, int columns, uint32_t a, ui
     if (8 * n + 1 < columns) to[8 * n + 1] = static_cast<uint16_t>(words[n] >> 16);
   }
 }
+/// Gives lane p of four lanes words of tile p, of which each had words of one column pair.
+SEQPAR_DEVICE void transposeWords(uint32_t (&words)[4], int p) {
+  SEQPAR_UNROLL
+  for (int bit = 1; bit < 4; bit *= 2) {
+    const bool upper = (p & bit) != 0;
+    SEQPAR_UNROLL
+    for (int n = 0; n < 4; ++n) {
+      if ((n & bit) != 0) continue;
+      const uint32_t other = asBits(ptx::shflXor(asFloat(upper ? words[n] : words[n + bit]), bit));
+      words[n] = upper ? other : words[n];
+      words[n + bit] = upper ? words[n + bit] : other;
+    }
+  }
+}
+/// Stores a warp's tiles, rows from `row` on, as 32 columns from `column` on of an image (imageIndex()).
+template <class T, int kWidth>
+SEQPAR_DEVICE void storeTilesOfImage(uint16_t* to, int row, int column, const float (&c)[4][4]) {
+  const ptx::AccumulatorLayout layout{threadAgain() % 32};
+  const int p = layout.lane % 4;
+  SEQPAR_UNROLL
+  for (int h = 0; h < 2; ++h) {
+    uint32_t words[4];
+    SEQPAR_UNROLL
+    for (int n = 0; n < 4; ++n) words[n] = ptx::pack<T>(c[n][2 * h], c[n][2 * h + 1]);
+    transposeWords(words, p);
+    ptx::store(to + imageIndex<kWidth>(layout.row(row, 2 * h), column + 8 * p), words);
+  }
+}
 /// Stores a warp's tiles, rows from `row` on, as the tensor's first 32 columns: 16 bytes per lane, after a
 /// transposition of four lanes' words.
 template <class T>
@@ -67,17 +95,7 @@ SEQPAR_DEVICE void storeTiles(const TensorRows& to, int row, const float (&c)[4]
       }
       continue;
     }
-    SEQPAR_UNROLL
-    for (int bit = 1; bit < 4; bit *= 2) {
-      const bool upper = (p & bit) != 0;
-      SEQPAR_UNROLL
-      for (int n = 0; n < 4; ++n) {
-        if ((n & bit) != 0) continue;
-        const uint32_t other = asBits(ptx::shflXor(asFloat(upper ? words[n] : words[n + bit]), bit));
-        words[n] = upper ? other : words[n];
-        words[n + bit] = upper ? words[n + bit] : other;
-      }
-    }
+    transposeWords(words, p);
     if (t < to.rows) ptx::store(to.data + t * to.stride + 8 * p, words);
   }
 }

@@ -132,7 +132,7 @@ class Prepare {
   }
   SEQPAR_DEVICE void putQueries(int i, int j, float x, float y) {
     const bool used = i < chunk_.rows;
-    storeRounded<T>(record_.scores + i * kRows + j, used && i >= j ? x : 0, used && i > j ? y : 0);
+    storeRounded<T>(record_.scores + imageIndex<kRows>(i, j), used && i >= j ? x : 0, used && i > j ? y : 0);
   }
   SEQPAR_DEVICE void putKeys(int i, int j, float x, float y) {
     const bool used = i < chunk_.rows;
@@ -186,14 +186,14 @@ class Prepare {
       put(memory_.kInverse, t, inverse[0] * key[0], inverse[1] * key[1]);
       const float in[2] = {run[0] * before[0], run[1] * before[1]};
       KeyRows{memory_.kIn}.pair(t, c) = ptx::pack<T>(times(in[0], key[0]), times(in[1], key[1]));
-      storeRounded<T>(record_.qIn + t * kKeys + c, times(in[0], query[0]), times(in[1], query[1]));
+      storeRounded<T>(record_.qIn + imageIndex<kKeys>(t, c), times(in[0], query[0]), times(in[1], query[1]));
     }
     float suffix[2] = {1, 1};
     SEQPAR_UNROLL
     for (int i = kBlock; i-- > 0;) {
       const int t = block * kBlock + i;
       const float key[2] = {ptx::lowOf<T>(raw[i]), ptx::highOf<T>(raw[i])};
-      storeRounded<T>(record_.kOut + t * kKeys + c, times(suffix[0] * after[0], key[0]),
+      storeRounded<T>(record_.kOut + imageIndex<kKeys>(t, c), times(suffix[0] * after[0], key[0]),
                       times(suffix[1] * after[1], key[1]));
       SEQPAR_UNROLL
       for (int n = 1; n < kBlocks; ++n) {
@@ -288,8 +288,8 @@ class Prepare {
           q[j] =
               ptx::pack<T>(forgetting(in, qNorm * ptx::lowOf<T>(q[j])), forgetting(in, qNorm * ptx::highOf<T>(q[j])));
         }
-        ptx::store(record_.kOut + i * 8, k);
-        ptx::store(record_.qIn + i * 8, q);
+        ptx::store(record_.kOut + imageIndex<kKeys>(t, unit * 8), k);
+        ptx::store(record_.qIn + imageIndex<kKeys>(t, unit * 8), q);
       }
     }
   }
@@ -349,7 +349,7 @@ class Prepare {
       }
     }
     ptx::syncthreads();
-    if (first == 0) storeTile<kRows, kThreads>(record_.w, KeyRows{memory_.w}, threadAgain());
+    if (first == 0) storeImage<kKeyBytes, kThreads>(record_.w, memory_.w, threadAgain());
     uint16_t* const to = record_.written + int64_t{first} * kRows;
     storeTile<kColumns, kThreads>(to, u, threadAgain());
     if (width > kColumns) {

@@ -136,7 +136,15 @@ class PrepareSm90 {
         ptx::storePair(memory_.square + i * kSquare + j, forgetting(beta, x), forgetting(beta, y));
       });
     } else {
-      storeDense<2>(record().scores, kRows, c);
+      storeAsImage<kRows>(record().scores, 0, c);
+    }
+  }
+  /// Stores a warp's tiles as rows from row_ on, columns from `column` on, of an image.
+  template <int kWidth>
+  SEQPAR_DEVICE void storeAsImage(uint16_t* to, int column, const float (&c)[kRows / 8][4]) const {
+    SEQPAR_UNROLL
+    for (int n = 0; n < 2; ++n) {
+      storeTilesOfImage<T, kWidth>(to, row_, column + 32 * n, reinterpret_cast<const float(&)[4][4]>(c[4 * n]));
     }
   }
   /// Stores a warp's tiles as dense rows from row_ on; a row has `stride` elements.
@@ -169,8 +177,8 @@ class PrepareSm90 {
             ptx::pack<T>(forgetting(out, kNorm * ptx::lowOf<T>(k[j])), forgetting(out, kNorm * ptx::highOf<T>(k[j])));
         q[j] = ptx::pack<T>(forgetting(in, qNorm * ptx::lowOf<T>(q[j])), forgetting(in, qNorm * ptx::highOf<T>(q[j])));
       }
-      ptx::store(r.kOut + i * 8, k);
-      ptx::store(r.qIn + i * 8, q);
+      ptx::store(r.kOut + imageIndex<kKeys>(t, unit * 8), k);
+      ptx::store(r.qIn + imageIndex<kKeys>(t, unit * 8), q);
     }
   }
 
@@ -222,7 +230,7 @@ class PrepareSm90 {
       recompute(c, row_, channel,
                 [&](int t, int n) { return sumForgetting<T, true, false>(inverse, t, keys(), n, 0, row_ + kBlock); });
     }
-    storeDense<2>(record().w + channel, kKeys, c);
+    storeAsImage<kKeys>(record().w, channel, c);
   }
   /// The transpose of U: 64 columns of values per warpgroup.
   SEQPAR_DEVICE void writeValues(int first, int columns) const {

@@ -7,13 +7,13 @@ namespace seqpar::attn::delta::half {
 
 /// With Y the gradient of the state after the chunk, dO that of the outputs:
 ///     dD = scores^T dO + kOut Y        Y = total Y + qIn^T dO - W^T dD
-template <class T, int kGroups>
-class Retreat : Chain<T, kGroups> {
+template <class T, int kGroups, bool kBulk = false>
+class Retreat : Chain<T, kGroups, kBulk> {
  public:
   SEQPAR_DEVICE static void run(const Task& task) { Retreat(task).window(); }
 
  private:
-  using Base = Chain<T, kGroups>;
+  using Base = Chain<T, kGroups, kBulk>;
   using Base::kWidth, Base::kAll, Base::kParts, Base::kChainWarps, Base::kOwn, Base::kOwnTokens;
   using Base::task_, Base::state_, Base::warp_, Base::memory_, Base::lane_, Base::helper_, Base::ofState_,
       Base::column_;
@@ -24,11 +24,12 @@ class Retreat : Chain<T, kGroups> {
     if (n >= 0) {
       const Record r = this->record(n);
       const auto to = chainStage(n);
-      startTile<kRows, kHelpers>(to.w, r.w, helper_);
-      startTile<kRows, kHelpers>(to.kOut, r.kOut, helper_);
+      this->expectImages(n, ofState_ ? 3 : 2, ofState_);
+      this->template startImage<kKeyBytes>(n, to.w.offset, r.w);
+      this->template startImage<kKeyBytes>(n, to.kOut.offset, r.kOut);
       if (ofState_) {
-        startTile<kRows, kHelpers>(to.qIn, r.qIn, helper_);
-        startTile<kRows, kHelpers>(to.scores, r.scores, helper_);
+        this->template startImage<kKeyBytes>(n, to.qIn.offset, r.qIn);
+        this->template startImage<kSquareBytes>(n, to.scores.offset, r.scores);
         startTensor<kWidth, kHelpers>(
             to.values, {task_.dOut, this->batch_, this->chunk(n), this->head_, column_, task_.dv}, helper_);
       }
@@ -41,16 +42,19 @@ class Retreat : Chain<T, kGroups> {
     if (this->inChain()) {
       this->loadState(this->running(), this->index());
     } else {
+      this->placeBarriers();
       for (int n = 0; n + 1 < kChainStages; ++n) start(task_.count - 1 - n);
     }
     for (int n = task_.count; n-- > 0;) {
       if (this->inChain()) {
         ptx::syncthreads();
+        this->waitForImages(n, task_.count - 1 - n);
         step(n);
       } else {
         ptx::cpAsyncWaitGroup<kChainStages - 2>();
         ptx::syncthreads();
         start(n - kChainStages + 1);
+        this->waitForImages(n, task_.count - 1 - n);
         help(n);
       }
     }
@@ -89,7 +93,7 @@ class Retreat : Chain<T, kGroups> {
     }
     SEQPAR_UNROLL
     for (int k = 0; k < kOwnTokens / kBlock; ++k) roundTiles<T>(d[k], ofValues[2 * k], ofValues[2 * k + 1]);
-    this->shareValues(d);
+    this->shareValues(values, d);
     float added[kOwn / 8][4] = {};
     SEQPAR_UNROLL
     for (int k = 0; k < kRows / kBlock; ++k) {

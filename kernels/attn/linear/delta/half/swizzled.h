@@ -181,6 +181,16 @@ SEQPAR_DEVICE void startTile(const Tile& to, const uint16_t* from, int thread) {
     ptx::cpAsync16(at + static_cast<uint32_t>(i * to.kRowBytes), from + i * 8 * kUnits, true);
   }
 }
+/// Copies bytes of shared memory, `from` behind its start.
+template <int kBytes, int kThreads>
+SEQPAR_DEVICE void storeImage(uint16_t* to, int from, int thread) {
+  SEQPAR_UNROLL
+  for (int i = 16 * thread; i < kBytes; i += 16 * kThreads) {
+    uint32_t words[4];
+    ptx::load(words, reinterpret_cast<const uint16_t*>(ptx::sharedMemory() + from + i));
+    ptx::store(to + i / 2, words);
+  }
+}
 /// Copies rows to dense memory.
 template <int kTileRows, int kThreads, class Tile>
 SEQPAR_DEVICE void storeTile(uint16_t* to, const Tile& from, int thread) {
