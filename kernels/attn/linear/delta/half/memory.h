@@ -85,7 +85,7 @@ SEQPAR_BOTH_INLINE Record recordOf(const Task& task, int64_t batch, int head, in
   return record;
 }
 
-/// Where an element of a row with kWidth of them is in a tile whose unit u of row r, 16 bytes, is at u ^ (r % 8).
+/// The index of an element of a tile with kWidth columns. Unit u of row r, 16 bytes, is at u ^ (r % 8).
 template <int kWidth>
 SEQPAR_BOTH_INLINE int imageIndex(int row, int column) {
   return row * kWidth + (column / 8 ^ row % 8) * 8 + column % 8;
