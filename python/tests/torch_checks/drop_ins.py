@@ -263,8 +263,8 @@ def contexts_of_fla(comm, seed):
         x, weight = whole(seed, 1, tokens, 8), whole(seed + 1, 8, 4)
         y, none = fla.causal_conv1d(sp.shard(x, context.shards, comm), weight, activation="silu", cp_context=context)
         assert none is None
-        q = whole(seed + 2, 1, tokens, 2, 4)
-        gate = -whole(seed + 3, 1, tokens, 2, 4).abs()
+        q = whole(seed + 2, 1, tokens, 2, 16)
+        gate = -whole(seed + 3, 1, tokens, 2, 16).abs()
         o, _ = fla.chunk_gla(*(sp.shard(t, context.shards, comm) for t in (q, q, q, gate)), cp_context=context)
         same(o, sp.shard(reference.linear("gla", q, q, q, gate, cu_seqlens=bounds)[0], context.shards, comm), 100)
         # The incoming state of each rank, from states and transitions of its parts, against products of all of them.
