@@ -56,7 +56,7 @@ class PeerScans : public ScanBackend {
     probe.prepare(comm.device()->peers());
     std::vector<DeviceLink> all(static_cast<size_t>(comm.size()));
     comm.control().gatherValues(DeviceLink(), std::span(all));
-    const DeviceLink mine = measureDeviceLink(probe, comm.device()->peers(), comm.device()->shared(), stream.get());
+    const DeviceLink mine = measureDeviceLink(probe, comm.device()->peers(), stream.get());
     comm.control().gatherValues(mine, std::span(all));
     // The slowest hop determines the speed of a chain.
     for (const auto& link : all) {

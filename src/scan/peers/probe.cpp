@@ -50,12 +50,10 @@ DeviceLink DeviceProbe::result() const {
   return link;
 }
 
-DeviceLink measureDeviceLink(DeviceProbe& probe, const PeerView& view, bool shared, cudaStream_t stream) {
-  // An idle GPU needs a while to reach its usual clocks. Processes that share a GPU take turns, so every message waits
-  // for a time slice.
-  const int repeats = shared ? 1 : 8;
+DeviceLink measureDeviceLink(DeviceProbe& probe, const PeerView& view, cudaStream_t stream) {
+  constexpr int kRepeats = 8;  // an idle GPU needs a while to reach its usual clocks
   DeviceLink best;
-  for (int i = 0; i < repeats; ++i) {
+  for (int i = 0; i < kRepeats; ++i) {
     // One after the other: if ranks share a GPU, a kernel that waits in its stream may delay another rank's stream.
     probe.startTokens(view, stream);
     checkCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");

@@ -13,8 +13,7 @@ class DeviceProbe {
  public:
   /// Allocates the memory of start(), which otherwise allocates it: ranks that share a GPU synchronize in between.
   void prepare(const PeerView& view);
-  /// Enqueues the measurement on `stream` of the current device; it takes much less than a millisecond, unless
-  /// processes share a GPU.
+  /// Enqueues the measurement on `stream` of the current device; it takes much less than a millisecond.
   void start(const PeerView& view, cudaStream_t stream);
   /// The two halves of start(), in this order.
   void startTokens(const PeerView& view, cudaStream_t stream);
@@ -28,8 +27,7 @@ class DeviceProbe {
   int channels_ = 0;
 };
 
-/// Measures with `probe`, several times unless ranks share a GPU (`shared`), and returns the best value of each
-/// parameter. All ranks pass the same `shared`.
-DeviceLink measureDeviceLink(DeviceProbe& probe, const PeerView& view, bool shared, cudaStream_t stream);
+/// Measures a few times with `probe`, and returns the best value of each parameter.
+DeviceLink measureDeviceLink(DeviceProbe& probe, const PeerView& view, cudaStream_t stream);
 
 }  // namespace seqpar
