@@ -1,4 +1,5 @@
-// The forward's passes and the backward's first one on sm_90a: bf16, dk from 80 to 128, any dv.
+// The forward's passes and the backward's first one on sm_90a: bf16, dk from 80 to 128, any dv; dk 64 for pairs of
+// heads (pairs.h).
 #pragma once
 
 #include "kernels/attn/linear/args.h"

@@ -97,7 +97,12 @@ TEST_CASE("forward kernels of sm_90 with pairs of heads that share queries and k
     spec.sequences = gate == Gate::Head ? 3 : 0;
     checkForward<Sm90>(spec, gate == Gate::Token ? Maps::PerSegment : Maps::Prefix);
   }
-  ForwardSpec spec = specOf(Gate::Token, 500, 96, 64, Decays::Thirty);
+  ForwardSpec spec = specOf(Gate::Token, 130, 64, 64, Decays::Typical);
+  spec.heads = 2;
+  spec.qkHeads = 1;
+  spec.inputGates = true;
+  checkForward<Sm90>(spec, Maps::PerSegment, 1);
+  spec = specOf(Gate::Token, 500, 96, 64, Decays::Thirty);
   spec.heads = 2;
   spec.qkHeads = 1;
   spec.inputGates = true;

@@ -189,8 +189,8 @@ cudaError_t addUpAll(const Gradients& pass, const Task& task, const Workspace& w
 
 bool gradientsArePaired(const LinearProblem& problem) {
   constexpr int64_t kMostTokens = INT64_C(1) << 30;
-  return pairsHeads(problem) && problem.dk <= backward::kBlock && problem.type == seqparBfloat16 &&
-         problem.tokens < kMostTokens && backward::hasSm90(problem);
+  return pairsHeads(problem) && problem.type == seqparBfloat16 && problem.tokens < kMostTokens &&
+         backward::hasSm90(problem);
 }
 
 int backwardSharedBytes(const LinearProblem& problem) {
