@@ -80,6 +80,7 @@ SEQPAR_API seqparResult_t seqparCommSplit(seqparComm_t handle, int color, int ke
     if (color < SEQPAR_SPLIT_NOCOLOR) {
       fail(seqparInvalidArgument, call, ": color is ", color, ", expected 0 or more, or SEQPAR_SPLIT_NOCOLOR");
     }
+    comm.requireUse(call);
     auto made = splitEntry(comm, color, key, resolveConfig(call, config, comm.config()));
     if (made) *newcomm = comms().add(std::move(made));
   });
@@ -87,6 +88,7 @@ SEQPAR_API seqparResult_t seqparCommSplit(seqparComm_t handle, int color, int ke
 
 SEQPAR_API seqparResult_t seqparCommBarrier(seqparComm_t handle) {
   return onComm("seqparCommBarrier", handle, [](Communicator& comm) {
+    comm.requireUse("seqparCommBarrier");
     std::vector<char> all(static_cast<size_t>(comm.size()));
     comm.control().gatherValues(char{0}, std::span(all));
   });

@@ -159,12 +159,14 @@ class Communicator {
   void giveUp();
   void abort();
 
+  /// Throws if the communicator is lost or finalized.
+  void requireUse(const char* name) const;
+
   /// The text of the latest error of a call, or of an operation on a stream.
   void keepError(std::string_view text) noexcept;
   std::string lastError() const;
 
  private:
-  void requireUse(const char* name) const;
   uint64_t issue(const char* name);
   /// Runs `work` in the turn of `ticket`, after the comparison and as a part of `call` if they are not null.
   void execute(uint64_t ticket, const char* name, const std::function<void(Mailbox&)>& work,

@@ -84,6 +84,9 @@ TEST_CASE("communicators made by a unique id") {
     char byte = 0;
     const auto late = seqparSendRecv(&byte, 1, (rank + 1) % size, &byte + 0, 0, (rank + 1) % size, comm, nullptr);
     expect(late != seqparSuccess, "a finalized communicator took work");
+    seqparComm_t part = nullptr;
+    expect(seqparCommBarrier(comm) == seqparInvalidUsage, "a barrier of a finalized communicator");
+    expect(seqparCommSplit(comm, 0, 0, &part, nullptr) == seqparInvalidUsage, "a split of a finalized communicator");
     expectSuccess(seqparCommDestroy(comm), "seqparCommDestroy");
   });
   CHECK(errors == "");
