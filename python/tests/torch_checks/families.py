@@ -267,6 +267,7 @@ def padding_on_one_rank(comm, seed):
     register(one, layout=layout)
     model, positions = _llama(transformers, one), sp.positions(layout, one)[None]
     model(positions, position_ids=positions)
+    dist.barrier()  # a refusal ends calls that other ranks have not finished
     mask = torch.ones_like(positions)
     mask[:, :1] = int(comm.rank != 1)
     raises(ValueError if comm.rank == 1 else sp.Error, "attention mask with padding", model, positions, attention_mask=mask,

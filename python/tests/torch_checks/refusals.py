@@ -54,6 +54,7 @@ def an_error_on_one_rank_reaches_the_others(comm, seed):
         one, failing = _apart(comm), (seed + i) % comm.size
         for _ in range(2):
             same(sp.all_gather(x, one, dim=0), x.expand(comm.size, *x.shape[1:]))
+        dist.barrier()  # an error ends calls that other ranks have not finished
         if comm.rank == failing:
             try:
                 wrong(one)
