@@ -20,6 +20,8 @@ import tempfile
 import threading
 import time
 
+import venvs
+
 STEPS = 12  # until a rank ends
 
 # "all" ranks end or one; its status; whether the others shrink. No status is expected of a process with a thread in
@@ -234,14 +236,13 @@ def report(o, line):
         file.write(json.dumps(line) + "\n")
 
 
-def run(o, name, port_of):
+def run(o, name):
     """A scenario; returns the reasons of its failure and the latest error in seconds."""
     who, status, shrinks = SCENARIOS[name]
     victim = o.seed % o.ranks
     bound = o.bound + (1.5 * o.timeout if name == "sigstop" else 0)
     problems = []
-    with tempfile.TemporaryDirectory() as folder:
-        port = port_of()
+    with tempfile.TemporaryDirectory() as folder, venvs.reserved_port() as port:
         began = time.time()
         outputs = [open(pathlib.Path(folder) / f"rank{rank}.txt", "w+") for rank in range(o.ranks)]
         ranks = [subprocess.Popen([sys.executable, __file__, name, "--device", o.device, "--ranks", str(o.ranks), "--timeout",
@@ -297,13 +298,6 @@ def run(o, name, port_of):
     return problems
 
 
-def free_port():
-    import socket
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def main():
     o = options()
     if o.rank is not None:
@@ -312,7 +306,7 @@ def main():
     failed = []
     for name in names:
         o.seed += 1
-        if run(o, name, free_port):
+        if run(o, name):
             failed.append(name)
     if failed:
         raise SystemExit(f"failed: {' '.join(failed)}")

@@ -38,9 +38,9 @@ struct Call {
   void* function;
   void* errorText;  // seqparGetLastError; if comm is null, seqparAttnGetLastError, which takes no argument
   void* comm;
-  int32_t rank;  // of the device
-  void* rankComm;  // its communicator
-  void* fail;      // seqparCommFail
+  int32_t rank;     // of the device
+  void* rankComm;   // its communicator
+  void* fail;       // seqparCommFail
   std::vector<Slot> slots;
   std::vector<unsigned char> blob;  // structures of arguments
   std::vector<Patch> patches;
@@ -199,11 +199,13 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(seqparJaxGpu, runOnGpu,
 
 // Defines call `key` for the rank of `device`.
 extern "C" void seqparJaxDefine(int64_t key, int32_t device, int32_t rank, void* rankComm, void* fail, void* function,
-                                void* errorText, void* comm, const Slot* slots, int64_t slotCount, const unsigned char* blob, int64_t blobBytes,
-                                const Patch* patches, int64_t patchCount) {
+                                void* errorText, void* comm, const Slot* slots, int64_t slotCount,
+                                const unsigned char* blob, int64_t blobBytes, const Patch* patches,
+                                int64_t patchCount) {
   std::lock_guard<std::mutex> lock(guard);
   calls()[{key, device}] = {
-      function, errorText, comm, rank, rankComm, fail, {slots, slots + slotCount}, {blob, blob + blobBytes}, {patches, patches + patchCount}};
+      function, errorText, comm, rank, rankComm, fail, {slots, slots + slotCount}, {blob, blob + blobBytes},
+      {patches, patches + patchCount}};
 }
 
 // The number of calls of the device that have started and not ended.

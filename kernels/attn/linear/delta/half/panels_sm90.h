@@ -48,7 +48,7 @@ SEQPAR_DEVICE_NOINLINE void storeWords(uint16_t* to, int columns, uint32_t a, ui
     if (8 * n + 1 < columns) to[8 * n + 1] = static_cast<uint16_t>(words[n] >> 16);
   }
 }
-/// Gives lane p of four lanes words of tile p, of which each had words of one column pair.
+/// Transposes the words of four lanes: each lane had a pair of columns of tiles 0 to 3; lane p gets all of tile p.
 SEQPAR_DEVICE void transposeWords(uint32_t (&words)[4], int p) {
   SEQPAR_UNROLL
   for (int bit = 1; bit < 4; bit *= 2) {
