@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 
 #include "support/recurrences.h"
 
@@ -39,6 +40,50 @@ struct Unit {
   }
 };
 
+/// The terms q k w of an output, for the values w that the last tokens wrote: S = diag(decay) S + k w^T. Kernels add up
+/// these terms chunk by chunk; they cancel where beta is near 2 and keys are alike.
+class Written {
+ public:
+  /// Most tokens of a kernel's chunk.
+  static constexpr size_t kChunk = 64;
+
+  /// Of the token that changed the state from `before` to `after`.
+  void note(const HeadToken& token, size_t dk, size_t dv, const double* before, const double* after) {
+    for (auto& earlier : tokens_) {
+      for (size_t i = 0; i < dk; ++i) earlier.key[i] *= token.decay[i];
+    }
+    if (tokens_.size() == kChunk) tokens_.pop_front();
+    const auto at = static_cast<size_t>(
+        std::max_element(token.k, token.k + dk, [](double a, double b) { return std::abs(a) < std::abs(b); }) -
+        token.k);
+    if (token.k[at] == 0) return;
+    Token now{{token.k, token.k + dk}, {}};
+    for (size_t e = 0; e < dv; ++e) {
+      const double kept = token.decay[at] == 0 ? 0 : token.decay[at] * before[at * dv + e];
+      now.value.push_back(std::abs(after[at * dv + e] - kept) / std::abs(token.k[at]));
+    }
+    tokens_.push_back(std::move(now));
+  }
+  void clear() { tokens_.clear(); }
+
+  /// The largest sum of the terms' magnitudes.
+  double most(const double* q, size_t dv) const {
+    std::vector<double> sums(dv);
+    for (const auto& token : tokens_) {
+      double score = 0;
+      for (size_t i = 0; i < token.key.size(); ++i) score += q[i] * token.key[i];
+      for (size_t e = 0; e < dv; ++e) sums[e] += std::abs(score) * token.value[e];
+    }
+    return largest(sums);
+  }
+
+ private:
+  struct Token {
+    std::vector<double> key, value;
+  };
+  std::deque<Token> tokens_;
+};
+
 /// One head of a batch entry.
 class Head {
  public:
@@ -61,6 +106,8 @@ class Head {
   void forward(LinearReference& to, const std::vector<size_t>& borders) {
     std::vector<double> state = c_.cuSeqlens.empty() ? initialOf(b_) : std::vector<double>(size());
     std::vector<double> all;
+    Written written;
+    double terms = 0;
     const auto note = [&](size_t t) {
       for (size_t i = 0; i < borders.size(); ++i) {
         if (borders[i] == t) put(to.before[i], stateRow(b_), state, largest(state));
@@ -68,15 +115,21 @@ class Head {
     };
     for (size_t t = 0; t < c_.tokens; ++t) {
       note(t);
-      if (begins_[t] >= 0) state = initialOf(static_cast<size_t>(begins_[t]));
+      if (begins_[t] >= 0) {
+        state = initialOf(static_cast<size_t>(begins_[t]));
+        written.clear();
+      }
       before_.push_back(state);
       std::vector<double> out(c_.dv);
       recurrence_.step(token(t), c_.dk, c_.dv, state.data(), out.data());
+      written.note(token(t), c_.dk, c_.dv, before_.back().data(), state.data());
+      terms = std::max(terms, written.most(token(t).q, c_.dv));
       all.insert(all.end(), out.begin(), out.end());
       scale_ = std::max(scale_, largest(state));
     }
     note(c_.tokens);
-    putTokens(to.out, all, c_.dv, [&](size_t t) { return valueRow(t); });
+    putTokens(
+        to.out, all, c_.dv, [&](size_t t) { return valueRow(t); }, terms);
     put(to.final, stateRow(b_), state, std::max(scale_, largest(state)));
     for (auto& states : to.before) raise(states, stateRow(b_), size(), scale_);
   }
