@@ -19,6 +19,7 @@ __all__ = ["program", "run"]
 
 _TEXTS = ("operation", "algorithm")
 _WHOLE = ("ranks", "size", "inner", "auto")
+_NOT_HERE = ("csv", "help", "measure", "measure_gpus", "choose")  # run() sets --csv; the others return no rows
 
 
 def program():
@@ -35,12 +36,14 @@ def _arguments(options):
     """Command-line arguments: tokens_per_gpu=True is --tokens-per-gpu; lists are joined."""
     arguments = []
     for name, value in options.items():
+        if hasattr(value, "tolist"):  # of NumPy
+            value = value.tolist()
         flag = "--" + name.replace("_", "-")
         if value is None or value is False:
             continue
         if value is True:
             arguments.append(flag)
-        elif isinstance(value, (list, tuple)):
+        elif isinstance(value, (list, tuple, range)):
             arguments += [flag, (";" if name == "what_if" else ",").join(str(each) for each in value)]
         else:
             arguments += [flag, str(value)]
@@ -56,19 +59,23 @@ def run(records=False, **options):
 
     Cases that the library refuses have no row. ValueError with the program's text for wrong options.
     """
-    if "csv" in options:
-        raise ValueError("seqpar.sim: csv is set by run()")
+    for name in _NOT_HERE:
+        if name in options:
+            raise ValueError(f"seqpar.sim: {name} is not an option of run(), expected options of cases or files")
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "rows.csv"
         done = subprocess.run([program(), *_arguments(options), "--csv", str(path)], capture_output=True, text=True, check=False)
+        if done.returncode < 0:
+            raise RuntimeError(f"seqpar.sim: seqpar_sim ended by signal {-done.returncode}")
         if done.returncode != 0:
             raise ValueError("seqpar.sim: " + (done.stderr.strip() or done.stdout.strip()))
         with open(path, encoding="utf-8", newline="") as file:
-            rows = [_typed(row) for row in csv.DictReader(file)]
+            reader = csv.DictReader(file)
+            rows, columns = [_typed(row) for row in reader], reader.fieldnames
     if records:
         return rows
     try:
         import pandas
     except ImportError:
         return rows
-    return pandas.DataFrame(rows)
+    return pandas.DataFrame(rows, columns=columns)

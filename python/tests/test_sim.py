@@ -15,7 +15,22 @@ assert rows[1]["network_bytes"] == 0 < rows[3]["network_bytes"]
 shapes = sim.run(records=True, nodes=1, tokens="16K", algo="mesh", inner=[2, 4], tokens_per_gpu=True)
 assert [row["inner"] for row in shapes] == [2, 4] and shapes[0]["size"] == 8 * 16384
 
-for options, part in (({"what_if": ["net.speed*=2"]}, "unknown key"), ({"algo": "none"}, "none"), ({"tokens": "1X"}, "1X")):
+none = sim.run(records=True, nodes=2, scan="diag,64K", algo="doubling")
+assert none == [], none  # refused
+try:
+    import pandas
+except ImportError:
+    pass
+else:
+    frame = sim.run(nodes=range(1, 3), tokens="16K", algo="zigzag")
+    assert list(frame["ranks"]) == [8, 16] and frame["forward_us"].dtype == float, frame
+    empty = sim.run(nodes=2, scan="diag,64K", algo="doubling")
+    assert len(empty) == 0 and list(empty.columns) == list(frame.columns), empty
+
+for options, part in (({"what_if": ["net.speed*=2"]}, "unknown key"), ({"algo": "none"}, "none"), ({"tokens": "1X"}, "1X"),
+                      ({"nodes": 0}, "--nodes"), ({"nodes": []}, "--nodes"), ({"unknown": 1}, "--unknown"), ({"csv": "a"}, "csv"),
+                      ({"help": True}, "help"), ({"measure": "a.json"}, "measure"), ({"scan": "diag,1K", "tokens": "8K"}, "--tokens"),
+                      ({"trace": "/nonexistent/a.json"}, "--trace")):
     try:
         sim.run(**options)
     except ValueError as error:

@@ -1,6 +1,7 @@
 #include "machine.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -16,7 +17,15 @@ namespace {
 using Json = nlohmann::json;
 
 [[noreturn]] void wrong(const std::string& what) {
-  throw std::invalid_argument("machine file: " + what);
+  throw std::invalid_argument(what);
+}
+
+/// A larger number is a mistake in any unit of the file.
+constexpr double kMost = 1e12;
+constexpr double kMostRanks = 4096;  ///< of a node
+
+std::string shown(const Json& value) {
+  return value.dump();
 }
 
 /// Reads the members of an object and refuses unknown ones.
@@ -24,7 +33,9 @@ class Reader {
  public:
   Reader(const Json& object, std::string path, std::vector<std::string>& guesses)
       : object_(object), path_(std::move(path)), guesses_(guesses) {
-    if (!object.is_object()) wrong(path_ + " is not an object");
+    if (!object.is_object()) {
+      wrong((path_.empty() ? "the text" : path_) + " is not an object, expected keys as in an installed machine file");
+    }
   }
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
@@ -32,56 +43,79 @@ class Reader {
   bool has(const std::string& key) const { return object_.contains(key); }
   const Json& at(const std::string& key) {
     seen_.insert(key);
-    if (!object_.contains(key)) wrong(name(key) + " is missing");
+    if (!object_.contains(key)) wrong(name(key) + " is missing, expected as in an installed machine file");
     return object_[key];
   }
   std::string text(const std::string& key) {
     const Json& value = at(key);
-    if (!value.is_string()) wrong(name(key) + " is not a string");
+    if (!value.is_string()) wrong(name(key) + " is " + shown(value) + ", expected a string");
     return value.get<std::string>();
   }
   double number(const std::string& key, double otherwise) { return has(key) ? number(key) : otherwise; }
   double number(const std::string& key) {
     const Json& entry = sourced(key);
-    if (!entry.contains("value") || !entry["value"].is_number()) wrong(name(key) + ".value is not a number");
-    const double value = entry["value"].get<double>();
-    if (!std::isfinite(value) || value < 0) wrong(name(key) + ".value is negative or not finite");
+    if (!entry.contains("value")) wrong(name(key) + ".value is missing, expected a number");
+    const Json& number = entry["value"];
+    const double value = number.is_number() ? number.get<double>() : -1;
+    if (!(value >= 0 && value <= kMost))
+      wrong(name(key) + ".value is " + shown(number) + ", expected a number from 0 to 1e12");
     return value;
+  }
+  /// A number from `least` on.
+  double atLeast(const std::string& key, double least, double most = kMost) {
+    const double value = number(key);
+    if (value < least || value > most)
+      wrong(name(key) + ".value is " + shown(value) + ", expected from " + shown(least) + " to " + shown(most));
+    return value;
+  }
+  double atLeast(const std::string& key, double least, double most, double otherwise) {
+    return has(key) ? atLeast(key, least, most) : otherwise;
+  }
+  /// A divisor of times.
+  double rate(const std::string& key) { return atLeast(key, kLeastRate); }
+  int count(const std::string& key) {
+    const double value = atLeast(key, 1, kMostRanks);
+    if (value != std::floor(value)) wrong(name(key) + ".value is " + shown(value) + ", expected a whole number");
+    return static_cast<int>(value);
   }
   Curve curve(const std::string& key) {
     const Json& entry = sourced(key);
     Curve curve;
     if (!entry.contains("points") || !entry["points"].is_array() || entry["points"].empty()) {
-      wrong(name(key) + ".points is not an array of [x, y]");
+      wrong(name(key) + ".points is not an array, expected one of [x, y]");
     }
     for (const Json& point : entry["points"]) {
       if (!point.is_array() || point.size() != 2 || !point[0].is_number() || !point[1].is_number()) {
-        wrong(name(key) + ".points has an entry other than [x, y]");
+        wrong(name(key) + ".points has the entry " + shown(point) + ", expected [x, y]");
       }
-      curve.points.emplace_back(point[0].get<double>(), point[1].get<double>());
-      if (curve.points.back().first <= 0 || curve.points.back().second <= 0)
-        wrong(name(key) + ": a point is not positive");
+      const auto x = point[0].get<double>(), y = point[1].get<double>();
+      if (!(x >= kLeastRate && x <= kMost && y >= kLeastRate && y <= kMost))
+        wrong(name(key) + ".points has the entry " + shown(point) + ", expected numbers from 1e-9 to 1e12");
+      if (!curve.points.empty() && x <= curve.points.back().first)
+        wrong(name(key) + ".points has the entry " + shown(point) + ", expected ascending x");
+      curve.points.emplace_back(x, y);
     }
-    if (!std::is_sorted(curve.points.begin(), curve.points.end())) wrong(name(key) + ".points are not ascending");
     return curve;
   }
   /// Refuses members that no call has read.
   void end() const {
     for (const auto& [key, value] : object_.items()) {
-      if (!seen_.contains(key)) wrong(name(key) + " is unknown");
+      if (!seen_.contains(key)) wrong(name(key) + " is unknown, expected only keys of an installed machine file");
     }
   }
   std::string name(const std::string& key) const { return path_.empty() ? key : path_ + "." + key; }
 
  private:
+  static constexpr double kLeastRate = 1e-9;
   const Json& sourced(const std::string& key) {
     const Json& entry = at(key);
-    if (!entry.is_object()) wrong(name(key) + " is not an object with value and source");
+    if (!entry.is_object()) wrong(name(key) + " is " + shown(entry) + ", expected an object with value and source");
     for (const auto& [member, value] : entry.items()) {
       if (member != "value" && member != "points" && member != "source")
-        wrong(name(key) + "." + member + " is unknown");
+        wrong(name(key) + "." + member + " is unknown, expected value or points, and source");
     }
-    if (!entry.contains("source") || !entry["source"].is_string()) wrong(name(key) + ".source is missing");
+    if (!entry.contains("source") || !entry["source"].is_string())
+      wrong(name(key) + ".source is missing, expected a text");
     if (entry["source"].get<std::string>().starts_with("guess")) guesses_.push_back(name(key));
     return entry;
   }
@@ -99,96 +133,104 @@ void object(Reader& from, const std::string& key, std::vector<std::string>& gues
   part.end();
 }
 
-void requireRates(std::initializer_list<double> rates) {
-  for (const double rate : rates) {
-    if (!(rate > 0)) wrong("a rate is 0");
-  }
-}
-
 void readGpus(Reader& top, Machine& m) {
-  object(top, "node", m.guesses, [&](Reader& r) { m.gpus = static_cast<int>(r.number("gpus")); });
+  object(top, "node", m.guesses, [&](Reader& r) { m.gpus = r.count("gpus"); });
   object(top, "gpu", m.guesses, [&](Reader& r) {
-    m.gpu = {r.number("sms"), r.number("hbm_gbs"), r.number("launch_us"), r.number("api_us"), r.number("gemm_tflops")};
+    m.gpu = {r.atLeast("sms", 1), r.rate("hbm_gbs"), r.number("launch_us"), r.number("api_us"), r.rate("gemm_tflops")};
   });
   object(top, "local", m.guesses, [&](Reader& r) {
-    m.local = {r.number("direct") != 0, r.number("alpha_us"),      r.number("gbs"),     r.number("port_gbs"),
-               r.number("copy_gbs"),    r.number("copy_start_us"), r.number("call_us"), r.number("exchange_us")};
+    m.local = {r.atLeast("direct", 0, 1) != 0,
+               r.number("alpha_us"),
+               r.rate("gbs"),
+               r.rate("port_gbs"),
+               r.rate("copy_gbs"),
+               r.number("copy_start_us"),
+               r.number("call_us"),
+               r.number("exchange_us")};
   });
   object(top, "nccl", m.guesses, [&](Reader& r) {
-    m.nccl = {r.number("start_us"),        r.number("hop_us"),        r.number("gbs"),       r.number("ctas"),
-              r.number("gather_start_us"), r.number("gather_hop_us"), r.number("gather_gbs")};
+    m.nccl = {r.number("start_us"),        r.number("hop_us"),        r.rate("gbs"),       r.number("ctas"),
+              r.number("gather_start_us"), r.number("gather_hop_us"), r.rate("gather_gbs")};
   });
   object(top, "scan", m.guesses, [&](Reader& r) {
-    m.scan = {r.number("call_us"),   r.number("rows_us"),       r.number("hop_us"),
-              r.number("peer_us"),   r.number("stream_tbs"),    r.number("fold_tbs"),
-              r.number("chunk_kib"), r.number("matrix_tflops"), {}};
+    m.scan = {r.number("call_us"), r.number("rows_us"),     r.number("hop_us"),
+              r.number("peer_us"), r.rate("stream_tbs"),    r.rate("fold_tbs"),
+              r.rate("chunk_kib"), r.rate("matrix_tflops"), {}};
     object(r, "programs", m.guesses, [&](Reader& programs) {
       for (const char* const name : {"oneshot", "transposed", "doubling", "lasp1", "lasp2"}) {
         object(programs, name, m.guesses, [&](Reader& program) {
-          m.scan.programs[name] = {program.number("start_us"), program.number("rows_us"), program.number("rate_tbs")};
+          m.scan.programs[name] = {program.number("start_us"), program.number("rows_us"), program.rate("rate_tbs")};
         });
       }
     });
   });
-  if (m.gpus < 1 || m.gpu.sms < 1) wrong("node.gpus or gpu.sms is less than 1");
-  requireRates({m.gpu.hbmGbs, m.gpu.gemmTflops, m.local.gbs, m.local.portGbs, m.local.copyGbs, m.nccl.gbs,
-                m.nccl.gatherGbs, m.scan.streamTbs, m.scan.foldTbs, m.scan.chunkKib, m.scan.matrixTflops});
-  for (const auto& [name, program] : m.scan.programs) requireRates({program.rateTbs});
 }
 
 void readHost(Reader& top, Machine& m) {
-  object(top, "node", m.guesses, [&](Reader& r) { m.host.processors = r.number("processors"); });
+  object(top, "node", m.guesses, [&](Reader& r) { m.host.processors = r.atLeast("processors", 1, kMostRanks); });
   object(top, "host", m.guesses, [&](Reader& r) {
     auto& h = m.host;
     h.callUs = r.number("call_us");
     h.threadUs = r.number("thread_us");
     h.alphaUs = r.number("alpha_us");
     h.switchUs = r.number("switch_us");
-    h.sendsMessages = r.number("sends_messages") != 0;
+    h.sendsMessages = r.atLeast("sends_messages", 0, 1) != 0;
     h.messageUs = r.number("message_us");
-    h.linkGbs = r.number("link_gbs");
-    h.memoryGbs = r.number("memory_gbs");
+    h.linkGbs = r.rate("link_gbs");
+    h.memoryGbs = r.rate("memory_gbs");
     h.copyGbs = r.curve("copy_gbs");
     h.readGbs = r.curve("read_gbs");
     h.ownGbs = r.curve("own_gbs");
     h.scanGbs = r.curve("scan_gbs");
-    m.scan.matrixTflops = r.number("matrix_tflops");
-    m.gpu.gemmTflops = r.number("gemm_tflops");
+    m.scan.matrixTflops = r.rate("matrix_tflops");
+    m.gpu.gemmTflops = r.rate("gemm_tflops");
   });
   m.gpus = static_cast<int>(m.host.processors);
   m.gpu.sms = 1;
   m.gpu.hbmGbs = m.host.memoryGbs;
-  if (m.gpus < 1) wrong("node.processors is less than 1");
-  requireRates({m.host.linkGbs, m.host.memoryGbs, m.scan.matrixTflops, m.gpu.gemmTflops});
 }
 
+/// Applies a change of --what-if.
 void change(Json& json, Machine& machine, const std::string& text) {
-  static const std::regex pattern(R"(\s*([A-Za-z0-9_.\[\]]+)\s*(\*?=)\s*([-+0-9.eE]+)\s*)");
+  static const std::regex pattern(R"(\s*([A-Za-z0-9_. \[\]]*[A-Za-z0-9_\]])\s*(\*?=)\s*(\S+)\s*)");
   static const std::regex ofRank(R"(rank\[(\d{1,9})\]\.(rate|local|net))");
   static const std::regex failure(R"(\s*rank\[(\d{1,9})\]\.net\s*=\s*down\s*)");
+  const auto refuse = [&](const std::string& why) { wrong("--what-if '" + text + "': " + why); };
   std::smatch parts, rank;
   if (std::regex_match(text, rank, failure)) {
     machine.failedAdapters.insert(std::stoi(rank[1]));
     return;
   }
   if (!std::regex_match(text, parts, pattern)) {
-    wrong("the change '" + text + "' is none of KEY*=FACTOR, KEY=VALUE, rank[R].net=down");
+    refuse("expected KEY*=FACTOR, KEY=VALUE, rank[R].rate*=FACTOR (.local, .net) or rank[R].net=down");
   }
-  const std::string key = parts[1];
-  const double number = std::stod(parts[3]);
-  if (!(number >= 0)) wrong("the change '" + text + "' has a negative number");
+  const std::string key = parts[1], digits = parts[3];
+  double number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (error != std::errc() || end != digits.data() + digits.size() || !(number >= 0 && number <= kMost)) {
+    refuse(digits + " is not a number from 0 to 1e12");
+  }
   if (std::regex_match(key, rank, ofRank)) {
-    if (parts[2] != "*=" || number == 0) wrong("the change '" + text + "' of a rank is not a positive factor (*=)");
+    if (parts[2] != "*=" || number < 1e-9) refuse("expected a factor (*=) from 1e-9 on for a rank");
     machine.rankFactors[std::stoi(rank[1])][rank[2]] = number;
     return;
+  }
+  for (const char* const optional : {"adapters", "flow_gbs"}) {
+    if (key == std::string("net.") + optional && parts[2] == "=" && json.contains("net") && json["net"].is_object()) {
+      json["net"][optional] = {{"value", number}, {"source", "--what-if"}};
+      return;
+    }
   }
   Json* at = &json;
   std::stringstream names(key);
   for (std::string name; std::getline(names, name, '.');) {
-    if (!at->is_object() || !at->contains(name)) wrong("the change '" + text + "' names an unknown key");
+    if (!at->is_object() || !at->contains(name))
+      refuse(key + " is an unknown key, expected one of the machine file, such as net.gbs");
     at = &(*at)[name];
   }
-  if (!at->is_object() || !at->contains("value")) wrong("the change '" + text + "' does not name a number");
+  if (!at->is_object() || !at->contains("value") || !(*at)["value"].is_number()) {
+    refuse(key + " does not name a number, expected one such as net.gbs");
+  }
   Json& value = (*at)["value"];
   value = parts[2] == "*=" ? value.get<double>() * number : number;
 }
@@ -250,8 +292,14 @@ Machine readMachine(const std::string& text, const std::vector<std::string>& cha
     readGpus(top, m);
   }
   object(top, "net", m.guesses, [&](Reader& r) {
-    m.net = {r.number("alpha_us"),   r.number("overhead_us"), r.number("gbs"),        r.number("oversubscription"),
-             r.number("leaf_nodes"), r.number("adapters", 0), r.number("flow_gbs", 0)};
+    m.net = {r.number("alpha_us"),
+             r.number("overhead_us"),
+             r.rate("gbs"),
+             r.atLeast("oversubscription", 1),
+             r.atLeast("leaf_nodes", 1),
+             0,
+             r.atLeast("flow_gbs", 1e-9, kMost, 0)};
+    if (r.has("adapters")) m.net.adapters = r.count("adapters");
   });
   object(top, "softmax", m.guesses, [&](Reader& r) {
     for (const std::string type : {"", "fp32 ", "bf16 "}) {
@@ -262,22 +310,47 @@ Machine readMachine(const std::string& text, const std::vector<std::string>& cha
     }
   });
   object(top, "linear", m.guesses, [&](Reader& r) {
-    m.statesShare = r.number("states_share");
+    m.statesShare = r.atLeast("states_share", 0, 1);
     object(r, "families", m.guesses, [&](Reader& families) {
       for (const auto& [name, value] : r.at("families").items()) {
         object(families, name, m.guesses, [&, &key = name](Reader& f) {
-          m.linear[key] = {f.curve("forward"), f.curve("backward"), f.number("split_forward", 1),
-                           f.number("split_backward", 1)};
+          m.linear[key] = {f.curve("forward"), f.curve("backward"), f.atLeast("split_forward", 1, kMost, 1),
+                           f.atLeast("split_backward", 1, kMost, 1)};
         });
       }
     });
   });
   top.end();
-  if (m.net.oversubscription < 1 || m.net.leafNodes < 1) wrong("net.oversubscription or net.leaf_nodes is less than 1");
-  if (!m.failedAdapters.empty() && m.gpus < 2) wrong("a node of one GPU has no adapter that replaces a failed one");
-  if (!(m.net.gbs > 0)) wrong("a rate is 0");
-  if (m.net.adapters != std::floor(m.net.adapters)) wrong("net.adapters is no whole number");
   return m;
+}
+
+int Machine::adapterOf(int rank) const {
+  const int node = rank / gpus * gpus, sharing = ranksOfAdapter(), count = (gpus + sharing - 1) / sharing;
+  std::set<int> failed;
+  for (const int each : failedAdapters) {
+    if (each / gpus * gpus == node) failed.insert((each - node) / sharing);
+  }
+  for (int tried = 0; tried < count; ++tried) {
+    const int adapter = ((rank - node) / sharing + tried) % count;
+    if (!failed.contains(adapter)) return node + adapter * sharing;
+  }
+  return -1;
+}
+
+void checkRanks(const Machine& machine, int ranks) {
+  const auto check = [&](int rank) {
+    if (rank < ranks) return;
+    wrong("--what-if rank[" + std::to_string(rank) + "]: there are " + std::to_string(ranks) +
+          " ranks, expected 0 to " + std::to_string(ranks - 1));
+  };
+  for (const auto& [rank, factors] : machine.rankFactors) check(rank);
+  for (const int rank : machine.failedAdapters) {
+    check(rank);
+    if (machine.adapterOf(rank) < 0) {
+      wrong("--what-if rank[" + std::to_string(rank) +
+            "].net=down: no adapter of its node is left, expected one that carries its bytes");
+    }
+  }
 }
 
 std::string machineText(const std::string& nameOrPath) {

@@ -82,8 +82,12 @@ struct Machine {
 
   double factor(int rank, const char* what) const;
   bool onHosts() const { return host.processors > 0; }
+  /// The first rank at the adapter that carries a rank's bytes: its own, or after a failure the next of the node; -1:
+  /// none is left.
+  int adapterOf(int rank) const;
   /// Network adapters of a node.
   int adapters() const;
+  int ranksOfAdapter() const { return (gpus + adapters() - 1) / adapters(); }
   /// Threads of a rank on a host.
   double threads() const;
   /// Bytes in the caches of a processor on a host, if each of its ranks uses `bytes`.
@@ -93,6 +97,9 @@ struct Machine {
 /// Reads a machine from JSON text after applying `changes`: "KEY*=FACTOR" or "KEY=VALUE" with keys such as net.gbs, or
 /// "rank[R].rate*=FACTOR" (also .local, .net), "rank[R].net=down". Throws std::invalid_argument that names the key.
 Machine readMachine(const std::string& text, const std::vector<std::string>& changes);
+
+/// Throws std::invalid_argument if a change names a rank that does not exist, or removes all adapters of a node.
+void checkRanks(const Machine& machine, int ranks);
 
 /// The text of a machine: a path, or the name of an installed machine.
 std::string machineText(const std::string& nameOrPath);

@@ -1,9 +1,11 @@
 #include "models.h"
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <stdexcept>
+#include <tuple>
 
 #include "attn/linear/families/family.h"
 
@@ -36,6 +38,14 @@ int linearFamily(const std::string& name) {
 
 namespace {
 
+constexpr double kMostOfModel = 1 << 30;
+
+std::string familyNames() {
+  std::string names;
+  for (const auto& family : attn::linear::families()) names += std::string(names.empty() ? " " : ", ") + family.name;
+  return names;
+}
+
 /// A layer's attention alone: FAMILY:HEADSxDIM.
 bool readLayer(const std::string& text, Model& model) {
   static const std::regex pattern(R"(([a-z_]+):(\d{1,6})x(\d{1,6}))");
@@ -44,7 +54,13 @@ bool readLayer(const std::string& text, Model& model) {
   const bool softmax = parts[1] == "softmax";
   model.name = text;
   model.linearFamily = softmax ? seqparAttnGla : linearFamily(parts[1]);
-  if (model.linearFamily < 0) throw std::invalid_argument("--model " + text + ": there is no family " + parts[1].str());
+  if (model.linearFamily < 0) {
+    throw std::invalid_argument("--model " + text + ": there is no family " + parts[1].str() +
+                                ", expected softmax or one of" + familyNames());
+  }
+  if (std::stoi(parts[2]) < 1 || std::stoi(parts[3]) < 1) {
+    throw std::invalid_argument("--model " + text + ": expected a positive number of heads and a positive dimension");
+  }
   (softmax ? model.softmaxLayers : model.linearLayers) = 1;
   model.heads = model.kvHeads = std::stoi(parts[2]);
   model.headDim = std::stoi(parts[3]);
@@ -60,40 +76,54 @@ Model readModel(const std::string& nameOrPath) {
   }
   Model layer;
   if (readLayer(nameOrPath, layer)) return layer;
+  const auto refuse = [&](const std::string& why) {
+    throw std::invalid_argument("--model " + nameOrPath + ": " + why);
+  };
   std::ifstream file(nameOrPath);
-  if (!file) {
-    throw std::invalid_argument("--model " + nameOrPath + " is neither a file nor one of " + modelNames());
+  if (!file || std::filesystem::is_directory(nameOrPath)) {
+    throw std::invalid_argument("--model " + nameOrPath + " is neither a file, nor FAMILY:HEADSxDIM, nor one of " +
+                                modelNames());
   }
   Model model;
+  model.name = nameOrPath;
+  const std::tuple<const char*, int64_t*, int64_t> numbers[] = {{"softmaxLayers", &model.softmaxLayers, 0},
+                                                                {"linearLayers", &model.linearLayers, 0},
+                                                                {"hidden", &model.hidden, 1},
+                                                                {"heads", &model.heads, 1},
+                                                                {"kvHeads", &model.kvHeads, 1},
+                                                                {"headDim", &model.headDim, 1},
+                                                                {"intermediate", &model.intermediate, 0},
+                                                                {"vocabulary", &model.vocabulary, 0}};
   try {
     const auto json = nlohmann::json::parse(file);
+    if (!json.is_object()) refuse("the text is not an object, expected the keys of docs/simulator.md");
     for (const auto& [key, value] : json.items()) {
-      const std::pair<const char*, int64_t*> numbers[] = {{"softmaxLayers", &model.softmaxLayers},
-                                                          {"linearLayers", &model.linearLayers},
-                                                          {"hidden", &model.hidden},
-                                                          {"heads", &model.heads},
-                                                          {"kvHeads", &model.kvHeads},
-                                                          {"headDim", &model.headDim},
-                                                          {"intermediate", &model.intermediate},
-                                                          {"vocabulary", &model.vocabulary}};
       bool known = key == "name" || key == "linearFamily";
+      if (known && !value.is_string()) refuse(key + " is " + value.dump() + ", expected a string");
       if (key == "name") model.name = value.get<std::string>();
-      if (key == "linearFamily") model.linearFamily = linearFamily(value.get<std::string>());
-      for (const auto& [name, number] : numbers) {
+      if (key == "linearFamily" && (model.linearFamily = linearFamily(value.get<std::string>())) < 0) {
+        refuse("linearFamily is " + value.dump() + ", expected one of" + familyNames());
+      }
+      for (const auto& [name, number, least] : numbers) {
         if (key != name) continue;
         known = true;
-        *number = value.get<int64_t>();
+        const bool whole = value.is_number_integer() && value.get<double>() <= kMostOfModel;
+        *number = whole ? value.get<int64_t>() : -1;
+        if (*number < least)
+          refuse(key + " is " + value.dump() + ", expected a whole number from " + std::to_string(least) + " to 2^30");
       }
-      if (!known) throw std::invalid_argument("the key " + key + " is unknown");
+      if (!known) refuse("the key " + key + " is unknown");
     }
   } catch (const nlohmann::json::exception& error) {
-    throw std::invalid_argument("--model " + nameOrPath + ": " + error.what());
+    refuse(error.what());
   }
-  if (model.layers() < 1 || model.hidden < 1 || model.heads < 1 || model.kvHeads < 1 || model.headDim < 1 ||
-      model.softmaxLayers < 0 || model.linearLayers < 0 || model.intermediate < 0 || model.vocabulary < 0 ||
-      model.linearFamily < 0) {
-    throw std::invalid_argument("--model " + nameOrPath +
-                                ": layers, hidden, heads, kvHeads and headDim must be positive, linearFamily known");
+  for (const auto& [name, number, least] : numbers) {
+    if (*number < least) refuse(std::string(name) + " is missing, expected a whole number from 1 to 2^30");
+  }
+  if (model.layers() < 1) refuse("softmaxLayers and linearLayers are 0, expected one or more layers");
+  if (model.heads % model.kvHeads != 0) {
+    refuse("kvHeads is " + std::to_string(model.kvHeads) + ", expected a divisor of heads, " +
+           std::to_string(model.heads));
   }
   return model;
 }

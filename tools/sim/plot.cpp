@@ -14,7 +14,8 @@ namespace seqpar::sim {
 namespace {
 
 constexpr double kWidth = 760, kHeight = 440, kLeft = 78, kRight = 190, kTop = 44, kBottom = 52;
-constexpr double kLogarithmic = 8;  ///< values that differ by more have a logarithmic axis
+constexpr double kLegend = 50, kCharacter = 7.4;  ///< of the legend: beside the names, and of a letter
+constexpr double kLogarithmic = 8;                ///< values that differ by more have a logarithmic axis
 const char* const kColors[] = {"#1f77b4", "#d62728", "#2ca02c", "#ff7f0e", "#9467bd", "#8c564b",
                                "#17becf", "#e377c2", "#7f7f7f", "#bcbd22", "#003f5c", "#a05195"};
 
@@ -120,9 +121,9 @@ std::vector<double> ticksOf(const Axis& axis) {
 
 class Svg {
  public:
-  explicit Svg(std::ostream& out) : out_(out) {
-    out_ << "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " << kWidth << " " << kHeight << "\" width=\""
-         << kWidth << "\" height=\"" << kHeight
+  Svg(std::ostream& out, double width) : out_(out) {
+    out_ << "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " << width << " " << kHeight << "\" width=\""
+         << width << "\" height=\"" << kHeight
          << "\" style=\"font-family: 'DejaVu Sans', Verdana, sans-serif\" role=\"img\">\n"
          << "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n";
   }
@@ -135,12 +136,13 @@ class Svg {
     out_ << "<text x=\"" << px(x) << "\" y=\"" << px(y) << "\" font-size=\"" << size << "\" text-anchor=\"" << anchor
          << "\" fill=\"#222222\"" << more << ">" << escaped(words) << "</text>\n";
   }
-  void line(double x0, double y0, double x1, double y1, const std::string& color, double width) {
-    out_ << "<line x1=\"" << px(x0) << "\" y1=\"" << px(y0) << "\" x2=\"" << px(x1) << "\" y2=\"" << px(y1)
-         << "\" stroke=\"" << color << "\" stroke-width=\"" << width << "\"/>\n";
+  void line(double x0, double y0, double x1, double y1, const std::string& color, double width,
+            const char* dashes = "") {
+    out_ << "<line" << dashes << " x1=\"" << px(x0) << "\" y1=\"" << px(y0) << "\" x2=\"" << px(x1) << "\" y2=\""
+         << px(y1) << "\" stroke=\"" << color << "\" stroke-width=\"" << width << "\"/>\n";
   }
-  void curve(const std::vector<std::pair<double, double>>& points, const std::string& color) {
-    out_ << "<polyline fill=\"none\" stroke=\"" << color << "\" stroke-width=\"2\" points=\"";
+  void curve(const std::vector<std::pair<double, double>>& points, const std::string& color, const char* dashes) {
+    out_ << "<polyline" << dashes << " fill=\"none\" stroke=\"" << color << "\" stroke-width=\"2\" points=\"";
     for (const auto& [x, y] : points) out_ << px(x) << "," << px(y) << " ";
     out_ << "\"/>\n";
     for (const auto& [x, y] : points) {
@@ -183,6 +185,10 @@ std::vector<std::string> plotValues() {
   return names;
 }
 
+size_t mostCurves() {
+  return 2 * std::size(kColors);
+}
+
 void writePlot(std::ostream& out, const std::vector<Row>& rows, const PlotOptions& options) {
   const Value& value = valueNamed(options.value);
   std::set<int> ranks;
@@ -206,38 +212,52 @@ void writePlot(std::ostream& out, const std::vector<Row>& rows, const PlotOption
   }
   if (curves.empty()) throw std::invalid_argument("--plot: no row has the value " + options.value);
   for (const auto& point : options.published) add(dots, point.algorithm, point.x, point.value);
-  if (names.size() > std::size(kColors)) throw std::invalid_argument("--plot draws at most 12 algorithms; name some");
+  if (names.size() > mostCurves()) {
+    throw std::invalid_argument("--plot: the rows have " + std::to_string(names.size()) +
+                                " algorithms, expected at most " + std::to_string(mostCurves()) +
+                                "; name some with --algo");
+  }
 
-  const Axis x = axisOf(*places.begin(), *places.rbegin(), kLeft, kWidth - kRight, false);
+  size_t longest = 0;
+  for (const auto& name : names) longest = std::max(longest, name.size());
+  const double edge = kWidth - kRight;  // of the curves; the legend is as wide as its names
+  const double width = edge + std::max(kRight, kLegend + kCharacter * static_cast<double>(longest));
+  const Axis x = axisOf(*places.begin(), *places.rbegin(), kLeft, edge, false);
   const Axis y = axisOf(low, high, kHeight - kBottom, kTop, true);
-  Svg svg(out);
+  Svg svg(out, width);
   svg.text(kLeft, 24, options.title, "start", 14, " font-weight=\"bold\"");
   for (const double tick : ticksOf(y)) {
-    svg.line(kLeft, y.at(tick), kWidth - kRight, y.at(tick), "#e2e2e2", 1);
+    svg.line(kLeft, y.at(tick), edge, y.at(tick), "#e2e2e2", 1);
     svg.text(kLeft - 7, y.at(tick) + 4, number(tick), "end", 11);
   }
   for (const double place : places) {
     svg.line(x.at(place), kHeight - kBottom, x.at(place), kHeight - kBottom + 5, "#555555", 1);
     svg.text(x.at(place), kHeight - kBottom + 19, sizeText(place), "middle", 11);
   }
-  svg.line(kLeft, kHeight - kBottom, kWidth - kRight, kHeight - kBottom, "#555555", 1);
+  svg.line(kLeft, kHeight - kBottom, edge, kHeight - kBottom, "#555555", 1);
   svg.line(kLeft, kTop, kLeft, kHeight - kBottom, "#555555", 1);
-  svg.text((kLeft + kWidth - kRight) / 2, kHeight - 12, bySize ? "tokens or bytes" : "GPUs", "middle", 12);
+  svg.text((kLeft + edge) / 2, kHeight - 12,
+           bySize            ? "tokens or bytes"
+           : options.onHosts ? "ranks"
+                             : "GPUs",
+           "middle", 12);
   svg.text(16, (kTop + kHeight - kBottom) / 2, value.unit, "middle", 12,
            " transform=\"rotate(-90 16 " + std::to_string(static_cast<int>((kTop + kHeight - kBottom) / 2)) + ")\"");
+  const double line = std::min(20.0, (kHeight - kTop - 20) / static_cast<double>(names.size() + 1));  // of the legend
   for (size_t i = 0; i < names.size(); ++i) {
-    const std::string color = kColors[i];
+    const std::string color = kColors[i % std::size(kColors)];
+    const char* const dashes = i < std::size(kColors) ? "" : " stroke-dasharray=\"6 4\"";
     Points pixels;
     for (const auto& [place, height] : curves[names[i]]) pixels.emplace_back(x.at(place), y.at(height));
     std::sort(pixels.begin(), pixels.end());
-    if (!pixels.empty()) svg.curve(pixels, color);
+    if (!pixels.empty()) svg.curve(pixels, color, dashes);
     for (const auto& [place, height] : dots[names[i]]) svg.square(x.at(place), y.at(height), color);
-    const double top = kTop + 10 + 20 * static_cast<double>(i), left = kWidth - kRight + 16;
-    svg.line(left, top, left + 22, top, color, 3);
+    const double top = kTop + 10 + line * static_cast<double>(i), left = edge + 16;
+    svg.line(left, top, left + 22, top, color, 3, dashes);
     svg.text(left + 28, top + 4, names[i], "start", 12);
   }
   if (!options.published.empty()) {
-    const double top = kTop + 10 + 20 * static_cast<double>(names.size()), left = kWidth - kRight + 16;
+    const double top = kTop + 10 + line * static_cast<double>(names.size()), left = edge + 16;
     svg.square(left + 11, top, "#555555");
     svg.text(left + 28, top + 4, "published", "start", 12);
   }

@@ -19,10 +19,12 @@ struct PlotOptions {
   std::string value = "time";  ///< one of plotValues()
   std::string title;
   bool forwardOnly = false;
+  bool onHosts = false;  ///< ranks are not GPUs
   std::vector<Published> published;
 };
 
 std::vector<std::string> plotValues();
+size_t mostCurves();
 
 /// One curve an algorithm against the number of ranks, or against the size if all rows have the same number. Throws
 /// std::invalid_argument if no row has a value.

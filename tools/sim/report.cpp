@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <set>
 
 #include "library/recorder.h"
 
@@ -30,11 +31,11 @@ std::string bytes(double count) {
   return format("%.1f KB", count / 1e3);
 }
 
+}  // namespace
+
 double timeOf(const Outcome& outcome, bool forwardOnly) {
   return forwardOnly ? outcome.forwardUs : outcome.stepUs;
 }
-
-}  // namespace
 
 void writeTable(std::ostream& out, const std::vector<Row>& rows, bool forwardOnly) {
   out << format("%6s  %-20s %11s %11s %11s %11s %10s %10s %10s %7s %12s\n", "ranks", "algorithm", "forward", "backward",
@@ -78,24 +79,37 @@ void writeCsv(std::ostream& out, const std::vector<Row>& rows) {
   }
 }
 
-void writeTrace(std::ostream& out, const std::vector<Span>& spans) {
+void writeTrace(std::ostream& out, const std::vector<Timeline>& timelines) {
   const auto& labels = Recorder::labels();
   auto events = nlohmann::json::array();
-  int last = -1;
-  for (const auto& span : spans) {
-    if (span.rank > last) {
-      last = span.rank;
-      events.push_back({{"ph", "M"},
-                        {"pid", span.rank},
-                        {"name", "process_name"},
-                        {"args", {{"name", format("rank %d", span.rank)}}}});
+  int processes = 0;
+  const auto describe = [&](const char* what, int process, int thread, const std::string& name) {
+    events.push_back({{"ph", "M"}, {"pid", process}, {"tid", thread}, {"name", what}, {"args", {{"name", name}}}});
+  };
+  for (const auto& timeline : timelines) {
+    int ranks = 0;
+    std::set<std::pair<int, int>> streams;
+    for (const auto& span : timeline.spans) {
+      ranks = std::max(ranks, span.rank + 1);
+      streams.insert({span.rank, span.stream});
+      events.push_back({{"ph", "X"},
+                        {"pid", processes + span.rank},
+                        {"tid", span.stream},
+                        {"name", labels[span.label]},
+                        {"ts", span.begin},
+                        {"dur", span.end - span.begin}});
     }
-    events.push_back({{"ph", "X"},
-                      {"pid", span.rank},
-                      {"tid", span.stream},
-                      {"name", labels[span.label]},
-                      {"ts", span.begin},
-                      {"dur", span.end - span.begin}});
+    for (int rank = 0; rank < ranks; ++rank) {
+      describe("process_name", processes + rank, 0, timeline.name + format(", rank %d", rank));
+      events.push_back({{"ph", "M"},
+                        {"pid", processes + rank},
+                        {"tid", 0},
+                        {"name", "process_sort_index"},
+                        {"args", {{"sort_index", processes + rank}}}});
+    }
+    for (const auto& [rank, stream] : streams)
+      describe("thread_name", processes + rank, stream, stream == 0 ? "caller's stream" : format("stream %d", stream));
+    processes += ranks;
   }
   out << nlohmann::json{{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}}.dump() << "\n";
 }
@@ -111,7 +125,8 @@ void writeChoice(std::ostream& out, const std::string& choice, const std::string
   }
   std::sort(modeled.begin(), modeled.end());
   out << "auto takes " << choice << "; the library's model:";
-  for (size_t i = 0; i < std::min<size_t>(4, modeled.size()); ++i) {
+  for (size_t i = 0; i < modeled.size(); ++i) {
+    if (i >= 4 && modeled[i].second != choice) continue;
     out << (i == 0 ? " " : ", ") << modeled[i].second << " " << time(modeled[i].first);
   }
   out << (json.at("layout").is_string() ? "; layout " + json.at("layout").get<std::string>() : "") << "\n";

@@ -23,8 +23,17 @@ struct Row {
 
 void writeTable(std::ostream& out, const std::vector<Row>& rows, bool forwardOnly);
 void writeCsv(std::ostream& out, const std::vector<Row>& rows);
+
+/// The executed operations of a row.
+struct Timeline {
+  std::string name;
+  std::vector<Span> spans;
+};
+
 /// Chrome's trace event format, which Perfetto reads: a process for each rank, a thread for each stream.
-void writeTrace(std::ostream& out, const std::vector<Span>& spans);
+void writeTrace(std::ostream& out, const std::vector<Timeline>& timelines);
+/// The time of the pass, or of both.
+double timeOf(const Outcome& outcome, bool forwardOnly);
 /// The choice of `auto` with the modeled times of its explanation, and how it compares with the simulation.
 void writeChoice(std::ostream& out, const std::string& choice, const std::string& explain, const std::vector<Row>& rows,
                  bool forwardOnly);

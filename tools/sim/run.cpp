@@ -258,22 +258,32 @@ void appendOrder(const Program& program, int rank, std::string& lines) {
   }
 }
 
-void summarize(const Result& result, Outcome& out) {
-  const auto mean = 1 / static_cast<double>(result.ranks.size());
+/// With several calls: the mean of those after the first.
+void summarize(const Result& result, int calls, Outcome& out) {
+  const auto mean = 1 / static_cast<double>(result.ranks.size()), each = 1.0 / std::max(1, calls - 1);
+  const RankResult::Mark none;
+  double firstUs = 0;
   for (const auto& rank : result.ranks) {
     const auto& first = rank.marks.front();
     const auto& last = rank.marks.back();
+    const auto& before = calls > 1 ? first : none;
     if (first.us > out.forwardUs) {
-      out.forwardUs = first.us;
+      out.forwardUs = firstUs = first.us;
       out.forwardExposedUs = std::max(0.0, first.us - first.computed);
     }
+    const double exposed = std::max(0.0, last.us - last.computed - (before.us - before.computed)) * each;
     if (last.us > out.stepUs) {
       out.stepUs = last.us;
-      out.stepExposedUs = std::max(0.0, last.us - last.computed);
+      out.stepExposedUs = exposed;
     }
-    out.waitingUs += std::max(0.0, last.us - last.computed) * mean;
-    out.localBytes += last.localBytes * mean;
-    out.networkBytes += last.networkBytes * mean;
+    out.waitingUs += exposed * mean;
+    out.localBytes += (last.localBytes - before.localBytes) * mean * each;
+    out.networkBytes += (last.networkBytes - before.networkBytes) * mean * each;
+  }
+  if (calls > 1) {
+    out.forwardUs = out.stepUs = (out.stepUs - firstUs) * each;
+    out.forwardExposedUs = out.stepExposedUs = std::min(out.stepExposedUs, out.stepUs);
+    out.waitingUs = std::min(out.waitingUs, out.stepUs);
   }
   out.events = result.events;
 }
@@ -323,8 +333,7 @@ Outcome run(const Machine& machine, const Case& given) {
       appendOrder(programs[rank], static_cast<int>(rank), out.order);
   }
   Player player(machine, std::move(programs), given.traced);
-  summarize(player.run(), out);
-  if (given.calls > 1) out.forwardUs = out.stepUs = (out.stepUs - out.forwardUs) / (given.calls - 1);
+  summarize(player.run(), given.calls, out);
   out.spans = player.spans();
   return out;
 }

@@ -252,7 +252,41 @@ TEST_CASE("a rank without its network adapter shares that of the next GPU") {
   };
   CHECK(time({"rank[0].net=down"}) == Approx(2 * time({})).epsilon(0.02));
   CHECK(time({"rank[3].net=down"}) == Approx(time({})));
-  CHECK_THROWS_WITH(readMachine(machineText("h200x8"), {"node.gpus=1", "rank[0].net=down"}),
-                    Catch::Contains("one GPU"));
-  CHECK_THROWS_WITH(time({"rank[16].net=down"}), Catch::Contains("no rank 16"));
+  // The next GPU's adapter has failed too: rank 2 carries the bytes of three.
+  CHECK(time({"rank[0].net=down", "rank[1].net=down"}) == Approx(2 * time({})).epsilon(0.02));
+  CHECK(time({"net.adapters=4", "rank[0].net=down"}) == Approx(2 * time({})).epsilon(0.02));
+  const auto check = [](const std::vector<std::string>& changes) {
+    checkRanks(readMachine(machineText("h200x8"), changes), 16);
+  };
+  CHECK_NOTHROW(check({"rank[15].net=down"}));
+  CHECK_THROWS_WITH(check({"node.gpus=1", "rank[0].net=down"}), Catch::Contains("no adapter"));
+  CHECK_THROWS_WITH(check({"net.adapters=2", "rank[0].net=down", "rank[5].net=down"}), Catch::Contains("no adapter"));
+  CHECK_THROWS_WITH(check({"rank[16].net=down"}), Catch::Contains("rank[16]"));
+  CHECK_THROWS_WITH(check({"rank[16].rate*=0.5"}), Catch::Contains("0 to 15"));
+}
+
+TEST_CASE("machine files: wrong numbers are errors that name the key, the value and the range") {
+  const std::string text = machineText("h200x8");
+  for (const auto& [change, part] : std::vector<std::pair<std::string, std::string>>{
+           {"net.gbs=0", "net.gbs.value is 0"},
+           {"node.gpus=2.5", "node.gpus.value is 2.5"},
+           {"node.gpus=1e9", "node.gpus.value is 1000000000"},
+           {"linear.states_share=1.5", "linear.states_share.value is 1.5"},
+           {"net.adapters=1.5", "net.adapters.value is 1.5"},
+           {"net.adapters*=2", "net.adapters is an unknown key"},
+           {"scan.programs.lasp1.rate_tbs=0", "scan.programs.lasp1.rate_tbs.value is 0"},
+           {"net.gbs=nan", "nan is not a number"},
+           {"net.gbs*=-1", "-1 is not a number"},
+           {"net.gbs=1e999", "1e999 is not a number"},
+           {"net=1", "net does not name a number"}}) {
+    CHECK_THROWS_WITH(readMachine(text, {change}), Catch::Contains(part));
+  }
+  const auto replaced = [&](const std::string& from, const std::string& to) {
+    auto changed = text;
+    changed.replace(changed.find(from), from.size(), to);
+    return changed;
+  };
+  CHECK_THROWS_WITH(readMachine(replaced("[1024, 513.2]", "[512, 513.2]"), {}), Catch::Contains("ascending x"));
+  CHECK_THROWS_WITH(readMachine(replaced("[1024, 513.2]", "[1024, 0]"), {}), Catch::Contains("[1024,0]"));
+  CHECK_THROWS_WITH(readMachine("[]", {}), Catch::Contains("not an object"));
 }

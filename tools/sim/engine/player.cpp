@@ -23,7 +23,7 @@ Player::Player(const Machine& machine, std::vector<Program> programs, int traced
   gpus_.resize(ranks);
   pairs_.resize(ranks);
   result_.ranks.resize(ranks);
-  const int adapters = machine.adapters(), sharing = (machine.gpus + adapters - 1) / adapters;
+  const int adapters = machine.adapters(), sharing = machine.ranksOfAdapter();
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     const auto id = static_cast<int>(rank);
     firstStream_.push_back(static_cast<uint32_t>(streams_.size()));
@@ -39,14 +39,11 @@ Player::Player(const Machine& machine, std::vector<Program> programs, int traced
     netOut_.push_back(own ? network_.addLink(net) : netOut_.back());
     netIn_.push_back(own ? network_.addLink(net) : netIn_.back());
   }
-  for (const int rank : machine.failedAdapters) {  // the next GPU's adapter carries the bytes of both
-    if (rank >= static_cast<int>(ranks))
-      throw std::invalid_argument("what-if: there is no rank " + std::to_string(rank));
-    const int node = rank / machine.gpus * machine.gpus;
-    const auto next =
-        static_cast<size_t>(std::min<int>(node + (rank + 1 - node) % machine.gpus, static_cast<int>(ranks) - 1));
-    netOut_[static_cast<size_t>(rank)] = netOut_[next];
-    netIn_[static_cast<size_t>(rank)] = netIn_[next];
+  for (uint32_t rank = 0; rank < ranks && !machine.failedAdapters.empty(); ++rank) {
+    const auto carrier = static_cast<size_t>(machine.adapterOf(static_cast<int>(rank)));
+    if (carrier >= ranks) continue;  // an idle GPU's
+    netOut_[rank] = netOut_[carrier];
+    netIn_[rank] = netIn_[carrier];
   }
   if (machine.net.oversubscription <= 1) return;
   const int ofLeaf = machine.gpus * static_cast<int>(machine.net.leafNodes);
