@@ -10,11 +10,12 @@ class Recent {
  public:
   /// Null if the latest communicator is another one, or closed.
   static CommEntry* enter(seqparComm_t handle) noexcept {
-    return handle == handle_ && handle != nullptr && entry_->enter() ? entry_ : nullptr;
+    return handle == handle_ && handle != nullptr && forks_ == forks() && entry_->enter() ? entry_ : nullptr;
   }
   static void keep(seqparComm_t handle, std::shared_ptr<CommEntry> entry) {
     static thread_local Owner owner;
     handle_ = handle;
+    forks_ = forks();
     entry_ = entry.get();
     owner.entry = std::move(entry);
   }
@@ -27,6 +28,7 @@ class Recent {
 
   SEQPAR_THREAD_VARIABLE static inline thread_local constinit seqparComm_t handle_ = nullptr;
   SEQPAR_THREAD_VARIABLE static inline thread_local constinit CommEntry* entry_ = nullptr;
+  SEQPAR_THREAD_VARIABLE static inline thread_local constinit unsigned forks_ = 0;
 };
 
 }  // namespace

@@ -37,7 +37,9 @@ SEQPAR_API const char* seqparGetErrorString(seqparResult_t result) {
 SEQPAR_API const char* seqparGetLastError(seqparComm_t comm) {
   if (comm == nullptr) return threadError().c_str();
   const auto entry = comms().find(comm);
-  if (!entry || !entry->enter()) return "seqparGetLastError: comm is not an open communicator";
+  if (!entry || !entry->enter()) {
+    return threadError().empty() ? "seqparGetLastError: comm is not an open communicator" : threadError().c_str();
+  }
   const std::lock_guard lock(entry->mutex);
   // The cause of the communicator's end explains more than the errors of later calls; among those, the first was the
   // one that was waiting.

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/process.h"
 
 namespace seqpar {
 
@@ -44,17 +45,19 @@ class HandleTable {
    public:
     std::shared_ptr<Object> find(const HandleTable& table, Handle handle) {
       const uint64_t removals = table.removals_.load(std::memory_order_acquire);
-      if (handle == handle_ && removals == removals_) {
+      if (handle == handle_ && removals == removals_ && table_ == &table) {
         if (auto object = object_.lock()) return object;
       }
       auto object = table.find(handle);
       handle_ = object ? handle : Handle{};
+      table_ = &table;
       removals_ = removals;
       object_ = object;
       return object;
     }
 
    private:
+    const HandleTable* table_ = nullptr;
     Handle handle_{};
     uint64_t removals_ = 0;  ///< of the table, before the search
     std::weak_ptr<Object> object_;
@@ -67,17 +70,17 @@ class HandleTable {
 };
 
 /// The table of the process. Never destroyed: a program may exit without destroying its handles, and their threads must
-/// not outlive the table that they use.
+/// not outlive the table that they use. A forked child has none of its parent's handles: their threads do not exist
+/// there, and other ranks would take the child's data for the parent's.
 template <typename Object, typename Handle>
 HandleTable<Object, Handle>& handleTable() {
-  static auto* const table = std::make_unique<HandleTable<Object, Handle>>().release();
-  return *table;
+  return ofProcess<HandleTable<Object, Handle>>();
 }
 
 template <typename Handle>
 [[noreturn]] void failHandle(Handle handle, const char* call, const char* argument, const char* kind) {
   fail(seqparInvalidArgument, call, ": ", argument, " is ", static_cast<const void*>(handle), ", expected an open ",
-       kind);
+       kind, forks() == 0 ? "" : "; a forked process cannot use those of its parent");
 }
 
 /// The object of a handle; InvalidArgument in the name of `call` and `argument` if the handle is not valid.

@@ -10,6 +10,7 @@
 
 #include "base/current_call.h"
 #include "base/memory.h"
+#include "base/process.h"
 #include "base/ticks.h"
 #include "comm/call_log.h"
 
@@ -29,15 +30,13 @@ constexpr unsigned kWaiterPolls = 4000, kWorkerPolls = 200, kCrowdedPolls = 100;
 
 std::atomic<bool> crowded{false};
 
-/// The queues of the process. Never destroyed, as streams may outlive main().
 struct Queues {
   std::mutex mutex;
   std::vector<StreamQueue*> all;
 };
 
 Queues& queues() {
-  static auto* const known = std::make_unique<Queues>().release();
-  return *known;
+  return ofProcess<Queues>();
 }
 
 }  // namespace

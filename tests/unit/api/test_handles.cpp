@@ -53,6 +53,7 @@ TEST_CASE("handles that are NULL, stale, foreign or of another kind are refused 
     CHECK(seqparCommCount(handle, &count) == seqparInvalidArgument);
     CHECK(count == -1);
     CHECK_THAT(seqparGetLastError(nullptr), Contains("seqparCommCount") && Contains("comm"));
+    CHECK(std::string(seqparGetLastError(handle)) == seqparGetLastError(nullptr));
   }
   CHECK(seqparCommDestroy(stale) == seqparInvalidArgument);
   CHECK(seqparCommAbort(stale) == seqparInvalidArgument);
