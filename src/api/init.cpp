@@ -28,6 +28,26 @@ void requireRank(const char* call, int nranks, int rank) {
   }
 }
 
+bool isRemote(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& known) {
+    return known.result() == seqparRemoteError;
+  } catch (...) {
+    return false;
+  }
+}
+
+/// Throws the error of the lowest rank that failed; errors about other ranks come last.
+void rethrowCause(const std::vector<std::exception_ptr>& errors) {
+  std::exception_ptr remote;
+  for (const auto& error : errors) {
+    if (error && !isRemote(error)) std::rethrow_exception(error);
+    if (error && !remote) remote = error;
+  }
+  if (remote) std::rethrow_exception(remote);
+}
+
 void initRank(const char* call, seqparComm_t* comm, int nranks, const seqparUniqueId& id, int rank,
               const seqparConfig_t* config) {
   requirePointer(call, "comm", comm);
@@ -98,24 +118,30 @@ SEQPAR_API seqparResult_t seqparCommInitAll(seqparComm_t* comms, int nranks, con
       if (devices != nullptr) config.device = devices[rank];
       configs.push_back(resolveConfig(call, &config));
     }
-    const auto group = makeLocalGroup(nranks, configs.front().timeout);
+    auto group = makeLocalGroup(nranks, configs.front().timeout);
 
     std::vector<std::shared_ptr<CommEntry>> made(count);
     std::vector<std::exception_ptr> errors(count);
     std::vector<std::jthread> makers;
+    const auto make = [&](size_t rank) {
+      try {
+        made[rank] = makeEntry(*group[rank], configs[rank]);
+      } catch (...) {
+        errors[rank] = std::current_exception();
+        group[rank].reset();  // ends the waits of the others
+      }
+    };
     for (size_t rank = 0; rank < count; ++rank) {
-      makers.push_back(startThread<std::jthread>("a rank", [&, rank] {
-        try {
-          made[rank] = makeEntry(*group[rank], configs[rank]);
-        } catch (...) {
-          errors[rank] = std::current_exception();
-        }
-      }));
+      try {
+        makers.push_back(startThread<std::jthread>("a rank", [&, rank] { make(rank); }));
+      } catch (...) {
+        errors[rank] = std::current_exception();
+        for (size_t absent = rank; absent < count; ++absent) group[absent].reset();
+        break;
+      }
     }
     makers.clear();
-    for (const auto& error : errors) {
-      if (error) std::rethrow_exception(error);
-    }
+    rethrowCause(errors);
     for (size_t rank = 0; rank < count; ++rank) comms[rank] = seqpar::comms().add(std::move(made[rank]));
   });
 }

@@ -35,6 +35,17 @@ Client::Client(RootConnection connection, const JoinRequest& request, Health& he
       opener_(std::move(connection.opener)) {
   frames_.append(connection.early);
   heard_ = sent_ = lastRound_ = Deadline::Clock::now();
+  try {
+    start();
+  } catch (const std::exception& error) {
+    announce(error.what());  // otherwise the others would take the end of the connection for that of the process
+    writeAll(Deadline::Clock::now());
+    throw;
+  }
+}
+
+void Client::start() {
+  wake_.emplace();
   worker_.emplace([this] { run(); });
 }
 
@@ -45,7 +56,7 @@ Client::~Client() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  wake_.signal();
+  if (wake_) wake_->signal();
   worker_.reset();
   socket_.close();
 }
@@ -64,7 +75,7 @@ void Client::gather(std::span<const std::byte> mine, std::span<std::byte> all) {
   call_ = CurrentCall::name();
   result_.reset();
   wire::append(output_, wire::Kind::Gather, sequence_, mine);
-  wake_.signal();
+  if (wake_) wake_->signal();
   await(lock, [&] { return result_.has_value(); });
   if (result_->kind == wire::Kind::Mismatch) fail(seqparInvalidUsage, wire::readable(result_->body));
   if (result_->body.size() != all.size()) {
@@ -90,7 +101,7 @@ void Client::announce(const std::string& why) noexcept {
   } catch (const std::exception&) {
     mute_ = true;  // the end of the connection tells the root as much
   }
-  wake_.signal();
+  if (wake_) wake_->signal();
 }
 
 void Client::announceEnd() noexcept {
@@ -110,7 +121,7 @@ void Client::part() noexcept {
   } catch (const std::exception&) {
     return;  // the closed connection tells the root as much
   }
-  wake_.signal();
+  if (wake_) wake_->signal();
 }
 
 void Client::leave() {
@@ -138,7 +149,7 @@ void Client::refuseCall(const std::string& why) {
     if (parting_) return;
     wire::append(output_, wire::Kind::Refused, 0, body);
   }
-  wake_.signal();
+  if (wake_) wake_->signal();
 }
 
 std::string Client::behind() {
@@ -182,10 +193,10 @@ void Client::serve() {
     }
     if (flushBy && (!connected_ || !writes || flushBy->passed())) return;
     std::array<pollfd, 2> polled{
-        {{wake_.get(), POLLIN, 0},
+        {{wake_->get(), POLLIN, 0},
          {connected_ ? socket_.get() : -1, static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN), 0}}};
     poll(polled.data(), polled.size(), static_cast<int>(heartbeatInterval(request_.timeout).count()));
-    wake_.clear();
+    wake_->clear();
     if (mute_.exchange(false) && connected_) endConnection();
     if (!connected_) continue;
     if ((polled[1].revents & ~POLLOUT) != 0) readAll();

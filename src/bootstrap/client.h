@@ -31,12 +31,26 @@ struct RootConnection {
   wire::Bytes early;  ///< further bytes that arrived with the answer
 };
 
-/// Sends `request` and waits until all ranks have arrived. Throws RemoteError with the root's reason if it refuses.
-/// Returns nothing if the root closes without a reason, which it does for a wrong token and when its process ends.
+/// A connection that has proved to the root that it knows the token; the root has not answered yet.
+struct ProvenConnection {
+  Descriptor socket;
+  Session session;
+};
+
+/// Sends `request` and the proof. Returns nothing if the root closes the connection.
+std::optional<ProvenConnection> proveTo(Descriptor socket, const JoinRequest& request, const Health& health);
+
+/// Waits until all ranks have arrived. Throws RemoteError with the root's reason if it refuses. Returns nothing if the
+/// root closes without a reason, which it does for a wrong token and when its process ends.
+std::optional<RootConnection> awaitAnswer(ProvenConnection connection, const JoinRequest& request,
+                                          const Health& health);
+
+/// proveTo() and awaitAnswer().
 std::optional<RootConnection> joinRoot(Descriptor socket, const JoinRequest& request, const Health& health);
 
-/// Connects and joins within the request's timeout. A root that must drop unproven connections may drop this one: tries
-/// again a few times, after random pauses.
+/// Connects and proves itself, or joins, within the request's timeout. A root that must drop unproven connections may
+/// drop this one: tries again a few times, after random pauses.
+std::optional<ProvenConnection> proveAt(const ConnectTarget& target, const JoinRequest& request, const Health& health);
 std::optional<RootConnection> joinRootAt(const ConnectTarget& target, const JoinRequest& request, const Health& health);
 
 /// Serves one rank's connection to the root, in a separate thread.
@@ -64,6 +78,7 @@ class Client final : public Control {
  private:
   using Time = Deadline::Clock::time_point;
 
+  void start();
   void run() noexcept;
   void announceEnd() noexcept;
   void endConnection() noexcept;
@@ -84,7 +99,7 @@ class Client final : public Control {
   Descriptor socket_;
   Sealer sealer_;
   Opener opener_;
-  Wake wake_;
+  std::optional<Wake> wake_;
 
   // Used only by the thread.
   wire::FrameReader frames_{wire::kMaxResult};

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <vector>
 
 #include "base/error.h"
+#include "bootstrap/agree.h"
 #include "bootstrap/rendezvous_client.h"
 
 namespace seqpar {
@@ -55,36 +57,39 @@ std::unique_ptr<Control> Control::connect(Allgather& oob, const ControlOptions& 
   if (oob.size() == 1) return std::make_unique<SoloControl>();
   std::unique_ptr<RootServer> server;
   Invitation invitation{};
-  std::string refused;
-  if (oob.rank() == 0) {
-    try {
-      server = openRoot(oob, options, invitation);
-    } catch (const Error& error) {
-      refused = error.what();
-    }
+  std::exception_ptr failure;
+  try {
+    if (oob.rank() == 0) server = openRoot(oob, options, invitation);
+  } catch (...) {
+    failure = std::current_exception();
   }
   std::vector<Invitation> all(static_cast<size_t>(oob.size()));
   oob.gatherValues(invitation, std::span(all));
-  if (!refused.empty()) throw Error(seqparSystemError, refused);
   const auto& chars = all.front().internal;
-  if (std::all_of(std::begin(chars), std::end(chars), [](char one) { return one == 0; })) {
-    fail(seqparRemoteError, "rank 0 could not listen for control connections; its error has the reason");
-  }
+  if (std::all_of(std::begin(chars), std::end(chars), [](char one) { return one == 0; })) agree(oob, failure);
   const wire::Rendezvous rendezvous = wire::decodeRendezvous(all.front());
   const JoinRequest request{controlToken(oob, rendezvous.token), oob.rank(), oob.size(), options.timeout};
   const ConnectTarget target{rendezvous.addresses, rendezvous.port, chosenInterface(options.interfaceName), false,
                              "rank 0 at "};
   // A rank that dies before it joins is known to the ranks' earlier connections only.
   const Health& watched = oob.health() != nullptr ? *oob.health() : health;
-  auto joined = server ? joinRoot(server->takeLocal(), request, watched) : joinRootAt(target, request, watched);
-  if (!joined) {
+  const auto failClosed = [&] {
     if (server && !server->problem().empty()) {
       fail(seqparSystemError, "rank 0 could not serve control connections: ", server->problem());
     }
     fail(seqparRemoteError, "rank 0 closed its control connection at ",
          addressText(rendezvous.addresses.front(), rendezvous.port),
          " before all ranks had arrived: the process is gone");
-  }
+  };
+  // A rank that cannot connect tells the others, which would otherwise wait at the root for it.
+  std::optional<ProvenConnection> proven;
+  together(oob, [&] {
+    proven = server ? proveTo(server->takeLocal(), request, watched) : proveAt(target, request, watched);
+    if (!proven) failClosed();
+  });
+  auto joined = awaitAnswer(std::move(*proven), request, watched);
+  if (!joined && !server) joined = joinRootAt(target, request, watched);  // dropped before the proof arrived
+  if (!joined) failClosed();
   return std::make_unique<Client>(std::move(*joined), request, health, std::move(server));
 }
 

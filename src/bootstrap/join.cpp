@@ -38,10 +38,31 @@ Progress moveAll(const Descriptor& socket, short events, size_t bytes, const Dea
   return Progress::Done;
 }
 
+bool receive(const Descriptor& socket, std::span<std::byte> into, const Deadline& deadline, const Health& health) {
+  const auto step = [&](size_t at) { return readSome(socket, into.subspan(at)); };
+  return moveAll(socket, POLLIN, into.size(), deadline, health, step) == Progress::Done;
+}
+
+Deadline deadlineOf(const JoinRequest& request) {
+  return Deadline(request.timeout.count() == 0 ? request.timeout : request.timeout + kGrace);
+}
+
+/// Connects, then attempt(socket, request, health), until that returns something, a few times.
+template <typename Attempt>
+auto repeated(const ConnectTarget& target, const JoinRequest& request, const Health& health, Attempt attempt) {
+  const Deadline deadline(request.timeout);
+  std::minstd_rand random(std::random_device{}());
+  for (int count = 1;; ++count) {
+    auto done = attempt(connectTo(target, deadline, health), request, health);
+    if (done || count == kAttempts || deadline.passed()) return done;
+    std::this_thread::sleep_for(deadline.left(milliseconds(kPauseLeast + random() % kPauseSpread)));
+  }
+}
+
 }  // namespace
 
-std::optional<RootConnection> joinRoot(Descriptor socket, const JoinRequest& request, const Health& health) {
-  const Deadline deadline(request.timeout.count() == 0 ? request.timeout : request.timeout + kGrace);
+std::optional<ProvenConnection> proveTo(Descriptor socket, const JoinRequest& request, const Health& health) {
+  const Deadline deadline = deadlineOf(request);
   tuneConnection(socket, request.timeout);
   wire::Hello hello;
   hello.nonce = randomToken();
@@ -54,12 +75,8 @@ std::optional<RootConnection> joinRoot(Descriptor socket, const JoinRequest& req
   const auto send = [&](size_t at) { return writeSome(socket, std::span(out).subspan(at)); };
   if (moveAll(socket, POLLOUT, out.size(), deadline, health, send) == Progress::Closed) return std::nullopt;
 
-  const auto receive = [&](std::span<std::byte> into) {
-    const auto step = [&](size_t at) { return readSome(socket, into.subspan(at)); };
-    return moveAll(socket, POLLIN, into.size(), deadline, health, step) == Progress::Done;
-  };
   std::array<std::byte, wire::kChallengeBytes> challengeBytes{};
-  if (!receive(challengeBytes)) return std::nullopt;
+  if (!receive(socket, challengeBytes, deadline, health)) return std::nullopt;
   const auto challenge = wire::decodeChallenge(challengeBytes);
   if (!challenge) fail(seqparRemoteError, "joining the other ranks: the answer is not from seqpar");
   if (challenge->wireVersion != wire::kVersion) {
@@ -67,20 +84,26 @@ std::optional<RootConnection> joinRoot(Descriptor socket, const JoinRequest& req
          wire::versionText(SEQPAR_VERSION_CODE), " (wire version ", wire::kVersion, "), the root has ",
          wire::versionText(challenge->libraryVersion), " (wire version ", challenge->wireVersion, ")");
   }
-  const Session session = makeSession(request.token, out, challengeBytes);
+  Session session = makeSession(request.token, out, challengeBytes);
   const wire::Bytes proof = wire::encodeProof(session.proof);
   const auto prove = [&](size_t at) { return writeSome(socket, std::span(proof).subspan(at)); };
   if (moveAll(socket, POLLOUT, proof.size(), deadline, health, prove) == Progress::Closed) return std::nullopt;
+  return ProvenConnection{std::move(socket), std::move(session)};
+}
 
+std::optional<RootConnection> awaitAnswer(ProvenConnection connection, const JoinRequest& request,
+                                          const Health& health) {
+  const Deadline deadline = deadlineOf(request);
+  auto& [socket, session] = connection;
   // A text of the root is shown only after its record has proved that the root knows the secret.
   Opener opener(session.toRank);
   wire::Bytes payload;
   std::optional<wire::AnswerHead> head;
   while (!head || payload.size() < wire::kAnswerHeadBytes + head->textBytes) {
     wire::Bytes record(kRecordHeadBytes);
-    if (!receive(record)) return std::nullopt;
+    if (!receive(socket, record, deadline, health)) return std::nullopt;
     record.resize(recordBytes(std::span<const std::byte>(record).first<kRecordHeadBytes>()));
-    if (!receive(std::span(record).subspan(kRecordHeadBytes))) return std::nullopt;
+    if (!receive(socket, std::span(record).subspan(kRecordHeadBytes), deadline, health)) return std::nullopt;
     if (!opener.open(record, payload)) {
       fail(seqparRemoteError, "joining the other ranks: the root does not know the secret of this communicator");
     }
@@ -99,15 +122,18 @@ std::optional<RootConnection> joinRoot(Descriptor socket, const JoinRequest& req
   return RootConnection{std::move(socket), text, Sealer(session.toRoot), std::move(opener), std::move(early)};
 }
 
+std::optional<RootConnection> joinRoot(Descriptor socket, const JoinRequest& request, const Health& health) {
+  auto proven = proveTo(std::move(socket), request, health);
+  return proven ? awaitAnswer(std::move(*proven), request, health) : std::nullopt;
+}
+
+std::optional<ProvenConnection> proveAt(const ConnectTarget& target, const JoinRequest& request, const Health& health) {
+  return repeated(target, request, health, proveTo);
+}
+
 std::optional<RootConnection> joinRootAt(const ConnectTarget& target, const JoinRequest& request,
                                          const Health& health) {
-  const Deadline deadline(request.timeout);
-  std::minstd_rand random(std::random_device{}());
-  for (int attempt = 1;; ++attempt) {
-    auto joined = joinRoot(connectTo(target, deadline, health), request, health);
-    if (joined || attempt == kAttempts || deadline.passed()) return joined;
-    std::this_thread::sleep_for(deadline.left(milliseconds(kPauseLeast + random() % kPauseSpread)));
-  }
+  return repeated(target, request, health, joinRoot);
 }
 
 }  // namespace seqpar

@@ -50,6 +50,8 @@ class Root {
   void receive(Id id, std::span<const std::byte> bytes, Time now);
   /// A connection has ended, for the reason `how`, and is forgotten.
   void close(Id id, const std::string& how, Time now);
+  /// Connections cannot be accepted, for the reason `why`: the ranks that have not joined yet cannot join.
+  void refuseJoins(const std::string& why, Time now);
   /// Advances the time. Call after received bytes were passed to receive(), at least every interval().
   void tick(Time now);
 

@@ -31,6 +31,10 @@ Root::Id Root::open(Time now, uint64_t source) {
   return id;
 }
 
+void Root::refuseJoins(const std::string& why, Time now) {
+  if (state_ == State::Joining) failAll(concat(options_.name, " cannot accept connections: ", why), now);
+}
+
 void Root::forgetUnproven(Id id) {
   strangers_.forget(id);
 }

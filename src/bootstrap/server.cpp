@@ -1,5 +1,6 @@
 #include "bootstrap/server.h"
 
+#include <fcntl.h>
 #include <poll.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include "base/deadline.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/shortage.h"
 
 namespace seqpar {
 namespace {
@@ -19,7 +21,8 @@ using std::chrono::milliseconds;
 constexpr size_t kMaxConnections = wire::kMaxRanks + 1024;
 constexpr size_t kReadBytes = 65536;
 constexpr milliseconds kDrainLimit{500};
-constexpr milliseconds kAcceptPause{50};  // when the process is out of descriptors
+constexpr milliseconds kAcceptPause{50};      // when the process is out of descriptors
+constexpr milliseconds kShortageLimit{1000};  // then the ranks that wait get an error
 
 }  // namespace
 
@@ -32,6 +35,7 @@ RootServer::RootServer(Listener listener, RootOptions options, bool local)
     sockets_[localId_].socket = std::move(mine);
     localPeer_ = std::move(peer);
   }
+  spare_ = Descriptor(fcntl(wake_.get(), F_DUPFD_CLOEXEC, 0));
   worker_.emplace([this] { run(); });
 }
 
@@ -76,18 +80,21 @@ void RootServer::serve() {
     ids.clear();
     for (const auto& [id, link] : sockets_) {
       ids.push_back(id);
-      polled.push_back({link.socket.get(), static_cast<short>(pending(id, link) ? POLLIN | POLLOUT : POLLIN), 0});
+      const bool writes = pending(id, link) && !held(id, now);
+      polled.push_back({link.socket.get(), static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN), 0});
     }
     const bool accepts =
         listener_.socket && now >= acceptAfter_ && sockets_.size() < kMaxConnections && root_.mayOpen(now);
     if (accepts) polled.push_back({listener_.socket.get(), POLLIN, 0});
-    poll(polled.data(), polled.size(), static_cast<int>((drainBy ? kAcceptPause : root_.interval()).count()));
+    const auto most = drainBy || shortSince_ ? kAcceptPause : root_.interval();
+    poll(polled.data(), polled.size(), static_cast<int>(most.count()));
 
     now = Deadline::Clock::now();
     wake_.clear();
     for (size_t i = 0; i < ids.size(); ++i) {
       if ((polled[i + 1].revents & ~POLLOUT) != 0) readFrom(ids[i], now);
     }
+    if (accepts && polled.back().revents == 0) shortSince_.reset();
     if (accepts && polled.back().revents != 0) acceptAll(now);
     root_.tick(now);
     // Closed before any rank learns that all have arrived: the next rendezvous may then use the port.
@@ -101,14 +108,24 @@ void RootServer::serve() {
 }
 
 void RootServer::acceptAll(Root::Time now) {
-  bool full = false;
+  int error = 0;
   while (sockets_.size() < kMaxConnections && root_.mayOpen(now)) {
     uint64_t source = 0;
-    auto socket = acceptFrom(listener_.socket, full, source);
+    auto socket = acceptFrom(listener_.socket, error, source);
     if (!socket) break;
+    shortSince_.reset();
     sockets_[root_.open(now, source)].socket = std::move(*socket);
   }
-  if (full) acceptAfter_ = now + kAcceptPause;
+  if (isShortage(error)) pauseAccepting(error, now);
+}
+
+void RootServer::pauseAccepting(int error, Root::Time now) {
+  acceptAfter_ = now + kAcceptPause;
+  if (!shortSince_) shortSince_ = now;
+  if (now - *shortSince_ < kShortageLimit) return;
+  root_.refuseJoins(std::generic_category().message(error), now);
+  spare_.close();
+  if (!answerOwnAt_) answerOwnAt_ = now + kDrainLimit;
 }
 
 void RootServer::readFrom(Root::Id id, Root::Time now) {
@@ -154,6 +171,7 @@ void RootServer::writeAll(Root::Time now) {
 }
 
 void RootServer::writeTo(Root::Id id, Root::Time now) {
+  if (held(id, now)) return;
   Link& link = sockets_.at(id);
   auto& output = root_.output(id);
   const Session* session = root_.session(id);
@@ -176,6 +194,10 @@ void RootServer::writeTo(Root::Id id, Root::Time now) {
 
 bool RootServer::pending(Root::Id id, const Link& link) const {
   return !link.unsent.empty() || !root_.output(id).empty();
+}
+
+bool RootServer::held(Root::Id id, Root::Time now) const {
+  return id == localId_ && answerOwnAt_ && now < *answerOwnAt_;
 }
 
 bool RootServer::drained() const {

@@ -43,11 +43,13 @@ class RootServer {
   void serve();
   void end(const char* why) noexcept;
   void acceptAll(Root::Time now);
+  void pauseAccepting(int error, Root::Time now);
   void readFrom(Root::Id id, Root::Time now);
   void tuneMembers();
   void writeAll(Root::Time now);
   void writeTo(Root::Id id, Root::Time now);
   bool pending(Root::Id id, const Link& link) const;
+  bool held(Root::Id id, Root::Time now) const;
   bool drained() const;
 
   Token token_;
@@ -58,7 +60,10 @@ class RootServer {
   Root::Id localId_ = 0;
   bool tuned_ = false;
   Root::Time acceptAfter_{};
+  std::optional<Root::Time> shortSince_;  // since when no descriptor is left for a connection that waits
   Wake wake_;
+  Descriptor spare_;  // closed after a shortage, so that the waiting connections get an answer one after the other
+  std::optional<Root::Time> answerOwnAt_;  // this rank is told of the shortage after the others: its process may end
   std::atomic<bool> stopping_{false}, over_{false};
   mutable std::mutex mutex_;
   std::string problem_;

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/shortage.h"
 #include "bootstrap/token.h"
 
 namespace seqpar {
@@ -108,11 +109,11 @@ Listener listenOn(const std::string& interfaceName, uint16_t port, milliseconds 
   return std::move(*listener);
 }
 
-std::optional<Descriptor> acceptFrom(const Descriptor& listener, bool& full, uint64_t& source) {
+std::optional<Descriptor> acceptFrom(const Descriptor& listener, int& error, uint64_t& source) {
   sockaddr_storage peer{};
   socklen_t length = sizeof(peer);
   const int number = accept4(listener.get(), reinterpret_cast<sockaddr*>(&peer), &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  full = number < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM);
+  error = number < 0 ? errno : 0;
   if (number < 0) return std::nullopt;
   if (peer.ss_family == AF_INET6) {
     source = digest(std::as_bytes(std::span(reinterpret_cast<const sockaddr_in6*>(&peer)->sin6_addr.s6_addr)));
@@ -172,6 +173,10 @@ Descriptor connectTo(const ConnectTarget& target, const Deadline& deadline, cons
       const Deadline turn = last ? deadline : Deadline(std::max(deadline.left(kAddressWait), milliseconds(1)));
       auto [socket, error] = tryConnect(target.addresses[i], target, turn, health);
       if (socket) return std::move(socket);
+      if (isShortage(error)) {
+        fail(seqparSystemError, "cannot connect to ", target.name, addressText(target.addresses[i], target.port), ": ",
+             std::generic_category().message(error));
+      }
       tried += concat(tried.empty() ? "" : "; ", addressText(target.addresses[i], target.port), ": ",
                       std::generic_category().message(error));
     }

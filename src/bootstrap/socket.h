@@ -27,9 +27,9 @@ struct Listener {
 /// use. Throws SystemError on failure.
 Listener listenOn(const std::string& interfaceName, uint16_t port, std::chrono::milliseconds waitPolicy = {});
 
-/// The next pending connection, if any. `full` is set if the system is out of descriptors or memory;
-/// `source` identifies the address of the other side.
-std::optional<Descriptor> acceptFrom(const Descriptor& listener, bool& full, uint64_t& source);
+/// The next pending connection, if any. `error` becomes the error number of a failure, or 0; `source` identifies the
+/// address of the other side.
+std::optional<Descriptor> acceptFrom(const Descriptor& listener, int& error, uint64_t& source);
 
 /// Sets options for low latency and loss detection of a control connection. `timeout` 0: the system's default.
 void tuneConnection(const Descriptor& socket, std::chrono::milliseconds timeout);

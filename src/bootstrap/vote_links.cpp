@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "base/error.h"
+#include "base/shortage.h"
 
 namespace seqpar {
 namespace {
@@ -86,10 +87,10 @@ void VoteLinks::serve(int wake, milliseconds most) {
 }
 
 void VoteLinks::acceptAll(Time now) {
-  bool full = false;
+  int error = 0;
   uint64_t source = 0;
   while (strangers_.mayAdd(now)) {
-    auto socket = acceptFrom(listener_.socket, full, source);
+    auto socket = acceptFrom(listener_.socket, error, source);
     if (!socket) break;
     const auto id = nextId_++;
     if (const auto dropped = strangers_.add(id, source, now)) {
@@ -101,7 +102,7 @@ void VoteLinks::acceptAll(Time now) {
     link.since = now;
     tuneConnection(link.socket, milliseconds(0));
   }
-  if (full) acceptAfter_ = now + kAcceptPause;
+  if (isShortage(error)) acceptAfter_ = now + kAcceptPause;
 }
 
 void VoteLinks::readFrom(Incoming& link) {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/memory.h"
+#include "bootstrap/agree.h"
 #include "bootstrap/bootstrap.h"
-#include "transport/agree.h"
 
 namespace seqpar {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "transport/agree.h"
+#include "bootstrap/agree.h"
 #include "transport/queue_mailbox.h"
 
 namespace seqpar {

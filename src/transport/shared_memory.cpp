@@ -11,7 +11,8 @@
 #include <random>
 
 #include "base/error.h"
-#include "transport/agree.h"
+#include "base/shortage.h"
+#include "bootstrap/agree.h"
 
 namespace seqpar {
 namespace {
@@ -20,6 +21,20 @@ namespace {
 uint64_t pidNamespace() {
   struct stat entry {};
   return ::stat("/proc/self/ns/pid", &entry) == 0 ? static_cast<uint64_t>(entry.st_ino) : 0;
+}
+
+/// Of descriptors or memory: without these, no other transport works either.
+class Shortage : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Throws Error or Shortage with `what` and errno's meaning.
+[[noreturn]] void failSystem(const std::string& what) {
+  const int error = errno;
+  const std::string text = concat(what, ": ", std::strerror(error));
+  if (isShortage(error)) throw Shortage(seqparSystemError, text);
+  throw Error(seqparSystemError, text);
 }
 
 }  // namespace
@@ -39,7 +54,7 @@ SharedMemory::File::~File() {
 
 SharedMemory::Mapping::Mapping(const File& file, size_t size) {
   void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file.descriptor, 0);
-  if (memory == MAP_FAILED) fail(seqparSystemError, "mmap(", size, " bytes): ", std::strerror(errno));
+  if (memory == MAP_FAILED) failSystem(concat("mmap(", size, " bytes)"));
   bytes = {static_cast<std::byte*>(memory), size};
 }
 
@@ -55,14 +70,18 @@ SharedMemory::SharedMemory(Allgather& control, const std::vector<bool>& candidat
   });
   std::vector<Card> cards(candidates.size());
   control.gatherValues(card, std::span(cards));
-  for (size_t rank = 0; rank < candidates.size(); ++rank) {
-    if (!candidates[rank]) continue;
-    try {
-      peers_[rank].memory = map(cards[rank]);
-    } catch (const Error& error) {
-      peers_[rank].whyNot = error.what();
+  together(control, [&] {
+    for (size_t rank = 0; rank < candidates.size(); ++rank) {
+      if (!candidates[rank]) continue;
+      try {
+        peers_[rank].memory = map(cards[rank]);
+      } catch (const Shortage&) {
+        throw;
+      } catch (const Error& error) {
+        peers_[rank].whyNot = error.what();
+      }
     }
-  }
+  });
 }
 
 SharedMemory::Card SharedMemory::allocate(size_t bytes) {
@@ -89,7 +108,7 @@ SharedMemory::Mapping SharedMemory::map(const Card& card) const {
   const std::string path = concat("/proc/", card.process, "/fd/", card.descriptor);
   // Flags that prevent blocking, or acquiring a terminal, if the path refers to an unexpected file.
   const File file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (file.descriptor < 0) fail(seqparSystemError, "open(", path, "): ", std::strerror(errno));
+  if (file.descriptor < 0) failSystem(concat("open(", path, ")"));
   struct stat entry {};
   if (::fstat(file.descriptor, &entry) != 0 || !S_ISREG(entry.st_mode) ||
       static_cast<uint64_t>(entry.st_size) != card.bytes) {

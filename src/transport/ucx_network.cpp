@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/thread.h"
-#include "transport/agree.h"
+#include "bootstrap/agree.h"
 
 namespace seqpar {
 namespace {

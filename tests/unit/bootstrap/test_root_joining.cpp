@@ -127,3 +127,24 @@ TEST_CASE("root: the other ranks learn of the exit of a waiting rank") {
   star.root.close(star.connect(star.hello(1, 3)), "closed", star.now);
   CHECK_THAT(star.answer(first).text, Contains("rank 1 (h, pid 101) closed (not all ranks had joined yet)"));
 }
+
+TEST_CASE("root: ranks that cannot be accepted are refused with the reason, and later ones too") {
+  Star star;
+  const auto first = star.connect(star.hello(0, 3));
+  star.root.refuseJoins("no descriptors", star.now);
+  const auto text = star.answer(first).text;
+  CHECK(text == "the root cannot accept connections: no descriptors");
+  CHECK(star.root.finished(first));
+  const auto late = star.connect(star.hello(1, 3));
+  const auto answer = star.answer(late);
+  CHECK_FALSE(answer.joined);
+  CHECK(answer.text == text);
+}
+
+TEST_CASE("root: a lack of descriptors after all have joined has no effect") {
+  Star star;
+  const auto ids = star.connectAll(2);
+  star.root.refuseJoins("no descriptors", star.now);
+  CHECK(star.root.running());
+  for (const auto id : ids) CHECK(star.frames(id).empty());
+}

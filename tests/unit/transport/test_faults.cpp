@@ -4,8 +4,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "bootstrap/agree.h"
 #include "group.h"
-#include "transport/agree.h"
 
 using namespace seqpar;
 using namespace seqpar::testing;

@@ -1,4 +1,4 @@
-#include "transport/agree.h"
+#include "bootstrap/agree.h"
 
 #include <algorithm>
 #include <array>
