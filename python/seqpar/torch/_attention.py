@@ -4,12 +4,12 @@ import functools
 import inspect
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from .. import _abi, _families, _shapes
 from . import _flex, _linear, _plans, _prepared
 from ._comm import find
-from ._define import autocasted, define, eager, require_tensors, without_gradient
+from ._define import autocasted, autocasts, define, eager, require_tensors, without_gradient
+from ._first_order import first_order
 from ._kernels import attention_by
 from ._layout import Layout, bounds_of, require_fit
 from ._mask import Mask
@@ -59,7 +59,7 @@ class _Attention(torch.autograd.Function):
         return out, lse
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx, grad, _):
         q, k, v, out, lse, reserve, sinks = ctx.saved_tensors  # hooks may have replaced the saved tensors
         prepared = ctx.prepared
@@ -207,7 +207,7 @@ def attention(q, k, v, comm, *, return_lse=False, sinks=None, kernel=None, **opt
     torch.autocast casts q, k and v, as for scaled_dot_product_attention. All ranks must pass equal options. A plan is
     created at the first call with a description and kept until comm.close().
     """
-    if isinstance(q, torch.Tensor) and torch.is_autocast_enabled(q.device.type):
+    if isinstance(q, torch.Tensor) and autocasts(q):
         require_tensors("attention", q, k, v, sinks=sinks)
         q, k, v = autocasted(q, k, v)
     mask = options.get("mask")

@@ -2,10 +2,10 @@
 the forward pass and in the backward pass."""
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from . import _ops
 from ._define import without_gradient
+from ._first_order import first_order
 from ._layout import require_fit
 from ._refusals import collective
 from ._work import Work, at_once, starting
@@ -46,7 +46,7 @@ class _ToHeads(torch.autograd.Function):
         return _ops.wait_to_heads(ticket, x, query_heads, tokens, comm)
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx, grad):
         return None, _ops.to_sequence(grad, *ctx.rest), None, None, None
 
@@ -66,7 +66,7 @@ class _ToSequence(torch.autograd.Function):
         return _ops.wait_to_sequence(ticket, x, heads, query_heads, tokens, comm)
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx, grad):
         return None, _ops.to_heads(grad, *ctx.rest), None, None, None, None
 
@@ -86,7 +86,7 @@ class _AllGather(torch.autograd.Function):
         return _ops.wait_all_gather(ticket, x, dim, tokens, comm)
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx, grad):
         return None, _ops.reduce_scatter(grad, *ctx.rest), None, None, None
 
@@ -106,7 +106,7 @@ class _ReduceScatter(torch.autograd.Function):
         return _ops.wait_reduce_scatter(ticket, x, dim, tokens, comm)
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx, grad):
         return None, _ops.all_gather(grad, *ctx.rest), None, None, None
 
@@ -126,7 +126,7 @@ class _Halo(torch.autograd.Function):
         return _ops.wait_halo(ticket, x, dim, left, right, periodic, tokens, comm)
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx, left, right):
         return None, _ops.halo_adjoint(left, right, *ctx.rest), None, None, None, None, None, None
 
@@ -144,7 +144,7 @@ class _Redistribute(torch.autograd.Function):
         return tuple(_ops.wait_redistribute(ticket, list(tensors), source, target, dim, comm))
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx, *grads):
         return (None, None, None, None, None, *_ops.redistribute(list(grads), *ctx.rest))
 
@@ -162,7 +162,7 @@ class _Shift(torch.autograd.Function):
         return tuple(_ops.wait_shift(ticket, list(tensors), by, comm))
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx, *grads):
         by, comm = ctx.rest
         return (None, None, None, *_ops.shift(list(grads), -by, comm))
@@ -179,7 +179,7 @@ class _Merge(torch.autograd.Function):
         return merged, total
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx, d_merged, d_total):
         out, lse, merged, total = ctx.saved_tensors
         tokens, comm = ctx.rest

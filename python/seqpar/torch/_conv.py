@@ -3,12 +3,12 @@
 import ctypes
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from .. import _abi
 from ._agreement import agree_once
 from ._comm import call, find
 from ._define import autocasted, data_type, define, require_place
+from ._first_order import first_order
 from ._layout import bounds_of, in_order, require_fit
 from ._refusals import collective
 
@@ -83,7 +83,7 @@ class _ShortConv(torch.autograd.Function):
         return _forward(x, weight, bias, *rest)
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx, grad):
         x, weight, bias = ctx.saved_tensors
         dx, d_weight, d_bias = _backward(grad, x, weight, bias, *ctx.rest)

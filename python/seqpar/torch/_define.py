@@ -52,10 +52,15 @@ def without_gradient(args):
     return eager() and plain(args, not torch.is_grad_enabled())
 
 
+def autocasts(tensor):
+    """Whether torch.autocast is active on the tensor's device."""
+    return tensor.device.type != "meta" and torch.is_autocast_enabled(tensor.device.type)
+
+
 def autocasted(*tensors):
     """The tensors in the type of torch.autocast, if it is active: as for scaled_dot_product_attention. None and float64
     are unchanged."""
-    if not torch.is_autocast_enabled(tensors[0].device.type):
+    if not autocasts(tensors[0]):
         return tensors
     kind = torch.get_autocast_dtype(tensors[0].device.type)
     return [x.to(kind) if x is not None and x.dtype in _TYPES else x for x in tensors]

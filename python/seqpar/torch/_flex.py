@@ -4,10 +4,10 @@ import dataclasses
 import functools
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from ._collectives import all_gather
 from ._define import without_autocast
+from ._first_order import first_order
 from ._layout import Layout
 
 
@@ -128,7 +128,7 @@ class Merged(torch.autograd.Function):
         return merged, total
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx, grad, _):
         q, k, v, merged, total, sinks, out_rest, share, reserve = ctx.saved_tensors
         spec, comm, backward = ctx.rest

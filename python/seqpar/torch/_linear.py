@@ -1,13 +1,13 @@
 """Linear attention over sharded sequences, for all families. _linear_functions.py has a function of each."""
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from .. import _abi, _shapes
 from .._families import NAMES, named, options_of, require_gates
 from . import _plans, _prepared
 from ._comm import find
-from ._define import autocasted, define, real, require_tensors, without_gradient
+from ._define import autocasted, autocasts, define, real, require_tensors, without_gradient
+from ._first_order import first_order
 from ._layout import bounds_of, require_fit
 
 
@@ -59,7 +59,7 @@ class _Linear(torch.autograd.Function):
         return out, final
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx, grad, d_final):
         q, k, v, initial, saved, reserve, *gates = ctx.saved_tensors  # hooks may have replaced the saved tensors
         prepared, places = ctx.prepared, None
@@ -111,7 +111,7 @@ def _run_prepared(prepared, q, places, with_saved, with_final):
 
 
 def _run(family, q, k, v, gates, comm, *, initial_state=None, output_final_state=False, **options):
-    if isinstance(q, torch.Tensor) and torch.is_autocast_enabled(q.device.type):
+    if isinstance(q, torch.Tensor) and autocasts(q):
         require_tensors(NAMES[family], q, k, v, **named(family, gates))
         q, k, v = autocasted(q, k, v)
     try:

@@ -6,6 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from .. import _shapes
+from ._define import autocasts
 from ._layout import bounds_of, require_fit
 from ._linear import _run
 from ._refusals import collective
@@ -17,7 +18,7 @@ def _require_shapes(x, dt, A, B, C, D, z, dt_bias):
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor) and not (tensor is None and name in ("D", "z", "dt_bias")):
             raise TypeError(f"mamba2: {name} is {type(tensor).__name__}, expected a tensor")
-    if not x.dtype == B.dtype == C.dtype and not torch.is_autocast_enabled(x.device.type):
+    if not x.dtype == B.dtype == C.dtype and not autocasts(x):
         raise TypeError(f"mamba2: x, B and C are {x.dtype}, {B.dtype} and {C.dtype}, expected one type")
     _shapes.require_mamba2({name: None if tensor is None else tuple(tensor.shape) for name, tensor in tensors.items()})
 

@@ -3,11 +3,11 @@
 import math
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from .. import _abi, _shapes
 from .._scan_gradients import expand, transition_gradient, transposed_product
 from . import _ops
+from ._first_order import first_order
 from ._refusals import collective
 from ._work import at_once, starting
 
@@ -42,7 +42,7 @@ class _AllScan(torch.autograd.Function):
         return prefix, total
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx, d_prefix, d_total):
         transition, prefix = ctx.saved_tensors
         op, reverse, decay, wire, flags, algorithm, comm = ctx.rest

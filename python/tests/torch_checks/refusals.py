@@ -135,3 +135,34 @@ def captures_need_an_earlier_call(comm, seed):
     gpu = types.SimpleNamespace(device=torch.device("cuda", 0), size=2)
     with unittest.mock.patch.object(torch.cuda, "is_current_stream_capturing", lambda: True):
         raises(RuntimeError, "once before the capture", lambda: _agreement.require_agreement(gpu, "attention", {}, "equal arguments"))
+
+
+@check
+def second_derivatives_are_refused(comm, seed):
+    x = whole(seed, 1, 4, 2 * comm.size, 8)
+    calls = {"attention": lambda x: sp.attention(x, x, x, comm, causal=True), "gla": lambda x: sp.gla(x, x, x, -x.square(), comm),
+             "all_gather": lambda x: sp.all_gather(x, comm), "halo": lambda x: torch.cat(sp.halo(x, comm, left=1, right=1), 1),
+             "all_scan": lambda x: sp.all_scan(x[0], -x[0].square().mean(2), comm, op="diag")[0],
+             "short_conv": lambda x: sp.short_conv(x.flatten(2), x[0, 0].reshape(-1, 1).expand(-1, 3), comm)}
+    for name, function in calls.items():
+        first = x.clone().requires_grad_()
+        function(first).sin().sum().backward()
+        for penalty in (lambda loss, g: loss + g.square().sum(), lambda loss, g: g.square().sum()):
+            for of in (lambda loss, y: torch.autograd.grad(loss, y), lambda loss, y: loss.backward()):
+                y = x.clone().requires_grad_()
+                loss = function(y).sin().sum()
+                gradient, = torch.autograd.grad(loss, y, create_graph=True)
+                same(gradient, first.grad, 8)
+                raises(NotImplementedError, "has first derivatives only", of, penalty(loss, gradient), y)
+        if name in ("attention", "gla"):  # depend on their inputs, also if the loss is linear
+            y = x.clone().requires_grad_()
+            gradient, = torch.autograd.grad(function(y).sum(), y, create_graph=True)
+            raises(NotImplementedError, "has first derivatives only", gradient.square().sum().backward)
+
+
+@check
+def tensors_without_memory_are_refused(comm, seed):
+    x = torch.zeros(1, 4, comm.size, 8, device="meta")
+    raises(ValueError, "got a tensor on meta", sp.attention, x, x, x, comm)
+    raises(ValueError, "got a tensor on meta", sp.gla, x, x, x, x, comm)
+    raises(ValueError, "got a tensor on meta", sp.short_conv, x.flatten(2), x[0, 0].reshape(-1, 1), comm)
