@@ -1,11 +1,12 @@
 // Families with a step of whole states in fp64, token by token. The magnitude of a value is the largest one of its
-// head: errors of a token reach all later ones through the state.
+// head, or of the sums of its terms' magnitudes (delta_terms.h): errors of a token reach all later ones through the
+// state.
 #include "support/delta_reference.h"
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 
+#include "support/delta_terms.h"
 #include "support/recurrences.h"
 
 namespace seqpar::test {
@@ -40,50 +41,6 @@ struct Unit {
   }
 };
 
-/// The terms q k w of an output, for the values w that the last tokens wrote: S = diag(decay) S + k w^T. Kernels add up
-/// these terms chunk by chunk; they cancel where beta is near 2 and keys are alike.
-class Written {
- public:
-  /// Most tokens of a kernel's chunk.
-  static constexpr size_t kChunk = 64;
-
-  /// Of the token that changed the state from `before` to `after`.
-  void note(const HeadToken& token, size_t dk, size_t dv, const double* before, const double* after) {
-    for (auto& earlier : tokens_) {
-      for (size_t i = 0; i < dk; ++i) earlier.key[i] *= token.decay[i];
-    }
-    if (tokens_.size() == kChunk) tokens_.pop_front();
-    const auto at = static_cast<size_t>(
-        std::max_element(token.k, token.k + dk, [](double a, double b) { return std::abs(a) < std::abs(b); }) -
-        token.k);
-    if (token.k[at] == 0) return;
-    Token now{{token.k, token.k + dk}, {}};
-    for (size_t e = 0; e < dv; ++e) {
-      const double kept = token.decay[at] == 0 ? 0 : token.decay[at] * before[at * dv + e];
-      now.value.push_back(std::abs(after[at * dv + e] - kept) / std::abs(token.k[at]));
-    }
-    tokens_.push_back(std::move(now));
-  }
-  void clear() { tokens_.clear(); }
-
-  /// The largest sum of the terms' magnitudes.
-  double most(const double* q, size_t dv) const {
-    std::vector<double> sums(dv);
-    for (const auto& token : tokens_) {
-      double score = 0;
-      for (size_t i = 0; i < token.key.size(); ++i) score += q[i] * token.key[i];
-      for (size_t e = 0; e < dv; ++e) sums[e] += std::abs(score) * token.value[e];
-    }
-    return largest(sums);
-  }
-
- private:
-  struct Token {
-    std::vector<double> key, value;
-  };
-  std::deque<Token> tokens_;
-};
-
 /// One head of a batch entry.
 class Head {
  public:
@@ -106,8 +63,8 @@ class Head {
   void forward(LinearReference& to, const std::vector<size_t>& borders) {
     std::vector<double> state = c_.cuSeqlens.empty() ? initialOf(b_) : std::vector<double>(size());
     std::vector<double> all;
-    Written written;
-    double terms = 0;
+    Terms terms(c_.dk, c_.dv, 1);
+    double ofOut = 0;
     const auto note = [&](size_t t) {
       for (size_t i = 0; i < borders.size(); ++i) {
         if (borders[i] == t) put(to.before[i], stateRow(b_), state, largest(state));
@@ -115,21 +72,20 @@ class Head {
     };
     for (size_t t = 0; t < c_.tokens; ++t) {
       note(t);
-      if (begins_[t] >= 0) {
-        state = initialOf(static_cast<size_t>(begins_[t]));
-        written.clear();
-      }
+      if (begins_[t] >= 0) state = initialOf(static_cast<size_t>(begins_[t]));
       before_.push_back(state);
       std::vector<double> out(c_.dv);
       recurrence_.step(token(t), c_.dk, c_.dv, state.data(), out.data());
-      written.note(token(t), c_.dk, c_.dv, before_.back().data(), state.data());
-      terms = std::max(terms, written.most(token(t).q, c_.dv));
       all.insert(all.end(), out.begin(), out.end());
-      scale_ = std::max(scale_, largest(state));
+      written_.push_back(writtenBy(t, state));
+      enter(terms, t);
+      terms.add(keys_[t].row.data(), written_[t].data());
+      ofOut = std::max(ofOut, largest(terms.ofColumns(scaled_[t].data())));
+      scale_ = std::max({scale_, largest(state), terms.mostOfState()});
     }
     note(c_.tokens);
     putTokens(
-        to.out, all, c_.dv, [&](size_t t) { return valueRow(t); }, terms);
+        to.out, all, c_.dv, [&](size_t t) { return valueRow(t); }, ofOut);
     put(to.final, stateRow(b_), state, std::max(scale_, largest(state)));
     for (auto& states : to.before) raise(states, stateRow(b_), size(), scale_);
   }
@@ -143,7 +99,8 @@ class Head {
     const size_t width = c_.gateWidth();
     std::vector<double> dq(c_.tokens * c_.dk), dk(dq), dv(c_.tokens * c_.dv), dGate(c_.tokens * width),
         dBeta(c_.tokens);
-    double most = largest(gradient), terms = 0, boundary = 0, ofBeta = 0;
+    double most = largest(gradient), ofGates = 0, boundary = 0, ofBeta = 0;
+    Terms terms(c_.dk, c_.dv, 2);  // of the gradient of the state
     for (size_t t = c_.tokens; t-- > 0;) {
       std::vector<double> q(c_.dk), k(c_.dk), v(c_.dv), g(c_.dk), dOut(c_.dv);
       const float* const given = c_.dOut.data() + valueRow(t);
@@ -155,9 +112,14 @@ class Head {
         sum += std::abs(scaled_[t][i] * q[i]) + std::abs(keys_[t].row[i] * k[i]);
         across += std::abs(g[i]);
       }
-      terms = std::max(terms, sum);
+      ofGates = std::max(ofGates, sum);
       boundary = std::max(boundary, across);
-      most = std::max(most, largest(gradient));
+      terms.add(scaled_[t].data(), dOut.data());
+      ofKeys(t, terms.ofRows(written_[t].data()), ofGates);
+      most = std::max({most, largest(gradient), beta(t) * largest(terms.ofColumns(keys_[t].row.data()))});
+      terms.add(keys_[t].row.data(), v.data());
+      terms.decay(decays_[t].data());
+      most = std::max(most, terms.mostOfState());
       for (double& x : q) x *= static_cast<double>(c_.scale);
       const auto ofQuery = queries_[t].gradient(q, c_.normalize), ofKey = keys_[t].gradient(k, c_.normalize);
       rowMost_ = std::max({rowMost_, largest(q) * queries_[t].inverse, largest(k) * keys_[t].inverse});
@@ -168,9 +130,13 @@ class Head {
       dBeta[t] = own.dBeta;
       ofBeta = std::max(ofBeta, std::abs(own.dBeta));
       if (begins_[t] >= 0) storeInitial(to, static_cast<size_t>(begins_[t]), gradient, most);
-      if (begins_[t] >= 0) std::fill(gradient.begin(), gradient.end(), 0.0);
+      if (begins_[t] >= 0) {
+        std::fill(gradient.begin(), gradient.end(), 0.0);
+        terms.clear();
+      }
     }
     if (c_.cuSeqlens.empty()) storeInitial(to, b_, gradient, most);
+    termsOfStates(dv, ofGates);
     putTokens(
         to.dq, dq, c_.dk, [&](size_t t) { return keyRow(t); }, rowMost_);
     putTokens(
@@ -180,7 +146,7 @@ class Head {
     // Differences of sums over the tokens of a chunk.
     if (width > 0) {
       putTokens(
-          to.dGate, dGate, width, [&](size_t t) { return gateRow(t); }, 8 * terms + boundary);
+          to.dGate, dGate, width, [&](size_t t) { return gateRow(t); }, 8 * ofGates + boundary);
     }
     if (!c_.hasBeta()) return;
     putTokens(
@@ -212,6 +178,50 @@ class Head {
             c_.hasBeta() ? static_cast<double>(c_.beta[(b_ * c_.tokens + t) * c_.heads + h_]) : 0};
   }
 
+  double beta(size_t t) const { return token(t).beta; }
+  /// w of S = diag(decay) S + k w^T, from S after token t.
+  std::vector<double> writtenBy(size_t t, const std::vector<double>& after) const {
+    const auto& k = keys_[t].row;
+    const auto at = static_cast<size_t>(
+        std::max_element(k.begin(), k.end(), [](double a, double b) { return std::abs(a) < std::abs(b); }) - k.begin());
+    std::vector<double> written(c_.dv);
+    for (size_t e = 0; e < c_.dv && k[at] != 0; ++e) {
+      const double decay = decays_[t][at];
+      written[e] = (after[at * c_.dv + e] - (decay == 0 ? 0 : decay * before_[t][at * c_.dv + e])) / k[at];
+    }
+    return written;
+  }
+  /// The state's terms at the start of token t.
+  void enter(Terms& terms, size_t t) const {
+    if (begins_[t] >= 0) terms.clear();
+    terms.decay(decays_[t].data());
+  }
+  /// `ofRow`: magnitudes of terms of the gradient of a key or a scaled query.
+  void ofKeys(size_t t, const std::vector<double>& ofRow, double& ofGates) {
+    rowMost_ = std::max(rowMost_, largest(ofRow) * keys_[t].inverse);
+    double sum = 0;
+    for (size_t i = 0; i < c_.dk; ++i) sum += std::abs(keys_[t].row[i]) * ofRow[i];
+    ofGates = std::max(ofGates, sum);
+  }
+  void ofQueries(size_t t, const std::vector<double>& ofRow, double& ofGates) {
+    rowMost_ = std::max(rowMost_, largest(ofRow) * std::abs(static_cast<double>(c_.scale)) * queries_[t].inverse);
+    double sum = 0;
+    for (size_t i = 0; i < c_.dk; ++i) sum += std::abs(scaled_[t][i]) * ofRow[i];
+    ofGates = std::max(ofGates, sum);
+  }
+  /// The terms of dq and dk that states contribute.
+  void termsOfStates(const std::vector<double>& dv, double& ofGates) {
+    Terms terms(c_.dk, c_.dv, 1);
+    for (size_t t = 0; t < c_.tokens; ++t) {
+      enter(terms, t);
+      ofKeys(t, terms.ofRows(dv.data() + t * c_.dv), ofGates);
+      terms.add(keys_[t].row.data(), written_[t].data());
+      const float* const given = c_.dOut.data() + valueRow(t);
+      const std::vector<double> dOut(given, given + c_.dv);
+      ofQueries(t, terms.ofRows(dOut.data()), ofGates);
+    }
+  }
+
   static void put(Bounded& to, size_t at, const std::vector<double>& values, double magnitude) {
     for (size_t i = 0; i < values.size(); ++i) {
       to.value[at + i] += values[i];
@@ -238,7 +248,7 @@ class Head {
   size_t b_, h_, key_;
   std::vector<long> begins_;  ///< the sequence that starts at a token, else -1
   std::vector<Unit> keys_, queries_;
-  std::vector<std::vector<double>> scaled_, decays_, values_, before_;
+  std::vector<std::vector<double>> scaled_, decays_, values_, before_, written_;
   double scale_ = 0, rowMost_ = 0;
 };
 
