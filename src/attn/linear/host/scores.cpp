@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "attn/linear/host/triangle.h"
 #include "attn/linear/host/vector.h"
 #include "base/sgemm.h"
 
@@ -61,7 +62,7 @@ void Scores::mergeQueries(size_t rows, size_t level, size_t even, size_t size) {
 
 void Scores::byToken(size_t rows, const float* q, const float* k, const float* decays) {
   decayMatrix(decays, rows, decayMatrix_, kChunk);
-  multiply(rows, rows, dk_, {q, dk_}, {k, dk_, true}, false, scores_, kChunk);
+  multiplyToLower(rows, dk_, {q, dk_}, {k, dk_, true}, scores_, kChunk);
   forgetEach(decayMatrix_, rows, rows, kChunk, scores_);
   decayKeys(rows, k, decays);
   decayQueries(rows, q, decays);
@@ -117,8 +118,8 @@ void Scores::gradientsByToken(size_t rows, const float* q, const float* k, const
     forgetRow(product, dk_, dk + t * dk_);
     product *= decays[t];
   }
-  multiply(rows, dk_, rows, {dScores, kChunk}, {k, dk_}, true, dq, dk_);
-  multiply(rows, dk_, rows, {dScores, kChunk, true}, {q, dk_}, true, dk, dk_);
+  multiplyLower(rows, dk_, {dScores, kChunk}, {k, dk_}, true, dq, dk_);
+  multiplyLower(rows, dk_, {dScores, kChunk, true}, {q, dk_}, true, dk, dk_);
 }
 
 // From the root of the tree to its leaves: each pair of blocks propagates the gradients of its decayed queries and

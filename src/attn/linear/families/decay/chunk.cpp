@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attn/linear/host/tile.h"
+#include "attn/linear/host/triangle.h"
 #include "attn/linear/host/vector.h"
 #include "base/sgemm.h"
 
@@ -95,7 +96,7 @@ void Chunk::decayQueriesAsScored() {
 }
 
 void Chunk::attendWithin(float* out) const {
-  multiply(rows_, valueSize_, rows_, {scores_.scores(), kChunk}, {v_, valueSize_}, false, out, valueSize_);
+  multiplyLower(rows_, valueSize_, {scores_.scores(), kChunk}, {v_, valueSize_}, false, out, valueSize_);
 }
 
 void Chunk::attendState(const float* state, float* out) const {
@@ -116,8 +117,8 @@ void Chunk::updateStateGradient(const float* from, float* to) const {
 }
 
 void Chunk::gradients(const float* state, const float* stateGradient) {
-  multiply(rows_, rows_, valueSize_, {dOut_, valueSize_}, {v_, valueSize_, true}, false, dScores_, kChunk);
-  multiply(rows_, valueSize_, rows_, {scores_.scores(), kChunk, true}, {dOut_, valueSize_}, false, dv_, valueSize_);
+  multiplyToLower(rows_, valueSize_, {dOut_, valueSize_}, {v_, valueSize_, true}, dScores_, kChunk);
+  multiplyLower(rows_, valueSize_, {scores_.scores(), kChunk, true}, {dOut_, valueSize_}, false, dv_, valueSize_);
   multiplyForgetting(rows_, valueSize_, keySize_, {scores_.keys(), keySize_}, {stateGradient, valueSize_}, true, dv_,
                      valueSize_);
   // Gradients with respect to the decayed queries and keys.

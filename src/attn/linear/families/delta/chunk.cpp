@@ -4,6 +4,7 @@
 
 #include "attn/linear/families/delta/loops.h"
 #include "attn/linear/host/tile.h"
+#include "attn/linear/host/triangle.h"
 #include "attn/linear/host/vector.h"
 
 namespace seqpar::attn::linear {
@@ -108,7 +109,7 @@ void DeltaChunk::advance(float* state, size_t columns) const {
 void DeltaChunk::output(const float* state, float* out) const {
   const size_t dk = sizes_.dk, dv = sizes_.dv;
   multiplyForgetting(rows_, dv, dk, {queryScores_.queries(), dk}, {state, dv}, false, out, dv);
-  multiplyForgetting(rows_, dv, rows_, {queryScores_.scores(), kChunk}, {written_, dv}, true, out, dv);
+  multiplyLowerForgetting(rows_, dv, {queryScores_.scores(), kChunk}, {written_, dv}, true, out, dv);
 }
 
 // With Y the gradient of S', dO that of out, and negative_ = -b * dX:
@@ -116,7 +117,7 @@ void DeltaChunk::output(const float* state, float* out) const {
 void DeltaChunk::stateGradient(float* x, size_t columns) {
   const size_t dk = sizes_.dk, dv = sizes_.dv;
   multiplyForgetting(rows_, columns, dk, {keyScores_.keys(), dk}, {x, columns}, false, dX_, columns);
-  multiplyForgetting(rows_, dv, rows_, {queryScores_.scores(), kChunk, true}, {dOut_, dv}, true, dX_, columns);
+  multiplyLowerForgetting(rows_, dv, {queryScores_.scores(), kChunk, true}, {dOut_, dv}, true, dX_, columns);
   solveLowerTransposed(lower_, rows_, columns, dX_);
   negateScaledRows(beta_, rows_, columns, dX_, negative_);
   decayState(keyScores_.total(), sizes_.width, dk, columns, x, x);
@@ -144,8 +145,8 @@ void DeltaChunk::gradients(const float* state, float* x) {
 // dP = dO D^T; dL = -strict(dX D^T), since T = (I + L)^-1 gives dL = -T^T (dD X^T) T^T = -dX D^T.
 void DeltaChunk::scoreGradients() {
   const size_t dk = sizes_.dk, dv = sizes_.dv;
-  multiply(rows_, rows_, dv, {dOut_, dv}, {written_, dv, true}, false, dScores_, kChunk);
-  multiply(rows_, rows_, dv, {dX_, dv}, {written_, dv, true}, false, dKeyScores_, kChunk);
+  multiplyToLower(rows_, dv, {dOut_, dv}, {written_, dv, true}, dScores_, kChunk);
+  multiplyToLower(rows_, dv, {dX_, dv}, {written_, dv, true}, dKeyScores_, kChunk);
   float *const ofResidual = dBeta_, *const ofScores = dBeta_ + kChunk;
   rowDots(dX_, residual_, rows_, dv, dv, ofResidual);
   for (size_t i = 0; i < rows_; ++i) {
