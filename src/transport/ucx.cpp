@@ -1,13 +1,28 @@
 #include "transport/ucx.h"
 
+#include <sys/statvfs.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
 
 namespace seqpar {
 
+namespace {
+
+/// UCX also calls a full /dev/shm "Out of memory".
+std::string sharedMemoryLeft() {
+  struct statvfs folder {};
+  if (statvfs("/dev/shm", &folder) != 0) return "";
+  return concat("; /dev/shm has ", uint64_t{folder.f_bavail} * folder.f_frsize, " bytes left");
+}
+
+}  // namespace
+
 void checkUcx(ucs_status_t status, const std::string& call) {
-  if (status != UCS_OK) fail(seqparSystemError, call, ": ", ucx().statusString(status));
+  if (status == UCS_OK) return;
+  fail(seqparSystemError, call, ": ", ucx().statusString(status),
+       status == UCS_ERR_NO_MEMORY ? sharedMemoryLeft() : "");
 }
 
 std::string ucxVersion() {

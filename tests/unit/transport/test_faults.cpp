@@ -6,6 +6,7 @@
 
 #include "bootstrap/agree.h"
 #include "group.h"
+#include "transport/ucx.h"
 
 using namespace seqpar;
 using namespace seqpar::testing;
@@ -239,4 +240,13 @@ TEST_CASE("a setup's error is of the rank that caused it, not of a rank that mis
   });
   CHECK(missing ==
         std::vector<std::string>{"rank 1: rank 0 does not answer", "rank 0 does not answer", "rank 1 does not answer"});
+}
+
+TEST_CASE("UCX's errors about memory say how much of /dev/shm is left") {
+  if (!findUcx().problem.empty()) return;
+  using Catch::Contains;
+  CHECK_THROWS_WITH(checkUcx(UCS_ERR_NO_MEMORY, "ucp_worker_create"),
+                    Contains("ucp_worker_create: Out of memory; /dev/shm has ") && Contains(" bytes left"));
+  CHECK_THROWS_WITH(checkUcx(UCS_ERR_IO_ERROR, "ucp_worker_create"), !Contains("/dev/shm"));
+  CHECK_NOTHROW(checkUcx(UCS_OK, "ucp_worker_create"));
 }
