@@ -48,6 +48,10 @@ def main():
             losses.append([float(x) for x in re.findall(r"loss ([\d.]+) +\d+ tokens/s +\d+ MiB", done.stdout)])
         for code in (venvs.code_of("jax.md"), (venvs.ROOT / "examples" / "quickstart_jax.py").read_text()):
             failed |= subprocess.run([python, "-c", code], env=venvs.environment(SEQPAR_CACHE=cache), timeout=900).returncode
+        unusable = f"{cache}/losses.png"  # no folder
+        done = subprocess.run([python, "-c", "from seqpar.jax import _library; _library.library()"], timeout=900, text=True,
+                              env=venvs.environment(SEQPAR_CACHE=unusable), stderr=subprocess.PIPE)
+        failed |= done.returncode == 0 or f"cannot store the compiled handlers in {unusable}" not in done.stderr
         one, two = losses
         failed |= len(one) != 4 or len(two) != 4 or not one[-1] < one[0]
         # The first loss differs by rounding, printed with six digits; later the curves differ by less than the training

@@ -19,8 +19,13 @@ def _compile(target):
     if compiler is None:
         raise RuntimeError("seqpar.jax: there is no C++ compiler: install one, or name a library that was compiled from "
                            f"{_SOURCE} in SEQPAR_JAX_LIBRARY")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=target.parent, suffix=".so", delete=False) as file:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        file = tempfile.NamedTemporaryFile(dir=target.parent, suffix=".so", delete=False)
+    except OSError as error:
+        raise RuntimeError(f"seqpar.jax: cannot store the compiled handlers in {target.parent} ({error}): name a folder in "
+                           "SEQPAR_CACHE, or a compiled library in SEQPAR_JAX_LIBRARY") from error
+    with file:
         command = [compiler, "-std=c++17", "-O2", "-fPIC", "-shared", "-isystem", jax.ffi.include_dir(), str(_SOURCE), "-o",
                    file.name]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
