@@ -1,5 +1,7 @@
 #include "transport/ucx.h"
 
+#include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/statvfs.h>
 
 #include <cstdio>
@@ -17,12 +19,27 @@ std::string sharedMemoryLeft() {
   return concat("; /dev/shm has ", uint64_t{folder.f_bavail} * folder.f_frsize, " bytes left");
 }
 
+/// UCX calls a lack of descriptors "Input/output error" or "No resources are available ...". It has closed its own by
+/// now.
+std::string descriptorsLeft() {
+  constexpr rlim_t kMany = 256;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur > kMany) return "";
+  int left = 0;
+  for (int number = 0; number < static_cast<int>(limit.rlim_cur); ++number) left += fcntl(number, F_GETFD) < 0 ? 1 : 0;
+  return concat("; the process may open ", left, " more descriptors (ulimit -n is ", limit.rlim_cur, ")");
+}
+
+std::string leftAfter(ucs_status_t status) {
+  if (status == UCS_ERR_NO_MEMORY) return sharedMemoryLeft();
+  return status == UCS_ERR_IO_ERROR || status == UCS_ERR_NO_RESOURCE ? descriptorsLeft() : "";
+}
+
 }  // namespace
 
 void checkUcx(ucs_status_t status, const std::string& call) {
   if (status == UCS_OK) return;
-  fail(seqparSystemError, call, ": ", ucx().statusString(status),
-       status == UCS_ERR_NO_MEMORY ? sharedMemoryLeft() : "");
+  fail(seqparSystemError, call, ": ", ucx().statusString(status), leftAfter(status));
 }
 
 std::string ucxVersion() {

@@ -1,4 +1,6 @@
 // The mailbox's behavior when a rank is late, the communicator fails, or a process dies.
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <csignal>
 
@@ -242,11 +244,19 @@ TEST_CASE("a setup's error is of the rank that caused it, not of a rank that mis
         std::vector<std::string>{"rank 1: rank 0 does not answer", "rank 0 does not answer", "rank 1 does not answer"});
 }
 
-TEST_CASE("UCX's errors about memory say how much of /dev/shm is left") {
+TEST_CASE("UCX's errors say what is left of what UCX may lack") {
   if (!findUcx().problem.empty()) return;
   using Catch::Contains;
   CHECK_THROWS_WITH(checkUcx(UCS_ERR_NO_MEMORY, "ucp_worker_create"),
                     Contains("ucp_worker_create: Out of memory; /dev/shm has ") && Contains(" bytes left"));
   CHECK_THROWS_WITH(checkUcx(UCS_ERR_IO_ERROR, "ucp_worker_create"), !Contains("/dev/shm"));
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  rlimit few = before;
+  few.rlim_cur = 200;
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &few) == 0);
+  CHECK_THROWS_WITH(checkUcx(UCS_ERR_IO_ERROR, "ucp_worker_create"), Contains("more descriptors (ulimit -n is 200)"));
+  CHECK_THROWS_WITH(checkUcx(UCS_ERR_NO_RESOURCE, "ucp_worker_create"), Contains("more descriptors"));
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
   CHECK_NOTHROW(checkUcx(UCS_OK, "ucp_worker_create"));
 }
