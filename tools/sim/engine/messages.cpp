@@ -1,4 +1,6 @@
 // Messages of the player: a sender's and a receiver's half meet in the order of their pair of ranks.
+#include <utility>
+
 #include "engine/player.h"
 
 namespace seqpar::sim {
@@ -34,9 +36,31 @@ Player::Pair& Player::pairOf(int from, int to, uint32_t lane) {
                        static_cast<uint64_t>(to)];
 }
 
+void Player::append(Pair& pair, uint32_t id) {
+  if (pair.head == kNone) {
+    pair.head = id;
+  } else {
+    parcels_[pair.tail].next = id;
+  }
+  pair.tail = id;
+}
+
+void Player::toParcels(Pair& pair) {
+  if (pair.receiver != kNone) {
+    const uint32_t id = newParcel();
+    parcels_[id].receiver = std::exchange(pair.receiver, kNone);
+    append(pair, id);
+  }
+  for (; pair.arrived > 0; --pair.arrived) {
+    const uint32_t id = newParcel();
+    parcels_[id].isSend = parcels_[id].started = parcels_[id].arrived = true;
+    append(pair, id);
+  }
+}
+
 /// Removes and returns the oldest half of the other kind; kNone: there is none.
-uint32_t Player::match(int from, int to, uint32_t lane, bool send) {
-  Pair& pair = pairOf(from, to, lane);
+uint32_t Player::match(Pair& pair, bool send) {
+  toParcels(pair);
   if (pair.head == kNone || parcels_[pair.head].isSend == send) return kNone;
   const uint32_t head = pair.head;
   pair.head = parcels_[head].next;
@@ -44,17 +68,20 @@ uint32_t Player::match(int from, int to, uint32_t lane, bool send) {
 }
 
 void Player::post(uint32_t active, int from, int to, uint32_t lane, double bytes, bool send, bool eager, bool shared) {
-  uint32_t id = match(from, to, lane, send);
+  Pair& pair = pairOf(from, to, lane);
+  if (!send && pair.head == kNone && pair.receiver == kNone) {
+    if (pair.arrived == 0) {
+      pair.receiver = active;
+      return;
+    }
+    --pair.arrived;
+    return part(active);
+  }
+  uint32_t id = match(pair, send);
   const bool met = id != kNone;
   if (!met) {
     id = newParcel();
-    Pair& pair = pairOf(from, to, lane);
-    if (pair.head == kNone) {
-      pair.head = id;
-    } else {
-      parcels_[pair.tail].next = id;
-    }
-    pair.tail = id;
+    append(pair, id);
     parcels_[id].isSend = send;
   }
   Parcel& parcel = parcels_[id];
@@ -149,6 +176,24 @@ void Player::arrive(uint32_t id) {
   part(receiver);
 }
 
+/// A message without a parcel has arrived.
+void Player::deliver(Pair& pair) {
+  if (pair.receiver != kNone) return part(std::exchange(pair.receiver, kNone));
+  if (pair.head == kNone) {
+    ++pair.arrived;
+    return;
+  }
+  const uint32_t other = match(pair, true);
+  if (other != kNone) {
+    const uint32_t receiver = parcels_[other].receiver;
+    freeParcels_.push_back(other);
+    return part(receiver);
+  }
+  const uint32_t id = newParcel();
+  parcels_[id].isSend = parcels_[id].started = parcels_[id].arrived = true;
+  append(pair, id);
+}
+
 void Player::bulkSent(uint32_t id) {
   const Parcel whole = parcels_[id];
   freeParcels_.push_back(id);
@@ -161,17 +206,7 @@ void Player::bulkSent(uint32_t id) {
     (whole.bulk == 1 ? sent.localBytes : sent.networkBytes) += whole.bytes;
     for (uint32_t i = 0; i < own.sends; ++i) {
       const int peer = program.messages[own.messages + i].peer;
-      if (sameNode(rank, peer) != (whole.bulk == 1)) continue;
-      const uint32_t other = match(rank, peer, own.lane, true);
-      if (other != kNone) {
-        const uint32_t receiver = parcels_[other].receiver;
-        freeParcels_.push_back(other);
-        part(receiver);
-        continue;
-      }
-      post(kNone, rank, peer, own.lane, 0, true, false);
-      Parcel& latest = parcels_[pairOf(rank, peer, own.lane).tail];
-      latest.started = latest.arrived = true;
+      if (sameNode(rank, peer) == (whole.bulk == 1)) deliver(pairOf(rank, peer, own.lane));
     }
   }
   part(active);

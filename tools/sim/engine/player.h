@@ -83,8 +83,11 @@ class Player {
     Engine engine = Engine::Kernel;
     uint32_t bulk = kNone;  ///< not a message: a share of an exchange with many peers
   };
+  /// A queue of halves of messages. The common cases need no parcel: one receiver that waits, and messages that have
+  /// arrived before their receivers. With either, there are no parcels.
   struct Pair {
     uint32_t head = kNone, tail = kNone;
+    uint32_t receiver = kNone, arrived = 0;
   };
   struct Path {
     double alpha = 0, delay = 0, cap = 0;  ///< us, us, GB/s; cap 0: no time for bytes
@@ -114,7 +117,10 @@ class Player {
 
   uint32_t newParcel();
   Pair& pairOf(int from, int to, uint32_t lane);
-  uint32_t match(int from, int to, uint32_t lane, bool send);
+  void append(Pair& pair, uint32_t parcel);
+  void toParcels(Pair& pair);
+  uint32_t match(Pair& pair, bool send);
+  void deliver(Pair& pair);
   void post(uint32_t active, int from, int to, uint32_t lane, double bytes, bool send, bool eager, bool shared = false);
   void launch(uint32_t parcel);
   void open(uint32_t parcel);
