@@ -41,6 +41,22 @@ typedef struct {
 /** Fills `info` for a seqparLinkClass_t. Errors: InvalidArgument (unknown class, NULL, wrong magic). */
 SEQPAR_API seqparResult_t seqparLinkQuery(seqparComm_t comm, int linkClass, seqparLinkInfo_t* info);
 
+/** What the cost models assume about all ranks. Start from SEQPAR_PLAN_INFO_INITIALIZER. */
+typedef struct {
+  size_t size;      /**< sizeof(seqparPlanInfo_t) */
+  unsigned magic;   /**< SEQPAR_STRUCT_MAGIC */
+  unsigned version; /**< SEQPAR_VERSION_CODE */
+  int ranksPerNode; /**< ranks of the fullest node */
+  int gpuArch;      /**< smallest compute capability of the ranks' GPUs, such as 90 for 9.0; 0: host memory */
+  int gpuSms;       /**< smallest number of SMs of the ranks' GPUs; 0: host memory */
+} seqparPlanInfo_t;
+
+#define SEQPAR_PLAN_INFO_INITIALIZER \
+  { sizeof(seqparPlanInfo_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, 0, 0, 0 }
+
+/** Fills `info`. Errors: InvalidArgument (NULL, wrong magic). */
+SEQPAR_API seqparResult_t seqparPlanQuery(seqparComm_t comm, seqparPlanInfo_t* info);
+
 /** Data movements over a group of n ranks, with the meaning of `bytes`: */
 typedef enum {
   seqparMoveShift = 0,         /**< sent by every rank to the next of the group: a step of a ring */

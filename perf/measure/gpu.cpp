@@ -25,6 +25,18 @@ double processorsOfGpu() {
   return 132;
 }
 
+double archOfGpu() {
+#ifdef SEQPAR_PERF_CUDA
+  int device = 0, major = 0, minor = 0;
+  if (cudaGetDevice(&device) == cudaSuccess &&
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess) {
+    return 10 * major + minor;
+  }
+#endif
+  return 90;
+}
+
 double microseconds(size_t bytes, double gbs) {
   return static_cast<double>(bytes) / gbs * 1e-3;
 }
@@ -143,7 +155,8 @@ Json gpuMachine(Samples& samples) {
                                     measured("local copy of 256 MiB, read and written"))},
                  {"launch_us", number(2, "guess: gap between two kernels of a stream")},
                  {"api_us", number(2, "guess: host time of an enqueued kernel")},
-                 {"gemm_tflops", number(attention, "guess: as softmax attention, forward, 16K tokens")}};
+                 {"gemm_tflops", number(attention, "guess: as softmax attention, forward, 16K tokens")},
+                 {"arch", number(archOfGpu(), measured("by the driver"))}};
   json["local"] = {
       {"direct", number(1, measured("the GPUs map each other's memory"))},
       {"alpha_us", number(links.alpha, measured("flag to a peer, one way"))},

@@ -432,6 +432,17 @@ class seqparLinkInfo_t(Structure):
     ]
 
 
+class seqparPlanInfo_t(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("magic", c_uint),
+        ("version", c_uint),
+        ("ranksPerNode", c_int),
+        ("gpuArch", c_int),
+        ("gpuSms", c_int),
+    ]
+
+
 class seqparGrid_t(Structure):
     _fields_ = [
         ("size", c_size_t),
@@ -785,6 +796,7 @@ INITIALIZERS = {
     "seqparRingInfo_t": (0, 0, 0, 0, 0, 0, b'', b''),
     "seqparShiftParams_t": (-1, 0, None, None, -1, 0, None, None),
     "seqparLinkInfo_t": (0, 0, 0.0, 0.0, 0.0),
+    "seqparPlanInfo_t": (0, 0, 0),
     "seqparGrid_t": ((1, 1, 1, 1, 1), (0, 1, 2, 3, 4)),
     "seqparMeshParams_t": (1, 1, 0, 1, 0, 2, 0, 0, 1, 0.0, 0.0, 0.0, 0.0, 1, 1),
     "seqparMeshReduceOParams_t": (None, None, None, None, 0, 0, 1, 1, 0, 0),
@@ -883,6 +895,7 @@ PROTOTYPES = {
     "seqparRingQuery": (c_int, [c_void_p, c_void_p]),
     "seqparShift": (c_int, [c_void_p, c_void_p, c_void_p]),
     "seqparLinkQuery": (c_int, [c_void_p, c_int, c_void_p]),
+    "seqparPlanQuery": (c_int, [c_void_p, c_void_p]),
     "seqparMoveEstimate": (c_int, [c_int, c_size_t, c_void_p, c_int, c_void_p, c_void_p]),
     "seqparGridRanks": (c_int, [c_void_p, c_void_p]),
     "seqparGridCoordinates": (c_int, [c_void_p, c_int, c_void_p]),

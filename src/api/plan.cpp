@@ -1,29 +1,34 @@
 // The calls of seqpar/plan.h.
 #include "seqpar/plan.h"
 
+#include <algorithm>
+#include <map>
 #include <numeric>
 #include <vector>
 
 #include "api/boundary.h"
 #include "base/versioned.h"
+#include "device/group.h"
 #include "plan/cost.h"
 
 using namespace seqpar;
 
 namespace {
 
-int pairsOf(const Topology& topology, int linkClass) {
+/// Pairs of ranks of one node; with `processes`, of one process of one node.
+int pairsInside(const std::vector<int>& nodes, const std::vector<int>* processes) {
+  std::map<std::pair<int, int>, int> ranks;
   int pairs = 0;
-  for (size_t a = 0; a < topology.nodes.size(); ++a) {
-    for (size_t b = a + 1; b < topology.nodes.size(); ++b) {
-      const bool sameProcess = topology.processes[a] == topology.processes[b];
-      const int remote = topology.nodes[a] != topology.nodes[b] ? seqparLinkNetwork
-                         : sameProcess                          ? seqparLinkProcess
-                                                                : seqparLinkNode;
-      pairs += remote == linkClass ? 1 : 0;
-    }
-  }
+  for (size_t i = 0; i < nodes.size(); ++i) pairs += ranks[{nodes[i], processes == nullptr ? 0 : (*processes)[i]}]++;
   return pairs;
+}
+
+int pairsOf(const Topology& topology, int linkClass) {
+  const auto ranks = static_cast<int>(topology.nodes.size());
+  const int ofProcesses = pairsInside(topology.nodes, &topology.processes);
+  const int ofNodes = pairsInside(topology.nodes, nullptr);
+  if (linkClass == seqparLinkProcess) return ofProcesses;
+  return linkClass == seqparLinkNode ? ofNodes - ofProcesses : ranks * (ranks - 1) / 2 - ofNodes;
 }
 
 const Link& linkOf(const LinkModel& model, int linkClass) {
@@ -89,6 +94,22 @@ SEQPAR_API seqparResult_t seqparLinkQuery(seqparComm_t handle, int linkClass, se
     out.alphaUs = link.alpha * 1e6;
     out.bandwidth = link.secondsPerByte > 0 ? 1 / link.secondsPerByte : 0;
     out.overheadUs = link.overhead * 1e6;
+    writeVersioned(call, "info", info, out);
+  });
+}
+
+SEQPAR_API seqparResult_t seqparPlanQuery(seqparComm_t handle, seqparPlanInfo_t* info) {
+  const char* call = "seqparPlanQuery";
+  return onComm(call, handle, [&](Communicator& comm) {
+    seqparPlanInfo_t out = SEQPAR_PLAN_INFO_INITIALIZER;
+    std::vector<int> ranks(static_cast<size_t>(comm.topology().nodeCount));
+    for (const int node : comm.topology().nodes) ++ranks[static_cast<size_t>(node)];
+    out.ranksPerNode = *std::max_element(ranks.begin(), ranks.end());
+    if (comm.device() != nullptr) {
+      const GpuKind gpu = comm.device()->slowest();
+      out.gpuArch = gpu.arch;
+      out.gpuSms = gpu.sms;
+    }
     writeVersioned(call, "info", info, out);
   });
 }

@@ -36,6 +36,12 @@ struct DeviceAllocation {
   std::function<void()> release;
 };
 
+/// What decides a GPU's rates.
+struct GpuKind {
+  int arch = 0;  ///< compute capability, such as 90 for 9.0
+  int sms = 0;
+};
+
 /// A block of device memory of every peer, mapped by this rank.
 class PeerWindow {
  public:
@@ -61,7 +67,8 @@ class DeviceGroup {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual int device() const = 0;
-  virtual int smCount() const = 0;  ///< SMs
+  virtual int smCount() const = 0;      ///< SMs
+  virtual GpuKind slowest() const = 0;  ///< the minimum of each value over all ranks
   /// Number of ranks of this process on this device, including this rank. Their streams may be serialized, and a
   /// device-wide synchronization waits for all of them.
   virtual int sharing() const = 0;

@@ -84,6 +84,7 @@ class GroupCuda : public DeviceGroup {
   int size() const override { return control_.size(); }
   int device() const override { return options_.device; }
   int smCount() const override { return smCount_; }
+  GpuKind slowest() const override { return slowest_; }
   int sharing() const override { return sharing_; }
   bool shared() const override { return shared_; }
   int sharedBlocks() const override { return sharedBlocks_; }
@@ -180,8 +181,13 @@ class GroupCuda : public DeviceGroup {
     checkCuda(cudaGetDeviceProperties(&properties, options_.device), "cudaGetDeviceProperties");
     static_assert(sizeof(properties.uuid.bytes) == sizeof(mine.uuid));
     std::memcpy(mine.uuid.data(), properties.uuid.bytes, sizeof(mine.uuid));
+    mine.arch = 10 * properties.major + properties.minor;
     std::vector<Place> all(static_cast<std::size_t>(size()));
     control_.gatherValues(mine, std::span(all));
+    slowest_ = {mine.arch, mine.multiprocessors};
+    for (const Place& place : all) {
+      slowest_ = {std::min(slowest_.arch, place.arch), std::min(slowest_.sms, place.multiprocessors)};
+    }
     const auto at = [&](const Place& place) {
       return std::count_if(all.begin(), all.end(), [&](const Place& other) { return shareSms(place, other); });
     };
@@ -366,6 +372,7 @@ class GroupCuda : public DeviceGroup {
   DeviceOptions options_;
   Health& health_;
   int smCount_ = 0;
+  GpuKind slowest_;
   int sharing_ = 1;
   bool shared_ = false;
   std::string sharers_;  ///< the first two ranks that share a GPU, also in different processes

@@ -18,6 +18,7 @@ struct Place {
   int device = 0;
   int blocks = 0;  ///< that the device holds at once
   int multiprocessors = 0;
+  int arch = 0;  ///< compute capability, such as 90 for 9.0
 };
 
 inline bool shareGpu(const Place& one, const Place& other) {

@@ -136,7 +136,8 @@ void object(Reader& from, const std::string& key, std::vector<std::string>& gues
 void readGpus(Reader& top, Machine& m) {
   object(top, "node", m.guesses, [&](Reader& r) { m.gpus = r.count("gpus"); });
   object(top, "gpu", m.guesses, [&](Reader& r) {
-    m.gpu = {r.atLeast("sms", 1), r.rate("hbm_gbs"), r.number("launch_us"), r.number("api_us"), r.rate("gemm_tflops")};
+    m.gpu = {r.atLeast("sms", 1), r.rate("hbm_gbs"),     r.number("launch_us"),
+             r.number("api_us"),  r.rate("gemm_tflops"), r.count("arch")};
   });
   object(top, "local", m.guesses, [&](Reader& r) {
     m.local = {r.atLeast("direct", 0, 1) != 0,

@@ -1,6 +1,7 @@
 // A machine file: JSON with a value and a source for each number. docs/simulator.md describes the keys.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <set>
@@ -52,6 +53,7 @@ struct Machine {
   HostParameters host;
   struct {
     double sms = 0, hbmGbs = 0, launchUs = 0, apiUs = 0, gemmTflops = 0;
+    int arch = 0;  ///< compute capability, such as 90
   } gpu;
   struct {
     bool direct = false;  ///< GPUs of a node load and store each other's memory
@@ -87,6 +89,8 @@ struct Machine {
   int adapterOf(int rank) const;
   /// Network adapters of a node.
   int adapters() const;
+  /// The rate of a rank whose node's ranks all send to other nodes, as when the library measures links over NCCL.
+  double sharedNetGbs() const { return std::min(net.most(), net.gbs / ranksOfAdapter()); }
   int ranksOfAdapter() const { return (gpus + adapters() - 1) / adapters(); }
   /// Threads of a rank on a host.
   double threads() const;

@@ -3,18 +3,52 @@
 namespace seqpar::attn {
 namespace {
 
-// The tensor cores of an H200, and one processor core. Estimates of different algorithms are compared, so the rates
-// matter only where transfers are not hidden.
-constexpr double kDeviceFlops = 5e14, kHostFlops = 1e11;
-constexpr double kDeviceBytesPerSecond = 2.5e12;
+// Of a processor core: measured on a Xeon with AMX, blocks of 256 to 2048 rows.
+constexpr double kHostFlops = 0.7e11, kHostFlopsBf16 = 2e11;
+constexpr double kHostEdges = 40, kHostEdgesBf16 = 270;
+
+/// Rates of one SM: large blocks of softmax attention in bf16, and memory. Measured: 8.0 (A100, published kernels), 9.0
+/// (H200, cuDNN). The others are scaled by the vendor's numbers.
+struct SmRates {
+  int arch;
+  double flops, bytesPerSecond;
+};
+constexpr SmRates kSmRates[] = {
+    {80, 1.9e12, 1.2e10}, {86, 1.0e12, 0.7e10}, {90, 4.6e12, 1.9e10}, {100, 8.5e12, 3.3e10}, {120, 1.2e12, 0.7e10}};
+
+/// The rates of the newest architecture that is not newer than the GPU's.
+const SmRates& ratesOf(int arch) {
+  const SmRates* found = &kSmRates[0];
+  for (const auto& rates : kSmRates) {
+    if (rates.arch <= arch) found = &rates;
+  }
+  return *found;
+}
+
+// Of an H200 with cuDNN: differences of blocks of 512 to 8192 rows from the rate of large ones, 32 heads.
+constexpr int kMeasuredArch = 90;
+constexpr double kStartForwardUs = 8, kStartBackwardUs = 22, kEdgeScores = 530;
+// Channels of NCCL.
+constexpr double kSmsOfTransfers = 0.18;
 
 }  // namespace
 
-BlockTraits blockTraits(const seqparCommInfo_t& info, seqparDataType_t type, const seqparAttnKernel_t& kernel) {
+BlockTraits blockTraits(const seqparCommInfo_t& info, const seqparPlanInfo_t& plan, seqparDataType_t type,
+                        const seqparAttnKernel_t& kernel) {
   const bool device = info.device != SEQPAR_HOST_DEVICE;
   BlockTraits traits;
-  traits.flops = device ? kDeviceFlops : kHostFlops;
-  traits.addBandwidth = device ? kDeviceBytesPerSecond : 0;
+  traits.flops = type == seqparFloat32 ? kHostFlops : kHostFlopsBf16;
+  traits.edgeScores = type == seqparFloat32 ? kHostEdges : kHostEdgesBf16;
+  if (device) {
+    const auto& rates = ratesOf(plan.gpuArch);
+    traits.flops = rates.flops * plan.gpuSms;
+    traits.addBandwidth = rates.bytesPerSecond * plan.gpuSms;
+    const double slower = ratesOf(kMeasuredArch).flops / rates.flops;  // the last thread blocks take as much longer
+    traits.startForwardUs = kStartForwardUs * slower;
+    traits.startBackwardUs = kStartBackwardUs * slower;
+    traits.edgeScores = kEdgeScores;
+    traits.smsOfTransfers = kSmsOfTransfers;
+  }
   traits.transfersTakeSms = device;
   traits.readsOut = kernel.forward != nullptr || (device && type != seqparFloat32);  // cuDNN
   traits.roundsGradients = device;

@@ -6,9 +6,10 @@
 namespace seqpar::attn {
 namespace {
 
-/// Modeled times that differ by less than this factor count as equal if ranks are on different nodes, or if the plan is
-/// for inference with a cache.
-constexpr double kAsFast = 1.1;
+/// Modeled times that differ by less than this factor count as equal if ranks are on different nodes.
+constexpr double kAsFastAmongNodes = 1.05;
+/// If the plan is for inference with a cache.
+constexpr double kAsFastWithCache = 1.1;
 
 std::string names(bool softmax) {
   std::string all;
@@ -92,7 +93,7 @@ const AlgorithmRow& chooseAlgorithm(const char* call, const Problem& problem,
   // Chunks of a prompt overlap with other requests' work, so they send the least: queries, or keys of short caches.
   const bool cached = problem.softmax() && problem.crossAttention() && !problem.training();
   if (problem.info.nodes == 1 && !cached) return *best->row;
-  const double most = time(*best) * kAsFast;
+  const double most = time(*best) * (cached ? kAsFastWithCache : kAsFastAmongNodes);
   for (const auto& candidate : candidates) {
     const bool fewer = candidate.estimate.bytes < best->estimate.bytes;
     if (can(candidate) && time(candidate) <= most && fewer) best = &candidate;

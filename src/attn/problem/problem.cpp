@@ -123,6 +123,10 @@ void readComm(const char* call, Problem& problem) {
   if (problem.comm == nullptr) return;
   problem.info = SEQPAR_COMM_INFO_INITIALIZER;
   require(seqparCommQuery(problem.comm, &problem.info), call, nullptr);
+  problem.plan = SEQPAR_PLAN_INFO_INITIALIZER;
+  require(seqparPlanQuery(problem.comm, &problem.plan), call, nullptr);
+  problem.nodeLink = SEQPAR_LINK_INFO_INITIALIZER;
+  require(seqparLinkQuery(problem.comm, seqparLinkNode, &problem.nodeLink), call, nullptr);
 }
 
 }  // namespace

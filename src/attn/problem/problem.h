@@ -104,6 +104,8 @@ struct Problem {
   seqparAttnDesc_t desc = SEQPAR_ATTN_DESC_INITIALIZER;
   seqparComm_t comm = nullptr;
   seqparCommInfo_t info = SEQPAR_COMM_INFO_INITIALIZER;  ///< with comm NULL: one rank
+  seqparPlanInfo_t plan = SEQPAR_PLAN_INFO_INITIALIZER;
+  seqparLinkInfo_t nodeLink = SEQPAR_LINK_INFO_INITIALIZER;  ///< between ranks of a node; `info` has the slowest link
   seqparAttnKernel_t kernel = SEQPAR_ATTN_KERNEL_INITIALIZER;
   std::vector<int64_t> cuSeqlens;           ///< empty: all tokens are one sequence
   std::shared_ptr<const SliceMask> slices;  ///< null: no slices
@@ -129,7 +131,7 @@ struct Problem {
            (desc.mask == seqparAttnFull && desc.windowRight != SEQPAR_ATTN_NO_WINDOW);
   }
   bool training() const { return desc.training != 0; }
-  BlockTraits blockTraits() const { return attn::blockTraits(info, type(), kernel); }
+  BlockTraits blockTraits() const { return attn::blockTraits(info, plan, type(), kernel); }
   /// Forward may leave exchanged data in the caller's memory, for backward.
   bool reserves() const { return desc.reserve != 0 && training(); }
   seqparDataType_t type() const { return static_cast<seqparDataType_t>(desc.dataType); }

@@ -186,9 +186,10 @@ Estimate estimateAttention2d(const Problem& problem) {
   const CostModel model(problem);
   const auto cost = meshCost(model);
   const auto& bytes = cost.bytes;
-  return {model.sendUs(bytes.q) + model.sendUs(bytes.kv) + cost.forwardUs + model.sendUs(bytes.out),
-          model.sendUs(bytes.gradientInputs) + model.sendUs(bytes.kv) + cost.backwardUs + model.sendUs(bytes.dq) +
-              model.sendUs(bytes.sums),
+  const auto queries = [&](double sent) { return model.groupUs(sent, cost.a, 1); };
+  const auto keys = [&](double sent) { return model.groupUs(sent, cost.b, cost.a); };
+  return {queries(bytes.q) + keys(bytes.kv) + cost.forwardUs + queries(bytes.out),
+          queries(bytes.gradientInputs) + keys(bytes.kv) + cost.backwardUs + queries(bytes.dq) + keys(bytes.sums),
           bytes.forward() + bytes.backward()};
 }
 

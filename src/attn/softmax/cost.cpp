@@ -1,13 +1,59 @@
 #include "attn/softmax/cost.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace seqpar::attn {
 
-double CostModel::blockUs(double scores, bool backward) const {
+namespace {
+
+constexpr double kFurtherKernelUs = 5;  // of a GPU: a launch, and the end of the kernel before
+
+CostModel::Shape shapeOfRectangles(const std::vector<Rectangle>& rectangles) {
+  CostModel::Shape shape{1, static_cast<double>(rectangles.size()), 0};
+  for (const auto& each : rectangles) {
+    const double area = static_cast<double>(each.rows) * static_cast<double>(each.columns);
+    if (static_cast<double>(each.scores()) <= 0.75 * area) shape.edgeRows += static_cast<double>(each.rows);
+  }
+  return shape;
+}
+
+}  // namespace
+
+double CostModel::blockUs(double scores, bool backward, const Shape& shape) const {
   const auto& d = problem_.desc;
-  const double forward = 2.0 * scores * static_cast<double>(d.batch * d.heads * (d.headDim + d.valueDim));
-  return (backward ? 2.5 : 1.0) * forward / block_.flops * 1e6;
+  if (scores == 0) return 0;
+  const auto heads = static_cast<double>(d.batch * d.heads);
+  const double edges = block_.edgeScores * (problem_.onDevice() ? std::sqrt(32 / heads) : 1) * shape.edgeRows;
+  const double forward = 2.0 * (scores + edges) * heads * static_cast<double>(d.headDim + d.valueDim);
+  const double start = backward ? block_.startBackwardUs : block_.startForwardUs;
+  const double further = problem_.onDevice() ? kFurtherKernelUs * std::max(0.0, shape.kernels - shape.blocks) : 0;
+  return shape.blocks * start + further + (backward ? 2.5 : 1.0) * forward / block_.flops * 1e6;
+}
+
+CostModel::Shape CostModel::Shape::with(const Shape& other, double count) const {
+  return {blocks + count * other.blocks, kernels + count * other.kernels, edgeRows + count * other.edgeRows};
+}
+
+double CostModel::edgesOfHeads(double share) const {
+  return problem_.onDevice() ? std::sqrt(share) : share;
+}
+
+CostModel::Shape CostModel::shapeOf(std::span<const TokenRun> queries, std::span<const TokenRun> keys) const {
+  return shapeOfRectangles(rectanglesOf(queries, keys, problem_.visibility()));
+}
+
+CostModel::Shape CostModel::ownShape() const {
+  return shapeOf(problem_.queries.runsOf(ranks_ / 2), problem_.keys.runsOf(ranks_ / 2));
+}
+
+CostModel::Shape CostModel::otherShape() const {
+  return shapeOf(problem_.queries.runsOf(ranks_ / 2), problem_.keys.runsOf(std::max(0, ranks_ / 2 - 1)));
+}
+
+CostModel::Shape CostModel::gatheredShape() const {
+  const std::vector<TokenRun> all{{0, 0, problem_.keys.tokens(), 1}};
+  return shapeOf(problem_.queries.runsOf(ranks_ / 2), all);
 }
 
 double CostModel::sendUs(double bytes) const {
@@ -15,9 +61,26 @@ double CostModel::sendUs(double bytes) const {
   return problem_.info.alphaUs + problem_.info.overheadUs + bytes / std::max(problem_.info.bandwidth, 1.0) * 1e6;
 }
 
+double CostModel::groupUs(double bytes, int size, int stride) const {
+  if (bytes == 0 || size <= 1) return 0;
+  const auto& node = problem_.nodeLink;
+  const int inside = std::clamp(problem_.plan.ranksPerNode / stride, 1, size);  // of the group, on one node
+  const double share = problem_.info.nodes == 1 ? 1 : static_cast<double>(inside - 1) / (size - 1);
+  const double local =
+      share == 0 ? 0 : node.alphaUs + node.overheadUs + share * bytes / std::max(node.bandwidth, 1.0) * 1e6;
+  const double remote = share == 1 ? 0 : sendUs((1 - share) * bytes);
+  return problem_.onDevice() ? std::max(local, remote) : local + remote;
+}
+
+double CostModel::ringUs(double bytes, int size, int stride) const {
+  const bool inNode = problem_.info.nodes == 1 || size * stride <= problem_.plan.ranksPerNode;
+  return inNode ? groupUs(bytes, std::min(size, 2), stride) : sendUs(bytes);
+}
+
 double CostModel::overlapUs(double blocks, double transfers) const {
-  const bool kernels = block_.transfersTakeSms && problem_.info.nodes == 1;
-  return kernels ? blocks + transfers : std::max(blocks, transfers);
+  if (!block_.transfersTakeSms) return std::max(blocks, transfers);
+  if (problem_.info.nodes == 1) return blocks + transfers;
+  return std::max(blocks + block_.smsOfTransfers * std::min(blocks, transfers), transfers);
 }
 
 double CostModel::memoryUs(double bytes) const {

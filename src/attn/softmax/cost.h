@@ -13,10 +13,30 @@ class CostModel {
   explicit CostModel(const Problem& problem)
       : problem_(problem), block_(problem.blockTraits()), ranks_(problem.ranks()) {}
 
-  /// Time of a block with this number of scores per head, forward or backward.
-  double blockUs(double scores, bool backward) const;
-  /// Time of a transfer to one rank.
+  /// Blocks, their kernels, and their rows at edges of the mask.
+  struct Shape {
+    double blocks = 1, kernels = 1, edgeRows = 0;
+    /// This and `count` other ones.
+    Shape with(const Shape& other, double count) const;
+  };
+  /// Time of blocks with this number of scores per head, forward or backward.
+  double blockUs(double scores, bool backward, const Shape& shape) const;
+  /// The shape of a rank's queries and another rank's keys, of the rank in the middle: its own, or the previous rank's.
+  Shape ownShape() const;
+  Shape otherShape() const;
+  /// The shape of the middle rank's queries and the keys of all ranks, in ascending order.
+  Shape gatheredShape() const;
+  /// The time of edges for a share of the heads: on GPUs fewer heads have fewer thread blocks next to the longest rows.
+  double edgesOfHeads(double share) const;
+  /// The shape of the queries and keys of some ranks.
+  Shape shapeOf(std::span<const TokenRun> queries, std::span<const TokenRun> keys) const;
+  /// Time of a transfer to one rank, over the slowest link.
   double sendUs(double bytes) const;
+  /// Time in which a rank sends `bytes`, equal parts to each other rank of a group of `size` ranks at distance
+  /// `stride`.
+  double groupUs(double bytes, int size, int stride) const;
+  /// sendUs() in a ring of such ranks.
+  double ringUs(double bytes, int size, int stride) const;
   /// Time of blocks that overlap with transfers, where transfers by kernels take SMs from the blocks.
   double overlapUs(double blocks, double transfers) const;
   /// Time to read and write the bytes of partial results that are added separately; 0 if blocks add their results.

@@ -331,13 +331,15 @@ Estimate estimateDistAttn(const Problem& problem) {
       if (rank >= step) scores = std::max(scores, model.scores(rank, rank - step));
       if (rank < step && helped) scores = std::max(scores, model.scores(ranks + rank - step, rank));
     }
+    const auto shape = step == 0 ? model.ownShape() : model.otherShape();
     const double bytesOut = step == 0 ? 0 : helped ? std::max(kv, q) : kv;
     const double bytesBack = step == 0 ? 0 : helped ? std::max(kv, inputs) : kv;
     const double home = helped ? out : 0;
     const double homeBack = step == 0 ? 0 : helped ? std::max(sums, dq) : sums;
-    estimate.forwardUs += model.overlapUs(model.blockUs(scores, false), model.sendUs(bytesOut) + model.sendUs(home));
+    estimate.forwardUs +=
+        model.overlapUs(model.blockUs(scores, false, shape), model.sendUs(bytesOut) + model.sendUs(home));
     estimate.backwardUs +=
-        model.overlapUs(model.blockUs(scores, true), model.sendUs(bytesBack) + model.sendUs(homeBack));
+        model.overlapUs(model.blockUs(scores, true, shape), model.sendUs(bytesBack) + model.sendUs(homeBack));
     // An upper bound: no rank has the more expensive role in every step.
     estimate.bytes += bytesOut + home + bytesBack + homeBack;
   }

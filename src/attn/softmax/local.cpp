@@ -71,7 +71,8 @@ Estimate estimateLocal(const Problem& problem) {
   const CostModel model(problem);
   double most = 0;
   for (int rank = 0; rank < model.ranks(); ++rank) most = std::max(most, model.scores(rank, rank));
-  return {model.blockUs(most, false), model.blockUs(most, true), 0};
+  const auto shape = model.ownShape();
+  return {model.blockUs(most, false, shape), model.blockUs(most, true, shape), 0};
 }
 
 const RegisteredAlgorithm kLocal({.id = seqparAttnLocal,

@@ -100,8 +100,8 @@ class MeshOperator final : public SoftmaxOperator {
     params.wireType = problem_.wireType();
     params.causal = d.mask == seqparAttnCausal ? 1 : 0;
     params.sendDelta = block_->needsOut() ? 0 : 1;
-    params.forwardUs = model.blockUs(scores, false);
-    params.backwardUs = model.blockUs(scores, true);
+    params.forwardUs = model.blockUs(scores, false, {});
+    params.backwardUs = model.blockUs(scores, true, {});
     seqparMesh_t mesh = nullptr;
     require(seqparMeshCreate(&mesh, a(), b(), &params, problem_.comm), kCaller, problem_.comm);
     mesh_.reset(mesh);
@@ -310,19 +310,15 @@ Estimate estimateMesh(const Problem& problem) {
   const int a = ranksOfQueryGroup(problem), b = problem.ranks() / a;
   const auto bytes = meshBytes(model, a);
   const double scores = scoresByTile(model, a, b);
-  // The last send has no overlap.
-  const auto ring = [&](int members, double all) {
-    return members < 2 ? 0.0 : (members - 1) * model.sendUs(all / (members - 1));
+  const auto ring = [&](int members, double all, int stride) {
+    return members < 2 ? 0.0 : (members - 1) * model.ringUs(all / (members - 1), members, stride);
   };
-  const double last = a < 2 ? 0.0 : model.sendUs(bytes.out / (a - 1)),
-               lastDq = a < 2 ? 0.0 : model.sendUs(bytes.dq / (a - 1));
-  return {
-      model.overlapUs(model.blockUs(scores, false), ring(a, bytes.q) + ring(b, bytes.kv) + ring(a, bytes.out) - last) +
-          last,
-      model.overlapUs(model.blockUs(scores, true), ring(a, bytes.gradientInputs) + ring(b, bytes.kv) +
-                                                       ring(a, bytes.dq) + ring(b, bytes.sums) - lastDq) +
-          lastDq,
-      bytes.forward() + bytes.backward()};
+  // Tiles and transfers wait for each other at every step, so little overlaps.
+  const auto shape = meshShape(model, a * b);
+  return {model.blockUs(scores, false, shape) + ring(a, bytes.q, 1) + ring(b, bytes.kv, a) + ring(a, bytes.out, 1),
+          model.blockUs(scores, true, shape) + ring(a, bytes.gradientInputs, 1) + ring(b, bytes.kv, a) +
+              ring(a, bytes.dq, 1) + ring(b, bytes.sums, a),
+          bytes.forward() + bytes.backward()};
 }
 
 const RegisteredAlgorithm kMesh({.id = seqparAttnMesh,

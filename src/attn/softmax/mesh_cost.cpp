@@ -21,6 +21,10 @@ MeshBytes meshBytes(const CostModel& model, int a) {
   return bytes;
 }
 
+CostModel::Shape meshShape(const CostModel& model, int tiles) {
+  return model.ownShape().with(model.otherShape(), tiles - 1);
+}
+
 MeshCost meshCost(const CostModel& model) {
   const int a = ranksOfQueryGroup(model.problem()), ranks = model.ranks();
   double most = 0;
@@ -31,7 +35,8 @@ MeshCost meshCost(const CostModel& model) {
     }
     most = std::max(most, scores);
   }
-  return {model.blockUs(most, false), model.blockUs(most, true), meshBytes(model, a)};
+  const auto shape = meshShape(model, a * (ranks / a));
+  return {model.blockUs(most, false, shape), model.blockUs(most, true, shape), a, ranks / a, meshBytes(model, a)};
 }
 
 /// The a x b with the fewest bytes: the square for equal numbers of key and query heads, larger KV groups for fewer key

@@ -17,12 +17,15 @@ struct MeshBytes {
 
 struct MeshCost {
   double forwardUs = 0, backwardUs = 0;  ///< of a rank's tiles
+  int a = 1, b = 1;
   MeshBytes bytes;
 };
 
 /// The number of ranks per Q group (a): desc.inner, or the shape with the fewest bytes.
 int ranksOfQueryGroup(const Problem& problem);
 
+/// The kernels of a rank: its own tile, and the others.
+CostModel::Shape meshShape(const CostModel& model, int tiles);
 MeshBytes meshBytes(const CostModel& model, int a);
 MeshCost meshCost(const CostModel& model);
 

@@ -9,12 +9,23 @@
 namespace seqpar::attn {
 namespace {
 
-/// The hops over which a transfer between inner rings spreads. If inner rings are nodes, a tensor travels to the next
-/// node during all steps of the inner ring, and the measured bandwidth is the bandwidth between nodes.
-double hopsInFlight(const Problem& problem, int inner) {
-  const bool windowsAreNodes = problem.info.nodes > 1 && inner * problem.info.nodes == problem.ranks();
-  return windowsAreNodes ? inner : 1;
-}
+/// The times of a step's transfers. If inner rings are nodes, inputs travel to the next node during all steps of the
+/// inner ring; sums do so in one step.
+struct Hops {
+  Hops(const CostModel& model, const RingTrip& trip) : inner(trip.inner) {
+    const auto& problem = model.problem();
+    const bool windowsAreNodes = problem.info.nodes > 1 && inner * problem.info.nodes == problem.ranks();
+    if (!windowsAreNodes) inner = 1;
+    inputs = model.sendUs(trip.inputBytes) / inner;
+    sums = inside = model.sendUs(trip.sumBytes);
+    if (!windowsAreNodes) return;
+    inputs = std::max(model.ringUs(trip.inputBytes, inner, 1), inputs);
+    inside = model.ringUs(trip.sumBytes, inner, 1);
+  }
+  double sumsUs(int step) const { return step % inner == 0 ? sums : inside; }
+  int inner;
+  double inputs = 0, sums = 0, inside = 0;
+};
 
 /// Time to add partial results: partial outputs or gradients of the rank's queries, two at a time in the tensors' type,
 /// and the sums of the keys' gradients at every step.
@@ -28,9 +39,10 @@ double addingUs(const CostModel& model, const RingTrip& trip, int steps) {
 }
 
 /// The time of a rank's block of a step.
-double blockUs(const CostModel& model, const RingTrip& trip, const RingOrder& order, int rank, int step) {
+double blockUs(const CostModel& model, const RingTrip& trip, const RingOrder& order, int rank, int step,
+               const CostModel::Shape& shape) {
   const int source = order.sourceOf(rank, step);
-  return model.blockUs(trip.queries ? model.scores(source, rank) : model.scores(rank, source), trip.backward);
+  return model.blockUs(trip.queries ? model.scores(source, rank) : model.scores(rank, source), trip.backward, shape);
 }
 
 /// A step of a rank waits for the tensors that another rank sends from the start of its previous step on, and for the
@@ -38,14 +50,14 @@ double blockUs(const CostModel& model, const RingTrip& trip, const RingOrder& or
 double tripUs(const CostModel& model, const RingTrip& trip) {
   const auto order = ringOrder(model.problem(), trip.inner, trip.queries);
   const auto ranks = static_cast<size_t>(model.ranks());
-  const double inputs = model.sendUs(trip.inputBytes) / hopsInFlight(model.problem(), trip.inner);
-  const double sums = model.sendUs(trip.sumBytes);
+  const Hops hops(model, trip);
+  const auto own = model.ownShape(), other = model.otherShape();
   std::vector<double> start(ranks, 0), end(ranks, 0), late(ranks, 0);
   for (int step = 0; step <= order.steps; ++step) {
     const auto startBefore = start, endBefore = end;
     for (size_t rank = 0; rank < ranks; ++rank) {
       const int at = static_cast<int>(rank);
-      const double block = blockUs(model, trip, order, at, step);
+      const double block = blockUs(model, trip, order, at, step, step == 0 ? own : other);
       if (step == 0) {
         if (order.steps > 0) late[rank] = trip.late * block;
         end[rank] = block - late[rank];
@@ -53,14 +65,14 @@ double tripUs(const CostModel& model, const RingTrip& trip) {
       }
       const auto from = static_cast<size_t>(order.holderOf(order.sourceOf(at, step), step - 1));
       const bool withSums = step > order.firstSum();
-      start[rank] = std::max(endBefore[rank], startBefore[from] + inputs);
-      end[rank] = std::max(start[rank] + block, withSums ? endBefore[from] + sums : 0);
+      start[rank] = std::max(endBefore[rank], startBefore[from] + hops.inputs);
+      end[rank] = std::max(start[rank] + block, withSums ? endBefore[from] + hops.sumsUs(step) : 0);
     }
   }
   double us = 0;
   for (size_t rank = 0; rank < ranks; ++rank) {
     const auto holder = static_cast<size_t>(order.holderOf(static_cast<int>(rank), order.steps));
-    us = std::max({us, end[rank] + late[rank], order.steps > 0 ? end[holder] + sums : 0});
+    us = std::max({us, end[rank] + late[rank], order.steps > 0 ? end[holder] + hops.sums : 0});
   }
   return us + addingUs(model, trip, order.steps);
 }

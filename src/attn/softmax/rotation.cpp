@@ -16,9 +16,13 @@ bool sees(const Problem& problem, int queryRank, int keyRank) {
 
 int RingOrder::moved(int from, int hops) const {
   if (direction == seqparReverse) hops = -hops;
+  const auto modulo = [](int a, int n) {
+    const int rest = a % n;
+    return rest < 0 ? rest + n : rest;
+  };
+  if (inner == ranks) return modulo(from + hops, ranks);
   const int sign = hops < 0 ? -1 : 1, count = hops * sign;
   const int windows = ranks / inner;
-  const auto modulo = [](int a, int n) { return (a % n + n) % n; };
   const int window = modulo(from / inner + sign * (count / inner), windows);
   return window * inner + modulo(from % inner + sign * (count % inner), inner);
 }

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "attn/boundary.h"
-#include "attn/softmax/cost.h"
 #include "attn/softmax/local.h"
+#include "attn/softmax/mesh_cost.h"
 #include "attn/softmax/ring.h"
 #include "seqpar/exchange.h"
 
@@ -246,13 +246,15 @@ Estimate estimateStarTrail(const Problem& problem) {
   const double numbers = model.bytes(others, d.heads, 1, seqparFloat32);
   const double teamKv = model.kvBytes(tokens * size), teamSums = model.kvSumBytes(tokens * size);
   const double moved = size > 1 ? teamKv : 0, movedSums = size > 1 ? teamSums : 0, sumsHome = rows > 1 ? teamSums : 0;
-  const double load = model.sendUs(q) + model.sendUs(kv) + model.sendUs(moved);
+  const auto send = [&](double sent) { return model.groupUs(sent, size, 1); };  // in a team
+  const auto shape = meshShape(model, problem.ranks());
+  const double load = send(q) + send(kv) + model.sendUs(moved);
   const double forwardRing = (rows - 1) * model.sendUs(teamKv);
   const double backwardRing = (rows - 1) * (model.sendUs(teamKv) + model.sendUs(teamSums));
   const double scores = model.mostScores();  // a team's rows, each with a part of the keys
-  return {load + model.overlapUs(model.blockUs(scores, false), forwardRing) + model.sendUs(partial + numbers),
-          load + model.sendUs(2 * out + numbers) + model.overlapUs(model.blockUs(scores, true), backwardRing) +
-              model.sendUs(sumsHome) + model.sendUs(dq) + model.sendUs(movedSums) + model.sendUs(sums),
+  return {load + model.overlapUs(model.blockUs(scores, false, shape), forwardRing) + send(partial + numbers),
+          load + send(2 * out + numbers) + model.overlapUs(model.blockUs(scores, true, shape), backwardRing) +
+              model.sendUs(sumsHome) + send(dq) + model.sendUs(movedSums) + send(sums),
           2 * q + dq + 2 * out + partial + 2 * numbers + 2 * kv + sums + 2 * moved + movedSums +
               (rows - 1) * (2 * teamKv + teamSums) + sumsHome};
 }

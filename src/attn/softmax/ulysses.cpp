@@ -153,10 +153,14 @@ Estimate estimateUlysses(const Problem& problem) {
   const int64_t headsOfBusiest = (d.heads + ranks - 1) / ranks;
   const double mine = scores * static_cast<double>(headsOfBusiest) / static_cast<double>(d.heads);
   const double again = problem.reserves() ? 0 : 1;  // number of input exchanges in the backward pass
-  return {model.blockUs(mine, false) + model.sendUs(q) + model.sendUs(kv) + model.sendUs(out),
-          model.blockUs(mine, true) + again * (model.sendUs(q) + model.sendUs(kv) + model.sendUs(rows)) +
-              model.sendUs(q) + model.sendUs(out) + model.sendUs(sums),
-          2 * q + kv + 2 * out + sums + again * (q + kv + rows)};
+  const std::vector<std::vector<TokenRun>> allQueries{problem.queries.allRuns()}, allKeys{problem.keys.allRuns()};
+  auto shape = model.shapeOf(joinRuns(allQueries), joinRuns(allKeys));
+  shape.edgeRows *= model.edgesOfHeads(1.0 / ranks);
+  const auto send = [&](double sent) { return model.groupUs(sent, ranks, 1); };
+  return {
+      model.blockUs(mine, false, shape) + send(q) + send(kv) + send(out),
+      model.blockUs(mine, true, shape) + again * (send(q) + send(kv) + send(rows)) + send(q) + send(out) + send(sums),
+      2 * q + kv + 2 * out + sums + again * (q + kv + rows)};
 }
 
 Estimate estimateMegatronSp(const Problem& problem) {
@@ -172,8 +176,8 @@ Estimate estimateMegatronSp(const Problem& problem) {
   const double kv = others * model.kvBytes(keys) - share * copies * model.kvBytes(keys);
   const double again = problem.reserves() ? 0 : 1;
   const double dOut = (others - share) * (model.outBytes(queries) + again * model.rowBytes(queries));
-  return {ulysses.forwardUs + model.sendUs(std::max(0.0, q + kv)),
-          ulysses.backwardUs + model.sendUs(std::max(0.0, again * (q + kv) + dOut)),
+  return {ulysses.forwardUs + model.groupUs(std::max(0.0, q + kv), problem.ranks(), 1),
+          ulysses.backwardUs + model.groupUs(std::max(0.0, again * (q + kv) + dOut), problem.ranks(), 1),
           ulysses.bytes + (1 + again) * (q + kv) + dOut};
 }
 

@@ -192,14 +192,23 @@ Estimate estimateUsp(const Problem& problem) {
   const int64_t mostHeads = (d.heads + size - 1) / size;
   const double busiest = static_cast<double>(mostHeads) / static_cast<double>(d.heads);
   const double scores = model.mostScores() * size * busiest;
-  const double forwardRing = (rounds - 1) * model.sendUs(kv);
-  const double backwardRing = (rounds - 1) * (model.sendUs(kv) + model.sendUs(sums));
-  const double load = model.sendUs(q) + model.sendUs(leaves * kv);
+  const int stride = d.ulyssesOutside != 0 ? rounds : 1, ringStride = d.ulyssesOutside != 0 ? 1 : size;
+  const auto ring = [&](double sent) { return rounds > 1 ? model.ringUs(sent, rounds, ringStride) : 0; };
+  const auto send = [&](double sent) { return model.groupUs(sent, size, stride); };
+  const double forwardRing = (rounds - 1) * ring(kv), backwardRing = (rounds - 1) * (ring(kv) + ring(sums));
+  const double load = send(q) + send(leaves * kv);
+  const auto groups = groupsOf(problem);
+  const Sharding groupQueries(problem.queries, groups), groupKeys(problem.keys, groups);
+  auto shape = model.shapeOf(groupQueries.runsOf(rounds / 2), groupKeys.runsOf(rounds / 2));
+  if (rounds > 1) {
+    const auto other = model.shapeOf(groupQueries.runsOf(rounds / 2), groupKeys.runsOf(rounds / 2 - 1));
+    shape = shape.with(other, rounds - 1);
+  }
+  shape.edgeRows *= model.edgesOfHeads(1.0 / size);
   const double again = problem.reserves() ? 0 : 1;  // number of exchanges of inputs and outputs in the backward pass
-  return {load + model.overlapUs(model.blockUs(scores, false), forwardRing) + model.sendUs(out),
-          again * (load + model.sendUs(out)) + model.sendUs(out) +
-              model.overlapUs(model.blockUs(scores, true), backwardRing) + (rounds > 1 ? model.sendUs(sums) : 0) +
-              model.sendUs(q) + model.sendUs(sumsHome),
+  return {load + model.overlapUs(model.blockUs(scores, false, shape), forwardRing) + send(out),
+          again * (load + send(out)) + send(out) + model.overlapUs(model.blockUs(scores, true, shape), backwardRing) +
+              ring(sums) + send(q) + send(sumsHome),
           2 * q + 2 * out + leaves * kv + again * (q + out + leaves * kv) + sumsHome + 2 * (rounds - 1) * kv +
               (rounds > 1 ? rounds * sums : 0)};
 }

@@ -25,6 +25,7 @@ class NcclOnlyGroup final : public DeviceGroup {
   int size() const override { return nccl_.size(); }
   int device() const override { return nccl_.device(); }
   int smCount() const override { return 1; }
+  GpuKind slowest() const override { return {}; }
   int sharing() const override { return 1; }
   bool shared() const override { return false; }
   int sharedBlocks() const override { return 1; }

@@ -160,7 +160,7 @@ TEST_CASE("between nodes the algorithm with the least traffic wins among similar
   for (auto& candidate : candidates) {
     const bool ring = candidate.row->id == seqparAttnRing, zigzag = candidate.row->id == seqparAttnZigzag;
     candidate.estimate = ring     ? seqpar::attn::Estimate{40, 60, 100}
-                         : zigzag ? seqpar::attn::Estimate{45, 62, 90}
+                         : zigzag ? seqpar::attn::Estimate{42, 62, 90}
                                   : seqpar::attn::Estimate{50, 62, 10};
   }
   CHECK(seqpar::attn::chooseAlgorithm("test", problem, candidates).id == seqparAttnRing);

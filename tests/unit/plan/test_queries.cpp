@@ -44,6 +44,18 @@ double estimate(seqparComm_t comm, int move, size_t bytes, const std::vector<int
 
 }  // namespace
 
+TEST_CASE("the assumptions of cost models are equal on all ranks") {
+  const auto errors = onTwoNodes([&](seqparComm_t comm, int) {
+    seqparPlanInfo_t info = SEQPAR_PLAN_INFO_INITIALIZER;
+    expectSuccess(seqparPlanQuery(comm, &info), "seqparPlanQuery", comm);
+    expect(info.ranksPerNode == 2, info.ranksPerNode, " ranks of a node");
+    expect(info.gpuArch == 0 && info.gpuSms == 0, "hosts have no GPU");
+    expect(seqparPlanQuery(comm, nullptr) == seqparInvalidArgument, "NULL is accepted");
+  });
+  INFO(errors);
+  CHECK(errors.empty());
+}
+
 TEST_CASE("link classes are counted and measured equally on all ranks") {
   std::array<std::array<double, 3>, 4> alpha{};
   const auto errors = onTwoNodes([&](seqparComm_t comm, int rank) {

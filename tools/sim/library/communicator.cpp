@@ -59,6 +59,7 @@ class SimulatedGroup final : public DeviceGroup {
   int size() const override { return size_; }
   int device() const override { return rank_ % Recorder::current().machine().gpus; }
   int smCount() const override { return static_cast<int>(Recorder::current().machine().gpu.sms); }
+  GpuKind slowest() const override { return {Recorder::current().machine().gpu.arch, smCount()}; }
   int sharing() const override { return 1; }
   bool shared() const override { return false; }
   int sharedBlocks() const override { return smCount(); }

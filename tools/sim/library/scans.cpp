@@ -162,9 +162,9 @@ class SimulatedScans final : public ScanBackend {
     if (machine.onHosts()) return;
     link_ = {machine.local.alphaUs * 1e-6, machine.local.gbs * 1e9};
     links_.node = {machine.nccl.hopUs * 1e-6, 1e-9 / machine.nccl.gbs};
-    links_.network = Recorder::current().oneNode()
-                         ? links_.node
-                         : NcclLink{(machine.net.alphaUs + machine.net.overheadUs) * 1e-6, 1e-9 / machine.net.most()};
+    links_.network = Recorder::current().oneNode() ? links_.node
+                                                   : NcclLink{(machine.net.alphaUs + machine.net.overheadUs) * 1e-6,
+                                                              1e-9 / machine.sharedNetGbs()};
   }
 
   std::vector<seqparScanEstimate_t> estimates(const ScanProblem& problem, int blocks) const override {
