@@ -61,6 +61,10 @@ double CostModel::sendUs(double bytes) const {
   return problem_.info.alphaUs + problem_.info.overheadUs + bytes / std::max(problem_.info.bandwidth, 1.0) * 1e6;
 }
 
+double CostModel::sharingNetwork(int ranks) const {
+  return problem_.onDevice() ? 1 : std::clamp(ranks, 1, std::max(1, problem_.plan.ranksPerNode));
+}
+
 double CostModel::groupUs(double bytes, int size, int stride) const {
   if (bytes == 0 || size <= 1) return 0;
   const auto& node = problem_.nodeLink;
@@ -68,13 +72,13 @@ double CostModel::groupUs(double bytes, int size, int stride) const {
   const double share = problem_.info.nodes == 1 ? 1 : static_cast<double>(inside - 1) / (size - 1);
   const double local =
       share == 0 ? 0 : node.alphaUs + node.overheadUs + share * bytes / std::max(node.bandwidth, 1.0) * 1e6;
-  const double remote = share == 1 ? 0 : sendUs((1 - share) * bytes);
+  const double remote = share == 1 ? 0 : sendUs((1 - share) * bytes * sharingNetwork(problem_.plan.ranksPerNode));
   return problem_.onDevice() ? std::max(local, remote) : local + remote;
 }
 
 double CostModel::ringUs(double bytes, int size, int stride) const {
   const bool inNode = problem_.info.nodes == 1 || size * stride <= problem_.plan.ranksPerNode;
-  return inNode ? groupUs(bytes, std::min(size, 2), stride) : sendUs(bytes);
+  return inNode ? groupUs(bytes, std::min(size, 2), stride) : sendUs(bytes * sharingNetwork(stride));
 }
 
 double CostModel::overlapUs(double blocks, double transfers) const {

@@ -62,6 +62,10 @@ class CostModel {
   const Problem& problem() const { return problem_; }
 
  private:
+  /// The factor of a transfer's time if `ranks` ranks of a node send to other nodes: host links are measured with one
+  /// rank of each node, those of GPUs with all.
+  double sharingNetwork(int ranks) const;
+
   const Problem& problem_;
   BlockTraits block_;
   int ranks_;
