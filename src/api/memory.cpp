@@ -4,7 +4,7 @@
 
 #include "api/boundary.h"
 #include "base/checked.h"
-#include "base/pages.h"
+#include "base/shared_buffers.h"
 
 using namespace seqpar;
 
@@ -14,9 +14,9 @@ namespace {
 class Allocations {
  public:
   void* makeOnHost(size_t bytes) {
-    const auto pages = std::make_shared<Pages>(allocatePages(bytes, "the caller"));
-    void* const pointer = pages->get();
-    keep(pointer, [pages] { pages->reset(); });
+    auto buffer = allocateShared(bytes, "the caller");
+    void* const pointer = buffer.get();
+    keep(pointer, [buffer]() mutable { buffer.reset(); });
     return pointer;
   }
 

@@ -42,7 +42,7 @@ void HostExchange::Incoming::restart(std::span<std::byte* const> buffers) {
 }
 
 void HostExchange::Incoming::receive(Mailbox& mail, const Cutting& cutting, size_t round, Store store) {
-  if (remote.left() > 0 || round >= cutting.messages(bytes)) return;
+  if (remote.walk.left() > 0 || round >= cutting.messages(bytes)) return;
   const size_t size = cutting.messageAt(bytes, round);
   unpack(walk, mail.receive(from, size), size, store);
   mail.release(from);
@@ -117,7 +117,7 @@ void HostExchange::runBatch(Mailbox& mail, size_t batch) {
   for (auto& payload : incoming_) {
     if (payload.batch != batch) continue;
     if (byRendezvous(mail, payload.from, payload.bytes)) payload.remote = receiveRegions(mail, payload.from);
-    if (payload.remote.left() == 0) rounds = std::max(rounds, cutting_.messages(payload.bytes) + kLead);
+    if (payload.remote.walk.left() == 0) rounds = std::max(rounds, cutting_.messages(payload.bytes) + kLead);
   }
   for (size_t round = 0; round < rounds; ++round) {
     for (auto& payload : outgoing_) {
@@ -130,8 +130,8 @@ void HostExchange::runBatch(Mailbox& mail, size_t batch) {
   }
 
   for (auto& payload : incoming_) {
-    if (payload.batch != batch || payload.remote.left() == 0) continue;
-    readRemote(mail, payload.from, payload.remote, payload.walk);
+    if (payload.batch != batch || payload.remote.walk.left() == 0) continue;
+    readRemote(mail, payload.from, payload.remote, payload.walk, store_);
     sendFin(mail, payload.from);
   }
   for (const auto& payload : outgoing_) {

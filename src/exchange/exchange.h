@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "exchange/messages.h"
+#include "exchange/rendezvous.h"
 #include "exchange/route.h"
 #include "transport/mailbox.h"
 
@@ -31,7 +32,7 @@ class HostExchange {
     size_t batch = 0;
     size_t bytes = 0;
     RegionWalk<std::byte> walk;
-    RegionWalk<const std::byte> remote;  ///< where to read it; empty: it arrives in messages
+    RemotePayload remote;  ///< where to read it; empty: it arrives in messages
 
     void restart(std::span<std::byte* const> buffers);
     void receive(Mailbox& mail, const Cutting& cutting, size_t round, Store store);

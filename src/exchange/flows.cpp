@@ -17,8 +17,8 @@ constexpr size_t kMostRegion = size_t{64} << 10;
 constexpr size_t kRegions = 4;
 /// Regions that a rank sends before it waits for the first: slack between neighbors, well inside the mailbox's window.
 constexpr size_t kLead = 2;
-/// From this size on, a tensor between ranks that can read each other starts with an RTS: its address, or 0 if it is
-/// sent in regions.
+/// From this size on, a tensor between ranks that can read each other may be read by the kernel. Such a tensor, or one
+/// that may be mapped, starts with an RTS: its address, or 0 if it is sent in regions.
 constexpr size_t kRendezvousBytes = size_t{128} << 10;
 
 /// One direction of an exchange, cut into regions; equal cuts at both ends.
@@ -138,10 +138,13 @@ void exchangeRts(Mailbox& mail, std::span<Progress> flows) {
     // that only sends shares the two copies with the receiver, which is faster below kMostMessages.
     const bool receives = flow.in.hasLarge();
     flow.out.eachRts([&](std::span<const std::byte> tensor, uint64_t& rts) {
+      const int to = flow.out.peer();
+      const bool worth = tensor.size() >= kRendezvousBytes && mail.readable(to);
       const bool inPlace =
-          tensor.size() >= Mailbox::kMostMessages || (receives && !mail.prefersMessages(flow.out.peer()));
+          sendsMapped(mail, to, tensor) ||
+          (worth && (tensor.size() >= Mailbox::kMostMessages || (receives && !mail.prefersMessages(to))));
       rts = inPlace ? reinterpret_cast<uint64_t>(tensor.data()) : 0;
-      sendRts(mail, flow.out.peer(), rts);
+      sendRts(mail, to, rts);
     });
   }
   for (auto& flow : flows) {

@@ -181,7 +181,7 @@ class Sums {
 struct Arrival {
   int from;
   Terms* terms;
-  RegionWalk<const std::byte> remote;  ///< where to read them; empty: they arrive in messages
+  RemotePayload remote;  ///< where to read them; empty: they arrive in messages
   bool inPlace = false;
   std::vector<std::byte> scratch;  ///< the bytes read so far
 
@@ -190,6 +190,7 @@ struct Arrival {
   void begin(Mailbox& mail, const Cutting& cutting, size_t round) {
     const size_t bytes = cutting.messageAt(terms->length, round);
     if (!inPlace) return terms->arrive({mail.receive(from, bytes), bytes});
+    if (remote.mapped && remote.walk.contiguous() >= bytes) return terms->arrive(remote.walk.next(bytes));
     scratch.resize(bytes);
     const std::span<std::byte> into(scratch);
     readRemote(mail, from, remote, std::span(&into, 1));
@@ -218,7 +219,7 @@ void reduceBatch(Mailbox& mail, const Cutting& cutting, size_t batch, std::span<
     rounds = std::max(rounds, cutting.messages(terms.length) + kLead);
     if (!byRendezvous(mail, from, terms.length)) continue;
     arrival.remote = receiveRegions(mail, from);
-    arrival.inPlace = arrival.remote.left() > 0;
+    arrival.inPlace = arrival.remote.walk.left() > 0;
     if (arrival.inPlace) requireLength(mail, from, arrival.remote, terms.length);
   }
   for (size_t round = 0; round < rounds; ++round) {
@@ -233,7 +234,9 @@ void reduceBatch(Mailbox& mail, const Cutting& cutting, size_t batch, std::span<
     }
   }
   for (const auto& arrival : in) {
-    if (arrival.inPlace) sendFin(mail, arrival.from);
+    if (!arrival.inPlace) continue;
+    mail.endViews(arrival.from);
+    sendFin(mail, arrival.from);
   }
   for (const auto* payload : out) {
     for (const int to : payload->readers) awaitFin(mail, to);

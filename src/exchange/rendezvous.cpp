@@ -30,12 +30,25 @@ struct OfferedRegion {
   std::array<uint64_t, 3> stride;
 };
 
+StridedRegion regionOf(const OfferedRegion& offered) {
+  StridedRegion region;
+  region.run = offered.run;
+  std::copy(offered.count.begin(), offered.count.end(), region.count.begin());
+  std::copy(offered.stride.begin(), offered.stride.end(), region.stride.begin());
+  return region;
+}
+
 /// The RTS of a payload.
 struct OfferedPayload {
   uint64_t regions;  ///< 0: messages follow
   uint64_t address;  ///< of a contiguous payload; 0: a message with the regions follows
   uint64_t bytes;
 };
+
+bool isOneRun(const OutgoingPayload& payload) {
+  const auto placed = payload.walk.placed();
+  return placed.size() == 1 && placed[0].region.run == payload.bytes;
+}
 
 /// True if receivers may read a payload in place instead of receiving messages.
 bool worthRendezvous(const OutgoingPayload& payload) {
@@ -45,11 +58,38 @@ bool worthRendezvous(const OutgoingPayload& payload) {
   return std::all_of(placed.begin(), placed.end(), [](const auto& each) { return each.region.run >= kLeastRun; });
 }
 
+/// True if the payload's receivers can copy it from this rank's buffers, if they map them.
+bool isShared(const Mailbox& mail, const OutgoingPayload& payload) {
+  const auto placed = payload.walk.placed();
+  if (placed.size() > kMostRegions || payload.bytes < Mailbox::kLeastMapped) return false;
+  // The messages with the regions for all peers must fit the window.
+  const size_t message = isOneRun(payload) ? 0 : placed.size() * sizeof(OfferedRegion);
+  if (message > mail.maxMessage() || message * static_cast<size_t>(mail.size()) > mail.window() / 4) return false;
+  return std::all_of(placed.begin(), placed.end(), [&](const auto& each) {
+    const auto extent = extentOf(each.region);
+    return extent && mail.shared(each.buffer + each.region.offset, *extent);
+  });
+}
+
+/// Gives the regions of a peer their addresses here, if this rank maps them all.
+bool translate(Mailbox& mail, int from, std::span<OfferedRegion> regions) {
+  if (!mail.mapped(from)) return false;
+  std::vector<uint64_t> addresses;
+  for (const OfferedRegion& each : regions) {
+    const auto extent = extentOf(regionOf(each));
+    const std::byte* const here = extent ? mail.view(from, each.address, *extent) : nullptr;
+    if (here == nullptr) return false;
+    addresses.push_back(reinterpret_cast<uint64_t>(here));
+  }
+  for (size_t i = 0; i < regions.size(); ++i) regions[i].address = addresses[i];
+  return true;
+}
+
 /// Sends the RTS with the payload's addresses; without addresses if not `inPlace`: then messages follow.
 void sendAddresses(Mailbox& mail, int to, const OutgoingPayload& payload, bool inPlace) {
   const auto placed = payload.walk.placed();
   OfferedPayload rts{inPlace ? placed.size() : 0, 0, payload.bytes};
-  if (rts.regions == 1 && placed[0].region.run == payload.bytes) {
+  if (rts.regions != 0 && isOneRun(payload)) {
     rts.address = reinterpret_cast<uint64_t>(placed[0].buffer + placed[0].region.offset);
   }
   copyTo(mail.acquire(to, sizeof(rts)), &rts, sizeof(rts));
@@ -71,25 +111,26 @@ void sendAddresses(Mailbox& mail, int to, const OutgoingPayload& payload, bool i
 }  // namespace
 
 void sendRts(Mailbox& mail, OutgoingPayload& payload) {
-  const bool worth = worthRendezvous(payload);
+  const bool worth = worthRendezvous(payload), shared = isShared(mail, payload);
   const bool scattered = mail.size() == 2 && payload.walk.contiguous() != payload.bytes;
   // Payloads of this size to all ranks at once: their messages share the caches.
   const size_t most =
       scattered ? kMostScattered : Mailbox::kMostMessages / static_cast<size_t>(std::max(1, mail.size() - 1));
   std::erase_if(payload.to, [&](int to) {
     if (!byRendezvous(mail, to, payload.bytes)) return false;
-    const bool inPlace = worth && (payload.bytes >= most || !mail.prefersMessages(to));
+    const bool inPlace = (shared && mail.mapped(to)) ||
+                         (worth && mail.readable(to) && (payload.bytes >= most || !mail.prefersMessages(to)));
     sendAddresses(mail, to, payload, inPlace);
     if (inPlace) payload.readers.push_back(to);
     return inPlace;
   });
 }
 
-RegionWalk<const std::byte> receiveRegions(Mailbox& mail, int from) {
+RemotePayload receiveRegions(Mailbox& mail, int from) {
   OfferedPayload rts{};
   std::memcpy(&rts, mail.receive(from, sizeof(rts)), sizeof(rts));
   mail.release(from);
-  RegionWalk<const std::byte> remote;
+  RemotePayload remote;
   if (rts.regions == 0) return remote;
   std::vector<OfferedRegion> regions(rts.regions);
   if (rts.address != 0) {
@@ -99,32 +140,39 @@ RegionWalk<const std::byte> receiveRegions(Mailbox& mail, int from) {
     std::memcpy(regions.data(), mail.receive(from, bytes), bytes);
     mail.release(from);
   }
+  remote.mapped = translate(mail, from, regions);
   for (const OfferedRegion& each : regions) {
-    StridedRegion region;
-    region.run = each.run;
-    std::copy(each.count.begin(), each.count.end(), region.count.begin());
-    std::copy(each.stride.begin(), each.stride.end(), region.stride.begin());
-    // An address of another process, which only the operating system dereferences.
+    // If it is not mapped, an address of another process, which only the operating system dereferences.
     // NOLINTNEXTLINE(performance-no-int-to-ptr)
-    remote.add(region, reinterpret_cast<const std::byte*>(each.address));
+    remote.walk.add(regionOf(each), reinterpret_cast<const std::byte*>(each.address));
   }
   return remote;
 }
 
-void readRemote(Mailbox& mail, int from, RegionWalk<const std::byte>& remote,
-                std::span<const std::span<std::byte>> into) {
+void readRemote(Mailbox& mail, int from, RemotePayload& remote, std::span<const std::span<std::byte>> into) {
+  if (remote.mapped) {
+    for (auto part : into) pack(part.data(), remote.walk, part.size());
+    return mail.endViews(from);
+  }
   size_t room = 0;
   for (const auto part : into) room += part.size();
   std::vector<RemoteBytes> parts;
   for (size_t listed = 0; listed < room; listed += parts.back().bytes) {
-    const auto part = remote.next(room - listed);
+    const auto part = remote.walk.next(room - listed);
     parts.push_back({reinterpret_cast<uint64_t>(part.data()), part.size()});
   }
   mail.read(from, parts, into);
 }
 
-void readRemote(Mailbox& mail, int from, RegionWalk<const std::byte>& remote, RegionWalk<std::byte>& into) {
+void readRemote(Mailbox& mail, int from, RemotePayload& remote, RegionWalk<std::byte>& into, Store store) {
   requireLength(mail, from, remote, into.left());
+  if (remote.mapped) {
+    while (into.left() > 0) {
+      const auto part = remote.walk.next(into.left());
+      unpack(into, part.data(), part.size(), store);
+    }
+    return mail.endViews(from);
+  }
   std::vector<std::span<std::byte>> parts;
   std::vector<std::byte> scratch;
   while (into.left() > 0) {
@@ -142,10 +190,10 @@ void readRemote(Mailbox& mail, int from, RegionWalk<const std::byte>& remote, Re
   }
 }
 
-void requireLength(const Mailbox& mail, int from, const RegionWalk<const std::byte>& remote, size_t expected) {
-  if (remote.left() == expected) return;
+void requireLength(const Mailbox& mail, int from, const RemotePayload& remote, size_t expected) {
+  if (remote.walk.left() == expected) return;
   fail(seqparInternalError, "rank ", mail.rank(), " expects ", expected, " bytes from rank ", from, ", which has ",
-       remote.left(), ": the ranks disagree about the operation");
+       remote.walk.left(), ": the ranks disagree about the operation");
 }
 
 }  // namespace seqpar

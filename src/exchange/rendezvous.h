@@ -23,17 +23,23 @@ inline bool byRendezvous(const Mailbox& mail, int peer, size_t bytes) {
 /// `readers`.
 void sendRts(Mailbox& mail, OutgoingPayload& payload);
 
-/// The payload's regions in the memory of rank `from`; empty if it arrives in messages. Only the addresses are valid
-/// here.
-RegionWalk<const std::byte> receiveRegions(Mailbox& mail, int from);
+/// A payload in the memory of another rank.
+struct RemotePayload {
+  RegionWalk<const std::byte> walk;
+  bool mapped = false;  ///< the walk has addresses of this process; otherwise of the other, for Mailbox::read()
+};
+
+/// The payload's regions in the memory of rank `from`; empty if it arrives in messages.
+RemotePayload receiveRegions(Mailbox& mail, int from);
 
 /// InternalError if a payload's length is not `expected`.
-void requireLength(const Mailbox& mail, int from, const RegionWalk<const std::byte>& remote, size_t expected);
+void requireLength(const Mailbox& mail, int from, const RemotePayload& remote, size_t expected);
 
 /// Reads the next bytes of a payload in the memory of rank `from`, as many as `into` can hold.
-void readRemote(Mailbox& mail, int from, RegionWalk<const std::byte>& remote,
-                std::span<const std::span<std::byte>> into);
-/// Reads the whole payload. InternalError if its length is not as expected.
-void readRemote(Mailbox& mail, int from, RegionWalk<const std::byte>& remote, RegionWalk<std::byte>& into);
+void readRemote(Mailbox& mail, int from, RemotePayload& remote, std::span<const std::span<std::byte>> into);
+/// Reads the whole payload. InternalError if its length is not as expected. For streamed stores, finishParts() must
+/// follow.
+void readRemote(Mailbox& mail, int from, RemotePayload& remote, RegionWalk<std::byte>& into,
+                Store store = Store::Cached);
 
 }  // namespace seqpar

@@ -24,4 +24,16 @@ StridedRegion simplified(const StridedRegion& region) {
   return out;
 }
 
+std::optional<size_t> extentOf(const StridedRegion& region) {
+  size_t extent = region.run;
+  for (size_t axis = 0; axis < region.count.size(); ++axis) {
+    size_t steps = 0;
+    if (region.count[axis] == 0 || __builtin_mul_overflow(region.count[axis] - 1, region.stride[axis], &steps) ||
+        __builtin_add_overflow(extent, steps, &extent)) {
+      return std::nullopt;
+    }
+  }
+  return extent;
+}
+
 }  // namespace seqpar

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -13,6 +14,9 @@ namespace seqpar {
 
 /// The same bytes in the same order, with as few and as long runs as possible.
 StridedRegion simplified(const StridedRegion& region);
+
+/// Bytes from the first to the last byte of a region that is not empty; nothing if they are no number of bytes.
+std::optional<size_t> extentOf(const StridedRegion& region);
 
 /// Iterates once over a list of regions.
 template <typename Byte>

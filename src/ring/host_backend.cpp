@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "base/pages.h"
+#include "base/shared_buffers.h"
 #include "exchange/flows.h"
 #include "ring/backend.h"
 
@@ -84,7 +84,7 @@ class HostRingBackend : public RingBackend {
       }
       // Arrivals overwrite home too, unless it is kept, so it has the same size.
       const size_t bytes = buffers.mostBytes[tensor];
-      pages_.push_back(bytes > 0 ? allocatePages(bytes, "a buffer of a ring") : Pages());
+      pages_.push_back(bytes > 0 ? allocateShared(bytes, "a buffer of a ring") : nullptr);
       pointers.push_back(pages_.back().get());
     }
   }
@@ -95,7 +95,7 @@ class HostRingBackend : public RingBackend {
   }
 
   std::shared_ptr<Communicator> comm_;
-  std::vector<Pages> pages_;
+  std::vector<std::shared_ptr<std::byte>> pages_;
   std::vector<std::vector<std::byte*>> sets_;
   HostEvent done_;
   HostStream own_;  // last: it ends before the members that its work uses

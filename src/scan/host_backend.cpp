@@ -66,8 +66,8 @@ class HostScans : public ScanBackend {
   std::vector<seqparScanEstimate_t> estimates(const ScanProblem& problem, int blocks) const override {
     const auto nodes = scanNodes(comm_.topology().nodes, problem.direction);
     const Mailbox& mail = comm_.mailbox();
-    const bool readable = comm_.size() == 2 && mail.readable(1 - comm_.rank());
-    const ScanSetting setting{comm_.size(), nodes, comm_.links(), mail.maxMessage(), mail.window(), readable};
+    const auto access = comm_.size() == 2 ? PairAccess(mail, 1 - comm_.rank()) : PairAccess();
+    const ScanSetting setting{comm_.size(), nodes, comm_.links(), mail.maxMessage(), mail.window(), access};
     return estimateScan(problem, setting, blocks);
   }
 

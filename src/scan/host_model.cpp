@@ -55,7 +55,7 @@ std::vector<seqparScanEstimate_t> estimateScan(const ScanProblem& problem, const
   model.network = links.network;
   model.nodes = runs;
   model.ahead = problem.multipliesFreely();
-  model.inPlace = offersInPlace(problem, setting.positions, setting.readable);
+  model.inPlace = offersInPlace(problem, setting.positions, setting.access);
   const size_t most = std::clamp<size_t>(static_cast<size_t>(model.flat.state) / kLeastBlock, 1, kMostBlocks);
   return estimateAlgorithms(
       {blocks, most},

@@ -7,6 +7,7 @@
 
 #include "plan/link.h"
 #include "scan/affine/affine.h"
+#include "scan/in_place.h"
 
 namespace seqpar {
 
@@ -61,7 +62,7 @@ struct ScanSetting {
   LinkModel links;
   size_t maxMessage = 0;
   size_t window = 0;
-  bool readable = false;  ///< there are two positions, which can read each other's memory
+  PairAccess access{};  ///< between two positions
 };
 
 /// All algorithms with their best block count (or `blocks`, if not 0) and predicted time, fastest first; unsupported

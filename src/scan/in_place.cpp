@@ -1,6 +1,7 @@
 #include "scan/in_place.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/convert.h"
 #include "scan/message.h"
@@ -11,6 +12,8 @@ namespace {
 
 /// From this size on, one copy by the kernel, of huge pages, is faster than two copies divided between the ranks.
 constexpr size_t kLeast = size_t{2} << 20;
+/// From this size on, one copy from a buffer that position 1 maps is faster.
+constexpr size_t kLeastMapped = size_t{128} << 10;
 /// Read size when the data is processed further, so that it is still cached.
 constexpr size_t kAtOnce = size_t{256} << 10;
 
@@ -24,7 +27,9 @@ std::vector<Block> parts(const Affine& affine, const ScanProblem& problem) {
 
 /// Position 0 without an initial state sends its input state; as messages if an output overwrites the state.
 bool offer(Affine& affine, const ScanProblem& problem, int to, Mailbox& mail) {
-  const bool canRead = problem.initial == nullptr && problem.stateType == problem.wireType &&
+  const size_t bytes = bytesOf(problem);
+  const bool reaches = (bytes >= kLeast && mail.readable(to)) || (mail.mapped(to) && mail.shared(problem.state, bytes));
+  const bool canRead = reaches && problem.initial == nullptr && problem.stateType == problem.wireType &&
                        problem.prefix != problem.state && problem.total != problem.state;
   sendRts(mail, to, canRead ? reinterpret_cast<uint64_t>(problem.state) : 0);
   if (!canRead) return false;
@@ -43,13 +48,18 @@ bool read(Affine& affine, const ScanProblem& problem, int from, Mailbox& mail) {
     mail.read(from, where, {static_cast<std::byte*>(problem.prefix), bytesOf(problem)});
   } else {
     const auto blocks = parts(affine, problem);
-    MessageBuffer x(stateBytes(affine, problem, blocks.front()));
+    const std::byte* x = mail.mapped(from) ? mail.view(from, where, bytesOf(problem)) : nullptr;
+    const bool mapped = x != nullptr;
+    std::optional<MessageBuffer> copy;
+    if (!mapped) x = copy.emplace(stateBytes(affine, problem, blocks.front())).data();
     for (const Block block : blocks) {
       const size_t bytes = stateBytes(affine, problem, block);
-      mail.read(from, where, {x.data(), bytes});
-      affine.hop(block, {x.data(), problem.wireType}, nullptr);
+      if (!mapped) mail.read(from, where, {copy->data(), bytes});
+      affine.hop(block, {x, problem.wireType}, nullptr);
       where += bytes;
+      if (mapped) x += bytes;
     }
+    if (mapped) mail.endViews(from);
   }
   sendFin(mail, from);
   return true;
@@ -57,13 +67,15 @@ bool read(Affine& affine, const ScanProblem& problem, int from, Mailbox& mail) {
 
 }  // namespace
 
-bool offersInPlace(const ScanProblem& problem, int positions, bool readable) {
+bool offersInPlace(const ScanProblem& problem, int positions, PairAccess access) {
   // MATRIX's blocks are columns, which are not contiguous.
-  return positions == 2 && readable && problem.op != seqparScanMatrix && bytesOf(problem) >= kLeast;
+  if (positions != 2 || problem.op == seqparScanMatrix) return false;
+  const size_t bytes = bytesOf(problem);
+  return (access.readable && bytes >= kLeast) || (access.mapped && bytes >= kLeastMapped);
 }
 
 bool offersInPlace(const ScanProblem& problem, const ScanOrder& order, const Mailbox& mail) {
-  return order.size() == 2 && offersInPlace(problem, order.size(), mail.readable(order.ranks[1 - order.position]));
+  return order.size() == 2 && offersInPlace(problem, order.size(), PairAccess(mail, order.ranks[1 - order.position]));
 }
 
 bool scanInPlace(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail) {

@@ -8,10 +8,19 @@
 
 namespace seqpar {
 
+/// How two ranks reach each other's memory.
+struct PairAccess {
+  PairAccess() = default;
+  PairAccess(const Mailbox& mail, int peer) : readable(mail.readable(peer)), mapped(mail.mapped(peer)) {}
+
+  bool readable = false;  ///< any memory, by Mailbox::read()
+  bool mapped = false;    ///< buffers of seqparMemAlloc()
+};
+
 /// Whether position 0 first sends the address of its state. Both ends agree.
 bool offersInPlace(const ScanProblem& problem, const ScanOrder& order, const Mailbox& mail);
-/// For a problem between `positions` positions; `readable`: a pair can read each other's memory.
-bool offersInPlace(const ScanProblem& problem, int positions, bool readable);
+/// For a problem between `positions` positions.
+bool offersInPlace(const ScanProblem& problem, int positions, PairAccess access);
 
 /// The scan of such a pair, if position 0 can send its state in place: writes prefix and total. Returns false if
 /// nothing was written; then messages must follow.

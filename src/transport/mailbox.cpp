@@ -94,6 +94,8 @@ std::unique_ptr<Mailbox> makeMailbox(Allgather& control, const MailboxOptions& o
     parts.memory = std::make_unique<SharedMemory>(control, onHost);
     direct = agreeDirect(control, *parts.memory);
     parts.reach = std::make_unique<PeerMemory>(control, direct);
+    const bool any = std::find(direct.begin(), direct.end(), true) != direct.end();
+    parts.buffers = std::make_unique<PeerBuffers>(control, direct, SharedBuffers::ofProcess(any));
   }
   std::vector<bool> network(ranks);
   for (size_t rank = 0; rank < ranks; ++rank) network[rank] = rank != own && !direct[rank];

@@ -88,6 +88,18 @@ class Mailbox {
   /// operation before the end, as the data may have changed.
   virtual void read(int peer, std::span<const RemoteBytes> from, std::span<const std::span<std::byte>> into) = 0;
 
+  /// Payloads of fewer bytes are faster as messages than through view().
+  static constexpr size_t kLeastMapped = size_t{16} << 10;
+  /// True if this rank and `peer` map each other's buffers of seqparMemAlloc().
+  virtual bool mapped(int peer) const = 0;
+  /// True if the data are in a buffer of this rank that those peers map.
+  virtual bool shared(const void* data, size_t bytes) const = 0;
+  /// Data of a peer that shared() them and sent their address, in place; null if the system does not let this rank read
+  /// them: then read() throws or copies them. The peer must be told when it may change them, after endViews().
+  virtual const std::byte* view(int peer, uint64_t address, size_t bytes) = 0;
+  /// As the end of read(): RemoteError if the peer had abandoned the operation before all views were read.
+  virtual void endViews(int peer) = 0;
+
   /// read() of one part.
   void read(int peer, uint64_t address, std::span<std::byte> into) {
     const RemoteBytes from{address, into.size()};

@@ -11,6 +11,10 @@ namespace {
 
 /// For smaller messages between processors without a common cache, waiting for memory would cost more than it saves.
 constexpr size_t kLeastStreamed = 4096;
+/// Takes some milliseconds: a failure elsewhere ends a read between two copies.
+constexpr size_t kReadAtOnce = size_t{16} << 20;
+/// From this size on, the bytes do not fit the caches.
+constexpr size_t kReadStreamed = size_t{8} << 20;
 
 }  // namespace
 
@@ -64,7 +68,34 @@ void QueueMailbox::abandon() noexcept {
 }
 
 void QueueMailbox::read(int peer, std::span<const RemoteBytes> from, std::span<const std::span<std::byte>> into) {
-  parts_.reach->read(peer, from, into, health_);
+  if (!readMapped(peer, from, into)) parts_.reach->read(peer, from, into, health_);
+  endViews(peer);
+}
+
+bool QueueMailbox::readMapped(int peer, std::span<const RemoteBytes> from, std::span<const std::span<std::byte>> into) {
+  const auto isMapped = [&](const RemoteBytes& part) { return view(peer, part.address, part.bytes) != nullptr; };
+  if (!std::all_of(from.begin(), from.end(), isMapped)) return false;
+  size_t total = 0;
+  for (const auto& each : into) total += each.size();
+  const Store store = total < kReadStreamed ? Store::Cached : Store::Streamed;
+  size_t part = 0, read = 0;
+  for (auto rest : into) {
+    while (!rest.empty()) {
+      health_.check();
+      const size_t bytes = std::min({from[part].bytes - read, rest.size(), kReadAtOnce});
+      copyFrom(rest.data(), view(peer, from[part].address + read, bytes), bytes, store);
+      rest = rest.subspan(bytes);
+      read += bytes;
+      if (read < from[part].bytes) continue;
+      ++part;
+      read = 0;
+    }
+  }
+  if (store == Store::Streamed) finishParts();
+  return true;
+}
+
+void QueueMailbox::endViews(int peer) {
   std::atomic_thread_fence(std::memory_order_seq_cst);  // after the reads
   if (parts_.segments[static_cast<size_t>(peer)]->header().abandoned.load(std::memory_order_seq_cst) == 0) return;
   // The reason is on its way, and names the rank that is lost.

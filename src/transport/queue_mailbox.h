@@ -9,6 +9,7 @@
 #include "transport/mailbox.h"
 #include "transport/network.h"
 #include "transport/outbox.h"
+#include "transport/peer_buffers.h"
 #include "transport/peer_memory.h"
 #include "transport/segment.h"
 #include "transport/shared_memory.h"
@@ -25,6 +26,7 @@ struct MailboxParts {
   std::vector<std::optional<Segment>> segments;  ///< by rank, including this one
   std::vector<size_t> places;                    ///< by rank: its index as a reader in the segments of its host
   std::unique_ptr<PeerMemory> reach;             ///< null if this rank reaches no rank by load and store
+  std::unique_ptr<PeerBuffers> buffers;          ///< likewise
 };
 
 class QueueMailbox final : public Mailbox {
@@ -50,6 +52,14 @@ class QueueMailbox final : public Mailbox {
   bool prefersMessages(int peer) override;
   using Mailbox::read;
   void read(int peer, std::span<const RemoteBytes> from, std::span<const std::span<std::byte>> into) override;
+  bool mapped(int peer) const override { return parts_.buffers != nullptr && parts_.buffers->mapped(peer); }
+  bool shared(const void* data, size_t bytes) const override {
+    return parts_.buffers != nullptr && parts_.buffers->own(data, bytes);
+  }
+  const std::byte* view(int peer, uint64_t address, size_t bytes) override {
+    return mapped(peer) ? parts_.buffers->view(peer, address, bytes) : nullptr;
+  }
+  void endViews(int peer) override;
 
  private:
   struct Peer {
@@ -76,6 +86,7 @@ class QueueMailbox final : public Mailbox {
   void keep(int rank, uint64_t sequence);
   Store chooseStore();
   bool arrived(int from);
+  bool readMapped(int peer, std::span<const RemoteBytes> from, std::span<const std::span<std::byte>> into);
   uint64_t consumed(int by);
 
   const int rank_;

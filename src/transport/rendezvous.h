@@ -10,15 +10,21 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "transport/mailbox.h"
 
 namespace seqpar {
 
 /// Whether a transfer of `bytes` to or from a peer starts with an RTS, in a collective that reads payloads in place
-/// from `least` bytes on. Both ends agree.
+/// from `least` bytes on, or from Mailbox::kLeastMapped on if they are mapped. Both ends agree.
 inline bool byRendezvous(const Mailbox& mail, int peer, size_t bytes, size_t least) {
-  return bytes >= least && mail.readable(peer);
+  return (bytes >= least && mail.readable(peer)) || (bytes >= Mailbox::kLeastMapped && mail.mapped(peer));
+}
+
+/// Sender: true if the receiver should copy the payload from this rank's buffer, which it maps.
+inline bool sendsMapped(const Mailbox& mail, int to, std::span<const std::byte> payload) {
+  return payload.size() >= Mailbox::kLeastMapped && mail.mapped(to) && mail.shared(payload.data(), payload.size());
 }
 
 /// `where` is 0 if the payload is sent as messages, otherwise the address in a form that the collective defines.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "call_buffer.h"
 #include "seqpar/attn.h"
 #include "seqpar/attn_plan.h"
 #include "seqpar/exchange.h"
@@ -16,7 +17,7 @@ namespace {
 
 constexpr size_t kLengths[] = {1, 63, 1000, 4096, 30000, 150000};
 
-bool all(const std::vector<float>& values, float expected) {
+bool all(const CallBuffer<float>& values, float expected) {
   return std::all_of(values.begin(), values.end(), [&](float one) { return one == expected; });
 }
 
@@ -92,8 +93,9 @@ seqparResult_t RandomCalls::scan() {
   params.algorithm = below(SEQPAR_SCAN_ALGORITHMS + 1);
   params.direction = below(2) == 0 ? seqparForward : seqparReverse;
   const int before = params.direction == seqparForward ? rank_ : ranks_ - 1 - rank_;
-  const std::vector<float> state(elements, 1.0f);
-  std::vector<float> prefix(elements, -1.0f), total(elements, -1.0f);
+  const auto memory = drawMemory();
+  const CallBuffer state(memory, elements, 1.0f);
+  CallBuffer prefix(memory, elements, -1.0f), total(memory, elements, -1.0f);
   const auto result =
       seqparAllScan(state.data(), nullptr, nullptr, prefix.data(), total.data(), &params, comm_, nullptr);
   if (result != seqparSuccess) return result;
@@ -105,8 +107,9 @@ seqparResult_t RandomCalls::sendReceive() {
   const size_t bytes = 4 * length();
   const int distance = 1 + below(ranks_);
   const int to = (rank_ + distance) % ranks_, from = (rank_ + ranks_ - distance % ranks_) % ranks_;
-  const std::vector<char> out(bytes, static_cast<char>(rank_ + 1));
-  std::vector<char> in(bytes, 0);
+  const auto memory = drawMemory();
+  const CallBuffer out(memory, bytes, static_cast<char>(rank_ + 1));
+  CallBuffer in(memory, bytes, '\0');
   const auto result = seqparSendRecv(out.data(), bytes, to, in.data(), bytes, from, comm_, nullptr);
   if (result != seqparSuccess) return result;
   expect(std::count(in.begin(), in.end(), static_cast<char>(from + 1)) == static_cast<long>(bytes));
@@ -116,8 +119,9 @@ seqparResult_t RandomCalls::sendReceive() {
 seqparResult_t RandomCalls::allGather() {
   const size_t elements = length();
   const auto shards = shardsOf(elements);
-  const std::vector<float> mine(elements, static_cast<float>(rank_));
-  std::vector<float> whole(elements * static_cast<size_t>(ranks_), -1.0f);
+  const auto memory = drawMemory();
+  const CallBuffer mine(memory, elements, static_cast<float>(rank_));
+  CallBuffer whole(memory, elements * static_cast<size_t>(ranks_), -1.0f);
   const auto result = seqparAllGather(mine.data(), whole.data(), &shards, comm_, nullptr);
   if (result != seqparSuccess) return result;
   bool right = true;
@@ -129,7 +133,8 @@ seqparResult_t RandomCalls::allGather() {
 seqparResult_t RandomCalls::reduceScatter() {
   const size_t elements = length();
   const auto shards = shardsOf(elements);
-  std::vector<float> whole(elements * static_cast<size_t>(ranks_)), mine(elements, -1.0f);
+  const auto memory = drawMemory();
+  CallBuffer whole(memory, elements * static_cast<size_t>(ranks_), 0.0f), mine(memory, elements, -1.0f);
   for (size_t i = 0; i < whole.size(); ++i) whole[i] = shardOf(i, elements) + 1;
   const auto result = seqparReduceScatter(whole.data(), mine.data(), &shards, comm_, nullptr);
   if (result != seqparSuccess) return result;
@@ -177,8 +182,9 @@ seqparResult_t RandomCalls::mesh() {
   std::vector<int> group(members);
   seqparMeshGroup(mesh, axis, group.data(), nullptr);
   const std::vector<size_t> bytes(members, elements * sizeof(float));
-  const std::vector<float> mine(elements, static_cast<float>(rank_));
-  std::vector<float> blocks(elements * members, -1.0f);
+  const auto memory = drawMemory();
+  const CallBuffer mine(memory, elements, static_cast<float>(rank_));
+  CallBuffer blocks(memory, elements * members, -1.0f);
   result = seqparMeshAllGather(axis, mine.data(), blocks.data(), bytes.data(), mesh, nullptr);
   if (result == seqparSuccess) {
     bool right = true;

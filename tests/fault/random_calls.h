@@ -50,6 +50,8 @@ class RandomCalls {
   seqparResult_t split();
 
   size_t length();
+  /// The communicator for the memory of seqparMemAlloc(), in half of the calls; null: ordinary memory.
+  seqparComm_t drawMemory() { return below(2) == 0 ? comm_ : nullptr; }
   int below(int end) { return static_cast<int>(random_() % static_cast<uint64_t>(end)); }
   void expect(bool right) { wrong_ += right ? 0 : 1; }
 

@@ -7,6 +7,7 @@
 
 #include "common/reserved_port.h"
 #include "common/run_processes.h"
+#include "mp/shared_backend.h"
 #include "mp/suites.h"
 
 using namespace seqpar::test;
@@ -35,6 +36,7 @@ seqparComm_t initByEnvironment() {
 
 int main(int argc, char** argv) {
   try {
+    shareBuffers();
     const NamedSuite& suite = suiteCalled(argc > 1 ? argv[1] : "");
     const int rounds = argc > 2 ? std::atoi(argv[2]) : suite.rounds;
     const bool byEnvironment = argc > 3 && std::strcmp(argv[3], "environment") == 0;

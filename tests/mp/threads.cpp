@@ -2,12 +2,14 @@
 #include <cstdlib>
 
 #include "common/run_threads.h"
+#include "mp/shared_backend.h"
 #include "mp/suites.h"
 
 using namespace seqpar::test;
 
 int main(int argc, char** argv) {
   try {
+    shareBuffers();
     const NamedSuite& suite = suiteCalled(argc > 1 ? argv[1] : "");
     const int ranks = argc > 2 ? std::atoi(argv[2]) : 2;
     const int ranksOfNode = argc > 3 ? std::atoi(argv[3]) : ranks;

@@ -153,6 +153,17 @@ class MemoryLanes::Box final : public Mailbox {
     require(at == all.size(), "read() of more bytes than there is room for");
   }
 
+  bool mapped(int) const override { return lanes_.options_.mapped; }
+  bool shared(const void* data, size_t) const override {
+    return mapped(0) && reinterpret_cast<uintptr_t>(data) % 3 != 0;
+  }
+  const std::byte* view(int peer, uint64_t address, size_t) override {
+    require(peer >= 0 && peer < size() && peer != rank_, concat("view() of rank ", peer));
+    require(mapped(peer), "view() of a rank that is not mapped");
+    return reinterpret_cast<const std::byte*>(address);
+  }
+  void endViews(int) override {}
+
   size_t published() const { return published_; }
 
  private:

@@ -25,6 +25,7 @@ struct MemoryMailboxOptions {
   /// algorithm that breaks the deadlock rule blocks. False: it never waits.
   bool strict = true;
   bool messages = false;  ///< prefersMessages() of two of three payloads
+  bool mapped = false;    ///< two of three payloads are in memory that the peers map
   /// Every wait gives up after this and fails all ranks.
   std::chrono::seconds timeout{600};
 };

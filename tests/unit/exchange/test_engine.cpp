@@ -44,6 +44,7 @@ MemoryMailboxOptions optionsOf(std::mt19937_64& random) {
   options.maxMessage = size_t{512} << random() % 8;
   options.window = 4 * options.maxMessage;
   options.messages = random() % 2 == 0;
+  options.mapped = random() % 2 == 0;
   return options;
 }
 

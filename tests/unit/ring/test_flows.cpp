@@ -14,7 +14,7 @@ using namespace seqpar::test;
 
 namespace {
 
-constexpr size_t kLengths[] = {0, 1, 63, 8192, 65536, 65537, (128 << 10) - 1, 128 << 10, 300001, (2 << 20) + 5};
+constexpr size_t kLengths[] = {0, 1, 63, 8192, 16384, 65536, 65537, (128 << 10) - 1, 128 << 10, 300001, (2 << 20) + 5};
 
 using Tensors = std::vector<std::vector<std::byte>>;
 
@@ -36,6 +36,7 @@ void runFlows(int ranks, const std::vector<int>& distances, bool closed, unsigne
   MemoryMailboxOptions options;
   options.maxMessage = 256 << 10;
   options.window = 1 << 20;
+  options.mapped = seed % 2 == 0;
   MemoryLanes lanes(ranks, options);
   std::vector<int> wrong(static_cast<size_t>(ranks), 0);
   lanes.run([&](Mailbox& mail) {

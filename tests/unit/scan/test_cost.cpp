@@ -60,7 +60,7 @@ TEST_CASE("reading a state in place halves the cost of a chain of two") {
   auto setting = settingOf(nodes);
   const auto problem = problemOf(32, 128, 128);
   const auto sent = of(estimateScan(problem, setting, 0), seqparScanChain);
-  setting.readable = true;
+  setting.access.readable = true;
   const auto read = of(estimateScan(problem, setting, 0), seqparScanChain);
   CHECK(read.modelUs == Approx(sent.modelUs / 2));
   CHECK(read.blocks == sent.blocks);

@@ -1,4 +1,4 @@
-// CHAIN between two ranks with states large enough to be read in place.
+// CHAIN between two ranks with states large enough to be read in place or mapped.
 #include <array>
 #include <catch2/catch.hpp>
 #include <random>
@@ -30,7 +30,9 @@ void check(const ScanSpec& spec, std::array<Outputs, 2> outputs, std::uint64_t s
   const ScanCase scanCase = makeScanCase(spec, Numbers::Exact, seed);
   const auto expected = referenceScan(scanCase);
   const std::vector<int> nodes(2, 0);
-  MemoryLanes lanes(2, {});
+  MemoryMailboxOptions options;
+  options.mapped = seed % 2 == 0;
+  MemoryLanes lanes(2, options);
   CAPTURE(spec, seed, outputs[0], outputs[1]);
   auto buffers = runScan(scanCase, seqparScanChain, 16, outputs, nodes, lanes);
   for (size_t rank = 0; rank < 2; ++rank) {
@@ -61,6 +63,20 @@ TEST_CASE("large states of two ranks are correct, read in place or sent, for all
   }
 }
 
+TEST_CASE("medium states of two ranks are correct, mapped or sent") {
+  const seqpar::test::Seed seed;
+  std::mt19937 random(seed);
+  auto spec = largePair(seqparFloat32, seqparFloat32);
+  spec.heads = spec.sequences = 3;
+  for (int i = 0; i < 60; ++i) {
+    spec.op = random() % 2 == 0 ? seqparScanDiag : seqparScanSum;
+    spec.flags = random() % 2 == 0;
+    spec.initial = random() % 4 == 0;
+    const auto outputs = [&] { return random() % 2 == 0 ? Outputs::Both : Outputs::PrefixOnly; };
+    check(spec, {outputs(), outputs()}, random());
+  }
+}
+
 TEST_CASE("large states of two ranks may be sent in another type") {
   const seqpar::test::Seed seed;
   std::mt19937 random(seed);
@@ -78,15 +94,24 @@ TEST_CASE("only large states of elementwise operators between two ranks are read
   ScanProblem problem;
   problem.heads = 32;
   problem.dk = problem.dv = 128;
-  CHECK(offersInPlace(problem, 2, true));
-  CHECK_FALSE(offersInPlace(problem, 2, false));
-  CHECK_FALSE(offersInPlace(problem, 3, true));
+  PairAccess none, reads, maps;
+  reads.readable = true;
+  maps.mapped = true;
+  CHECK(offersInPlace(problem, 2, reads));
+  CHECK(offersInPlace(problem, 2, maps));
+  CHECK_FALSE(offersInPlace(problem, 2, none));
+  CHECK_FALSE(offersInPlace(problem, 3, reads));
+  CHECK_FALSE(offersInPlace(problem, 3, maps));
   problem.wireType = seqparBfloat16;
-  CHECK_FALSE(offersInPlace(problem, 2, true));
+  CHECK_FALSE(offersInPlace(problem, 2, reads));
+  CHECK(offersInPlace(problem, 2, maps));
+  problem.heads = 3;
+  CHECK_FALSE(offersInPlace(problem, 2, maps));
   problem.heads = 0;
-  CHECK_FALSE(offersInPlace(problem, 2, true));
+  CHECK_FALSE(offersInPlace(problem, 2, maps));
   problem.heads = 32;
   problem.wireType = seqparFloat32;
   problem.op = seqparScanMatrix;
-  CHECK_FALSE(offersInPlace(problem, 2, true));
+  CHECK_FALSE(offersInPlace(problem, 2, reads));
+  CHECK_FALSE(offersInPlace(problem, 2, maps));
 }

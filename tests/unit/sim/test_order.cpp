@@ -64,6 +64,10 @@ class Listening final : public Mailbox {
   void release(int from) override { mail_.release(from); }
   bool ready(int from) override { return mail_.ready(from); }
   bool readable(int) const override { return reads_; }
+  bool mapped(int) const override { return false; }
+  bool shared(const void*, size_t) const override { return false; }
+  const std::byte* view(int, uint64_t, size_t) override { return nullptr; }
+  void endViews(int) override {}
   bool prefersMessages(int) override { return false; }
   void read(int, std::span<const RemoteBytes> from, std::span<const std::span<std::byte>> into) override {
     std::vector<std::byte> all;

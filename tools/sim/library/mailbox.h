@@ -32,6 +32,11 @@ class RecordingMailbox final : public Mailbox {
   bool readable(int peer) const override { return direct(peer); }
   bool prefersMessages(int) override { return Recorder::current().machine().host.sendsMessages; }
   void read(int, std::span<const RemoteBytes>, std::span<const std::span<std::byte>>) override;
+  // Tensors of simulated hosts are not of seqparMemAlloc().
+  bool mapped(int) const override { return false; }
+  bool shared(const void*, size_t) const override { return false; }
+  const std::byte* view(int, uint64_t, size_t) override { return nullptr; }
+  void endViews(int) override {}
 
  private:
   std::byte* at(size_t bytes);

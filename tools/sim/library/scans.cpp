@@ -171,8 +171,8 @@ class SimulatedScans final : public ScanBackend {
     if (onHosts()) {
       const auto nodes = scanNodes(comm_.topology().nodes, problem.direction);
       const Mailbox& mail = comm_.mailbox();
-      const bool readable = comm_.size() == 2 && mail.readable(1 - comm_.rank());
-      const ScanSetting setting{comm_.size(), nodes, comm_.links(), mail.maxMessage(), mail.window(), readable};
+      const auto access = comm_.size() == 2 ? PairAccess(mail, 1 - comm_.rank()) : PairAccess();
+      const ScanSetting setting{comm_.size(), nodes, comm_.links(), mail.maxMessage(), mail.window(), access};
       return estimateScan(problem, setting, blocks);
     }
     if (!Recorder::current().direct()) {
