@@ -339,8 +339,10 @@ SEQPAR_API seqparResult_t seqparCommQuery(seqparComm_t comm, seqparCommInfo_t* i
 
 /**
  * Allocates `bytes` of uninitialized memory of the kind that `comm` uses, aligned to 4096. The collectives accept any
- * memory; this memory uses huge pages where the system allows it. bytes = 0 stores NULL. Errors: InvalidArgument
- * (NULL), SystemError (no memory).
+ * memory; this memory is faster. On hosts, peers on the same host copy payloads of 16 KiB or more directly from it. It
+ * is shared memory then: a child process shares it with its parent after fork(), instead of a copy. It uses huge pages
+ * where the system allows them (for shared memory: transparent_hugepage/shmem_enabled). bytes = 0 stores NULL. Errors:
+ * InvalidArgument (NULL), SystemError (no memory).
  */
 SEQPAR_API seqparResult_t seqparMemAlloc(void** pointer, size_t bytes, seqparComm_t comm);
 
