@@ -89,7 +89,7 @@ struct Machine {
   int adapterOf(int rank) const;
   /// Network adapters of a node.
   int adapters() const;
-  /// The rate of a rank whose node's ranks all send to other nodes, as when the library measures links over NCCL.
+  /// The rate of each rank while all ranks of its node send to others, as when the library measures links over NCCL.
   double sharedNetGbs() const { return std::min(net.most(), net.gbs / ranksOfAdapter()); }
   int ranksOfAdapter() const { return (gpus + adapters() - 1) / adapters(); }
   /// Threads of a rank on a host.

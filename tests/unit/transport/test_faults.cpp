@@ -244,7 +244,7 @@ TEST_CASE("a setup's error is of the rank that caused it, not of a rank that mis
         std::vector<std::string>{"rank 1: rank 0 does not answer", "rank 0 does not answer", "rank 1 does not answer"});
 }
 
-TEST_CASE("UCX's errors say what is left of what UCX may lack") {
+TEST_CASE("UCX's errors say how much memory and how many descriptors are left") {
   if (!findUcx().problem.empty()) return;
   using Catch::Contains;
   CHECK_THROWS_WITH(checkUcx(UCS_ERR_NO_MEMORY, "ucp_worker_create"),

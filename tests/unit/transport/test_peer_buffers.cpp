@@ -125,7 +125,7 @@ TEST_CASE("a buffer that was freed and allocated again is read as it is now") {
         }) == 0);
 }
 
-TEST_CASE("a buffer whose rank gives up and frees it during a read is an error, not a signal") {
+TEST_CASE("a read of a buffer that its rank frees after a failure is an error, not a signal") {
   CHECK(runProcesses(2, [](Member& member) {
           auto buffer = allocateShared(kBytes, "a test");
           std::memset(buffer.get(), 7, kBytes);
