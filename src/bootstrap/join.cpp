@@ -88,7 +88,7 @@ std::optional<ProvenConnection> proveTo(Descriptor socket, const JoinRequest& re
   const wire::Bytes proof = wire::encodeProof(session.proof);
   const auto prove = [&](size_t at) { return writeSome(socket, std::span(proof).subspan(at)); };
   if (moveAll(socket, POLLOUT, proof.size(), deadline, health, prove) == Progress::Closed) return std::nullopt;
-  return ProvenConnection{std::move(socket), std::move(session)};
+  return ProvenConnection{std::move(socket), session};
 }
 
 std::optional<RootConnection> awaitAnswer(ProvenConnection connection, const JoinRequest& request,
