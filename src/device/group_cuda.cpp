@@ -172,22 +172,16 @@ class GroupCuda : public DeviceGroup {
   void countSharing() {
     Place mine;
     mine.device = options_.device;
-    int each = 0;
-    checkCuda(cudaDeviceGetAttribute(&each, cudaDevAttrMaxBlocksPerMultiprocessor, options_.device),
-              "cudaDeviceGetAttribute");
-    mine.blocks = each * smCount_;
-    mine.multiprocessors = smCount_;
     cudaDeviceProp properties{};
     checkCuda(cudaGetDeviceProperties(&properties, options_.device), "cudaGetDeviceProperties");
+    mine.blocks = properties.maxBlocksPerMultiProcessor * smCount_;
+    mine.multiprocessors = smCount_;
     static_assert(sizeof(properties.uuid.bytes) == sizeof(mine.uuid));
     std::memcpy(mine.uuid.data(), properties.uuid.bytes, sizeof(mine.uuid));
     mine.arch = 10 * properties.major + properties.minor;
     std::vector<Place> all(static_cast<std::size_t>(size()));
     control_.gatherValues(mine, std::span(all));
-    slowest_ = {mine.arch, mine.multiprocessors};
-    for (const Place& place : all) {
-      slowest_ = {std::min(slowest_.arch, place.arch), std::min(slowest_.sms, place.multiprocessors)};
-    }
+    slowest_ = slowestOf(all);
     const auto at = [&](const Place& place) {
       return std::count_if(all.begin(), all.end(), [&](const Place& other) { return shareSms(place, other); });
     };

@@ -30,6 +30,15 @@ inline bool shareSms(const Place& one, const Place& other) {
   return one.process == other.process && one.device == other.device;
 }
 
+/// The minimum of each value.
+inline GpuKind slowestOf(const std::vector<Place>& all) {
+  GpuKind slowest{all.front().arch, all.front().multiprocessors};
+  for (const Place& place : all) {
+    slowest = {std::min(slowest.arch, place.arch), std::min(slowest.sms, place.multiprocessors)};
+  }
+  return slowest;
+}
+
 /// The first two ranks that share a GPU, for errors; "" if none do.
 inline std::string sharersOf(const std::vector<Place>& all) {
   for (std::size_t second = 1; second < all.size(); ++second) {

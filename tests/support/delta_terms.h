@@ -32,22 +32,8 @@ class Terms {
   void clear() { terms_.clear(); }
 
   /// Sums of the magnitudes of the terms of probe S [columns] and of S probe [rows].
-  std::vector<double> ofColumns(const double* probe) const {
-    std::vector<double> sums(columns_);
-    for (const auto& term : terms_) {
-      const double score = std::abs(dot(probe, term.row));
-      for (size_t e = 0; e < columns_; ++e) sums[e] += score * std::abs(term.value[e]);
-    }
-    return sums;
-  }
-  std::vector<double> ofRows(const double* probe) const {
-    std::vector<double> sums(rows_);
-    for (const auto& term : terms_) {
-      const double score = std::abs(dot(probe, term.value));
-      for (size_t i = 0; i < rows_; ++i) sums[i] += score * std::abs(term.row[i]);
-    }
-    return sums;
-  }
+  std::vector<double> ofColumns(const double* probe) const { return sums(&Term::row, probe, &Term::value, columns_); }
+  std::vector<double> ofRows(const double* probe) const { return sums(&Term::value, probe, &Term::row, rows_); }
   /// At least the largest sum of the magnitudes of an element's terms.
   double mostOfState() const {
     std::vector<double> ofRow(rows_);
@@ -67,6 +53,16 @@ class Terms {
     double sum = 0;
     for (size_t i = 0; i < y.size(); ++i) sum += x[i] * y[i];
     return sum;
+  }
+
+  using Side = std::vector<double> Term::*;
+  std::vector<double> sums(Side probed, const double* probe, Side kept, size_t count) const {
+    std::vector<double> sums(count);
+    for (const auto& term : terms_) {
+      const double score = std::abs(dot(probe, term.*probed));
+      for (size_t i = 0; i < count; ++i) sums[i] += score * std::abs((term.*kept)[i]);
+    }
+    return sums;
   }
 
   size_t rows_, columns_, most_;
