@@ -39,7 +39,7 @@ def all_scan(state, transition, comm, *, op="diag", initial=None, reverse=False,
 
     state       [heads][dk][dv]; with the batch folded into the heads
     transition  float32: None for op "sum", [heads] for "scalar", [heads][dk] for "diag", [heads][dk][dk] for "matrix"
-    initial     like state: read on the first rank of the scan
+    initial     like state: read on the first rank of the scan; its gradient is 0 on others
     decay       "linear", "log", "log2": the form of the transition
     wire        "float32", "float16", "bfloat16": the type of states on the wire; None: the states'. Gradients use
                 float32
@@ -77,7 +77,8 @@ def all_scan(state, transition, comm, *, op="diag", initial=None, reverse=False,
             gradients.append(d_transition if decay == "linear" else
                              d_transition * factor * (1 if decay == "log" else math.log(2)))
         if initial is not None:
-            gradients.append(before.astype(kind))
+            reads = comm.rank() == (comm.size - 1 if reverse else 0)
+            gradients.append(jnp.where(reads, before, 0).astype(kind))
         return gradients, token
 
     return apply(comm, Operator(forward, backward), *(x for x in (state, transition, initial) if x is not None))

@@ -7,6 +7,7 @@ import torch
 from .. import _abi, _shapes
 from .._scan_gradients import expand, transition_gradient, transposed_product
 from . import _ops
+from ._comm import find
 from ._first_order import first_order
 from ._refusals import collective
 from ._work import at_once, starting
@@ -65,7 +66,10 @@ class _AllScan(torch.autograd.Function):
             d_transition = transition_gradient(op, through, prefix.float(), reverse)
             if decay != "linear":
                 d_transition = d_transition * factor * (1 if decay == "log" else math.log(2))
-        d_initial = before.to(kind) if ctx.has_initial else None
+        d_initial = None
+        if ctx.has_initial:
+            one = find(comm)
+            d_initial = before.to(kind) if one.rank == (one.size - 1 if reverse else 0) else torch.zeros_like(before, dtype=kind)
         return None, d_state.to(kind), d_transition, d_initial, None, None, None, None, None, None, None
 
 
@@ -83,7 +87,7 @@ def all_scan(state, transition, comm, *, op="diag", initial=None, reverse=False,
 
     state       [heads][dk][dv]; with the batch folded into the heads
     transition  float32: None for op "sum", [heads] for "scalar", [heads][dk] for "diag", [heads][dk][dk] for "matrix"
-    initial     like state: read on the first rank of the scan, but passed on all ranks or on none
+    initial     like state: read on the first rank of the scan, but passed on all ranks or on none; its gradient is 0 on others
     decay       "linear", "log", "log2": the form of the transition
     wire        torch.float32, .float16, .bfloat16: the type of states on the wire; None: the states'. Gradients use
                 float32
