@@ -49,7 +49,6 @@ def _fused(q, k, v, seen, scale, softcap):
     if seen is not None:
         mask = torch.zeros(seen.shape, dtype=q.dtype).masked_fill_(~seen, -torch.inf)[:, None].expand(-1, shape[1], -1, -1)
         mask = mask.flatten(1, 2)[:, None]
-    k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (k, v))
     out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(rows.flatten(2, 3), k.transpose(1, 2), v.transpose(1, 2),
                                                                           attn_mask=mask, scale=scale)
     out, lse = (x.unflatten(2, shape[1:]) for x in (out, lse.float()))
@@ -63,7 +62,6 @@ def _fused_on_gpu(q, k, v, seen, scale, softcap):
     batch, queries, heads, dim = q.shape
     keys, kv_heads = k.shape[1:3]
     each = heads // kv_heads
-    k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (k, v))
     if seen is None:  # the queries of all heads with the same keys are the rows of one head
         rows = q.unflatten(2, (kv_heads, each)).permute(0, 2, 3, 1, 4).flatten(2, 3)
         out, lse, *_ = torch.ops.aten._scaled_dot_product_flash_attention(rows, k.transpose(1, 2), v.transpose(1, 2), 0.0, False, scale=scale)
@@ -79,6 +77,15 @@ def _fused_on_gpu(q, k, v, seen, scale, softcap):
     lse = lse[..., :queries].unflatten(0, (batch, kv_heads)).permute(0, 3, 1, 2).flatten(2)
     blind = ~seen.any(2)[..., None]
     return out.masked_fill(blind[..., None], 0.0), lse.masked_fill(blind, -torch.inf)
+
+
+def _readable(x):
+    """x, or a dense copy where PyTorch's fused kernels cannot read it: they read the elements of a head in a row, on GPUs 16 bytes at
+    a time, and not all of them check that."""
+    fits = x.stride(-1) == 1
+    if x.is_cuda:
+        fits = fits and x.data_ptr() % 16 == 0 and all(stride * x.element_size() % 16 == 0 for stride in x.stride()[:-1])
+    return x if fits else x.clone(memory_format=torch.contiguous_format)
 
 
 def _harmless(x, unused):
@@ -137,8 +144,7 @@ def local_attention(q, k, v, *, q_positions=None, k_positions=None, window=0, sc
              and (device == "cpu" or (dim % 8 == 0 and dim <= 256))
              and not (torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))))
     attend = {"cpu": _fused, "cuda": _fused_on_gpu}[device] if fused else _by_products
-    if not fused:
-        k, v = k.float(), v.float()
+    q, k, v = (_readable(x) for x in (q, k, v)) if fused else (q, k.float(), v.float())
     on_gpu = attend is _fused_on_gpu
     step = max(1, _MOST_BIAS // (batch * kv_heads * keys) if on_gpu else _MOST_SCORES // max(1, batch * heads * keys))
     for first in range(0, queries, step):

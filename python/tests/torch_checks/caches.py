@@ -201,6 +201,30 @@ def kernels_of_local_attention(comm, seed):
 
 
 @check
+def strides_of_local_attention(comm, seed):
+    """Heads whose elements are not in a row, and addresses and rows that are not multiples of 16 bytes."""
+    def columns(x):
+        return x.transpose(1, 3).contiguous().transpose(1, 3)
+
+    def later(x):
+        return x.new_zeros(x.numel() + 1)[1:].view(x.shape).copy_(x)
+
+    def wide(x):
+        return x.new_zeros(*x.shape[:-1], x.shape[-1] + 3)[..., :-3].copy_(x)
+
+    positions, keys = torch.tensor([[5, 30, 100]]), torch.arange(101)[None]
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        q, k, v = (whole(seed + i, 1, *shape, dtype=dtype) for i, shape in enumerate(((3, 12, 16), (101, 3, 16), (101, 3, 16))))
+        for given in ({}, {"q_positions": positions.to(q.device), "k_positions": keys.to(q.device)}):
+            expected = [x.float() for x in sp.local_attention(q, k, v, **given)]
+            for change in (columns, later, wide):
+                for changed in ((change(q), k, v), (q, change(k), v), (q, k, change(v))):
+                    out, lse = sp.local_attention(*changed, **given)
+                    _close(out, expected[0].double(), dtype)
+                    _close(lse, expected[1].double(), dtype)
+
+
+@check
 def blocks_of_local_attention(comm, seed):
     """Scores are computed in blocks of queries: the result does not depend on them."""
     from seqpar.torch import _cache_attention
