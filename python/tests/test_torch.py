@@ -1,4 +1,4 @@
-"""Tests of seqpar.torch: torch_ranks.py as two and three processes, torch_fsdp.py as four, and seqpar.testing.parity and
+"""Tests of seqpar.torch: torch_ranks.py as one, two and three processes, torch_fsdp.py as four, and seqpar.testing.parity and
 matrix as commands."""
 
 import pathlib
@@ -10,7 +10,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def main():
-    runs = [(ranks, [HERE / "torch_ranks.py", *sys.argv[1:]], 0) for ranks in (2, 3)]
+    runs = [(ranks, [HERE / "torch_ranks.py", *sys.argv[1:]], 0) for ranks in (1, 2, 3)]
     runs.append((4, [HERE / "torch_fsdp.py"], 0))
     command = ["-m", "seqpar.testing.parity", "--head-dim", "8", "--length", "29"]
     runs += [(2, [*command, "--algorithm", "ring", "--window", "7", "--compile"], 0),

@@ -1,4 +1,4 @@
-"""One rank of the tests of seqpar.torch: torch_ranks.py [CHECK...]; test_torch.py starts two and three. On GPUs, where
+"""One rank of the tests of seqpar.torch: torch_ranks.py [CHECK...]; test_torch.py starts one, two and three. On GPUs, where
 SEQPAR_TEST_DEVICE=cuda, gpu_torch.py starts it."""
 
 import os

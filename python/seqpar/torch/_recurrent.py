@@ -31,7 +31,7 @@ def _following(original, registrations):
     def forward(self, hidden_states, *arguments, **named):
         name = getattr(getattr(self, "seqpar_config", None), "_attn_implementation", None)
         registration = registrations.get(name)
-        if registration is None or registration.comm.size == 1:
+        if registration is None or (registration.comm.size == 1 and not _packed(registration, hidden_states, *arguments, **named)):
             return original(self, hidden_states, *arguments, **named)
         chosen = name.rpartition(":")[2]
         try:
@@ -45,6 +45,15 @@ def _following(original, registrations):
 
     forward.seqpar_follows = True
     return forward
+
+
+def _packed(registration, hidden_states, cache=None, attention_mask=None, position_ids=None, cu_seq_lens_q=None,
+            cu_seq_lens_k=None, cache_params=None, **_):
+    """Whether a call on one rank has packed sequences, which the layer's own forward does not keep apart."""
+    if any(x is not None for x in (cache, attention_mask, cache_params)):
+        return False
+    _, bounds = registration.packing(hidden_states, 1, registration.algorithm, position_ids, cu_seq_lens_q, cu_seq_lens_k)
+    return bounds is not None and len(bounds) > 2
 
 
 def _forward(layer, registration, algorithm, hidden_states, cache=None, attention_mask=None, position_ids=None,

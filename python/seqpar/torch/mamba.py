@@ -79,7 +79,7 @@ def context_parallel(model, comm, *, cu_seqlens=None, layout=None):
         if getattr(layer, "process_group", None) is not None:
             raise ValueError("mamba: a Mamba2 layer has a process_group, expected None: tensor parallelism is not supported")
     try:
-        for layer in layers if comm.size > 1 else ():
+        for layer in layers if comm.size > 1 or cu_seqlens is not None else ():
             layer.forward = _bound(layer, comm, layout, cu_seqlens)
         yield model
     finally:
