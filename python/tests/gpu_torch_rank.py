@@ -42,6 +42,7 @@ def start():
         dist.init_process_group("gloo")
     else:
         torch.cuda.set_device(device)
+        torch.backends.cudnn.allow_tf32 = False  # the definitions' convolutions are compared in fp32
         dist.init_process_group("nccl", device_id=device)
     return device
 

@@ -95,8 +95,8 @@ __global__ void waitAndPublish(seqparScanDevice_t scan, int rank, Outputs out) {
   }
 }
 
-/// A barrier of the ranks' threads: setup on a GPU may wait for all of its work, so all ranks finish their setup before
-/// any of them launches kernels that wait for other ranks.
+/// A barrier of the ranks' threads: setup on a GPU, and copies to pageable memory, may wait for all of its work, so all
+/// ranks finish them before any of them launches kernels that wait for other ranks.
 class Meeting {
  public:
   explicit Meeting(int threads) : threads_(threads) {}
@@ -226,8 +226,10 @@ void checkCalls(const Shape& shape, int gpus) {
   onRanks(shape, gpus, [&](const Rank& rank) {
     rank.countAndRun(false);
     rank.verify(1, what + ", packet by packet");
+    rank.meeting.barrier();
     rank.countAndRun(true);
     rank.verify(2, what + ", head by head");
+    rank.meeting.barrier();
     constexpr int kCalls = 200;
     for (int i = 0; i < kCalls; ++i) rank.countAndRun(i % 3 == 0);
     rank.verify(2 + kCalls, what + ", many calls");
