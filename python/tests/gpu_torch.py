@@ -42,8 +42,8 @@ import venvs
 
 HERE = pathlib.Path(__file__).resolve().parent
 CHECKS = {
-    "checks": ("heads_and_sequence", "gather_and_scatter", "halos", "redistribution", "scans", "batches",
-               "merging_partial_attention", "shifts_and_rings", "work_in_two_halves", "short_convolutions",
+    "checks": ("heads_and_sequence", "gather_and_scatter", "halos", "redistribution", "scans", "transitions_before_sequences_have_no_effect",
+               "batches", "merging_partial_attention", "shifts_and_rings", "work_in_two_halves", "short_convolutions",
                "kernels_of_the_caller", "checkpoints_of_kernels_of_the_caller", "layouts_of_packed_sequences",
                "plans_are_evicted_in_order", "other_default_devices", "explanations", "parity_finds_errors",
                "later_calls_return_equal_results", "operators_are_registered_well", "checkpointing_gives_equal_gradients",

@@ -92,8 +92,12 @@ def graph(comm, seed):
         o = sp.to_sequence(sp.to_heads(o, comm), comm, heads=4)
         left, _ = sp.halo(o, comm, left=1)
         o = torch.cat((left, o[:, :-1]), 1) * o
-        return torch.autograd.grad(sp.all_gather(o, comm).float().square().sum(), x)[0]
+        loss = sp.all_gather(o, comm).float().square().sum()
+        _, total = sp.all_scan(x[0, :4].float(), decay, comm, flags=[0, 1, 2, 0])
+        uneven = sp.attention(torch.cat((x, x, x[:, :, :1]), 2), x[:, :, :3], x[:, :, :3], comm, causal=True, kernel="sdpa")
+        return torch.autograd.grad(loss + total.square().sum() + uneven.float().square().sum(), x)[0]
 
+    decay = gate[0, :4, :, 0].exp()
     expected = [gradient(x.requires_grad_()) for x in inputs]
     if DEVICE == "cpu":
         return

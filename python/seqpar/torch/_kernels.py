@@ -199,8 +199,8 @@ def _by_heads(kernel, q, k, v, comm, layout, bounds, call):
     group = heads // kv_heads
     used = [(first + h) // group - first_kv for h in range(count)]
     if count % count_kv or used != [h // (count // count_kv) for h in range(count)]:  # uneven groups: a copy each
-        chosen = torch.tensor(used, device=k.device)
-        k, v = (x.index_select(2, chosen) for x in (k, v))
+        counts = [used.count(i) for i in range(count_kv)]
+        k, v = (torch.cat([x[:, :, i:i + 1].expand(-1, -1, n, -1) for i, n in enumerate(counts)], 2) for x in (k, v))
     if call["sinks"] is not None:
         call = {**call, "sinks": call["sinks"][first:first + count]}
     out = _block(kernel, q, k, v, 0, layout.tokens, bounds, call)

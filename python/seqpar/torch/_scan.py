@@ -1,11 +1,12 @@
 """All-Scan of linear attention's states over the ranks, with its derivatives."""
 
+import itertools
 import math
 
 import torch
 
 from .. import _abi, _shapes
-from .._scan_gradients import expand, transition_gradient, transposed_product
+from .._scan_gradients import transition_gradient, transposed_product
 from . import _ops
 from ._comm import find
 from ._first_order import first_order
@@ -13,10 +14,15 @@ from ._refusals import collective
 from ._work import at_once, starting
 
 
-def _heads_with(flags, bits, state):
-    """[heads][1][1]: 1 where one of `bits` is set for the head's sequence."""
-    marks = torch.tensor([float(bool(flag & bits)) for flag in flags], device=state.device)
-    return expand(marks.repeat_interleave(state.shape[0] // len(flags)), state)
+def _without(x, flags, bits):
+    """[heads][...]: x with zeros in the heads of sequences with one of `bits`. Copies nothing from the host: that would wait for the
+    GPU, and end the capture of a graph."""
+    each, parts, at = x.shape[0] // len(flags), [], 0
+    for zero, run in itertools.groupby(flags, lambda flag: bool(flag & bits)):
+        part = x[at:at + each * len(list(run))]
+        parts.append(torch.zeros_like(part) if zero else part)
+        at += part.shape[0]
+    return torch.cat(parts)
 
 
 class _AllScan(torch.autograd.Function):
@@ -54,15 +60,15 @@ class _AllScan(torch.autograd.Function):
             factor = transition.exp() if decay == "log" else transition.exp2()
         carried = transposed_product(op, factor, d_total, reverse)
         if flags:  # 1: prefix is 0; 2 or 1: total is S alone
-            carried = carried * (1 - _heads_with(flags, 3, carried))
-            d_prefix = d_prefix * (1 - _heads_with(flags, 1, carried))
+            carried = _without(carried, flags, 3)
+            d_prefix = _without(d_prefix, flags, 1)
         marks = [2 if flag else 0 for flag in flags]
         behind, before = _ops.all_scan(d_prefix + carried, transition, None, op, not reverse, decay, "float32", marks,
                                        algorithm, comm)
         d_state = d_total + behind
         d_transition = None
         if op != "sum":
-            through = d_state * (1 - _heads_with(flags, 3, d_state)) if flags else d_state
+            through = _without(d_state, flags, 3) if flags else d_state
             d_transition = transition_gradient(op, through, prefix.float(), reverse)
             if decay != "linear":
                 d_transition = d_transition * factor * (1 if decay == "log" else math.log(2))

@@ -168,7 +168,7 @@ def short_convolutions(comm, seed):
 def kernels_of_the_caller(comm, seed):
     tokens = 8 * comm.size + 5
     documents = (0, 1, 3, 3, 9, tokens)
-    cases = [({"causal": True}, 4, 2), ({}, 4, 1), ({"causal": True, "window": (3, -1)}, 5, 5),
+    cases = [({"causal": True}, 4, 2), ({}, 4, 1), ({"causal": True, "window": (3, -1)}, 5, 5), ({"causal": True}, 9, 3),
              ({"causal": True, "cu_seqlens": documents}, 6, 2), ({"cu_seqlens": documents}, 2, 1),
              ({"causal": True, "cu_seqlens": documents, "window": (2, -1)}, 1, 1), ({"window": (2, 3)}, 4, 4)]
     for options, heads, kv_heads in cases:

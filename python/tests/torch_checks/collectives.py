@@ -125,6 +125,17 @@ def scans(comm, seed):
 
 
 @check
+def transitions_before_sequences_have_no_effect(comm, seed):
+    """A rank where all sequences start discards what its transition multiplies, NaN too, also in gradients."""
+    state = whole(seed + comm.rank, 4, 3, 2).requires_grad_()
+    decay = torch.full((4, 3), torch.nan, requires_grad=True)
+    prefix, total = sp.all_scan(state, decay, comm, flags=[1, 1])
+    d_state, d_decay = torch.autograd.grad(prefix.sum() + total.sum(), (state, decay))
+    assert not prefix.any() and total.equal(state) and not d_decay.any()
+    same(d_state, torch.ones_like(state))
+
+
+@check
 def batches(comm, seed):
     ids = torch.arange(1, 24).repeat(2, 1)
     layout = sp.Layout("zigzag", 23, comm.size)
