@@ -39,6 +39,8 @@ class Exec {
   /// The `stream` arguments for collectives of the public interface.
   virtual void* main() const = 0;
   virtual void* side() const = 0;
+  /// False if work of side() runs on the only processor of main(), which then also waits in its place.
+  virtual bool overlaps() const { return true; }
   /// Orders later work of side() after all earlier work of main().
   virtual void fork() = 0;
   /// Orders later work of main() after all earlier work of side(). Errors of that work become main()'s: on a host with

@@ -30,6 +30,7 @@ class HostExec final : public Exec {
   void drain() noexcept override;
   void* main() const override { return main_; }
   void* side() const override { return side_; }
+  bool overlaps() const override { return pool_.threads() > 1; }
   void fork() override;
   void join() override;
   void copy(const Tensor& to, const Tensor& from) override;

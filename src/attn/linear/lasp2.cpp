@@ -31,11 +31,16 @@ class Lasp2 final : public LinearOperator {
   void backwardAround(const Inputs& in, const Gradients& gradients, const seqparAttnBackwardArgs_t& args) override {
     passes_->stateGradients(in, gradients, mapUse(args));
     const bool last = isLast() && !problem_.packed();
+    const float* const after = last ? lastGradient(args) : behind();
+    if (!exec_.overlaps()) {
+      recomputeAndScan(seqparScanLasp2, in, args);
+      return passes_->gradients(in, gradients, args.saved, after);
+    }
     Beside beside(exec_);
     scanBackward(seqparScanLasp2, args, exec_.side());
     passes_->recompute(in, args.saved);
     if (!last) beside.join();
-    passes_->gradients(in, gradients, args.saved, last ? lastGradient(args) : behind());
+    passes_->gradients(in, gradients, args.saved, after);
     if (last) beside.join();
   }
 };

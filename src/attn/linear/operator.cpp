@@ -151,4 +151,14 @@ void LinearOperator::scanBackward(seqparScanAlgorithm_t algorithm, const seqparA
   scan(seqparReverse, algorithm, lastGradient(args), behind_, firstGradient(args), stream);
 }
 
+void LinearOperator::recomputeAndScan(seqparScanAlgorithm_t algorithm, const Inputs& in,
+                                      const seqparAttnBackwardArgs_t& args) {
+  if (isLast()) {
+    scanBackward(algorithm, args, exec_.main());
+    return passes_->recompute(in, args.saved);
+  }
+  passes_->recompute(in, args.saved);
+  scanBackward(algorithm, args, exec_.main());
+}
+
 }  // namespace seqpar::attn::linear

@@ -40,6 +40,9 @@ class LinearOperator : public Operator {
   /// requested.
   void scanForward(seqparScanAlgorithm_t algorithm, const seqparAttnForwardArgs_t& args, void* stream);
   void scanBackward(seqparScanAlgorithm_t algorithm, const seqparAttnBackwardArgs_t& args, void* stream);
+  /// The passes' recompute() and scanBackward(), one after the other: all ranks but the last recompute until the
+  /// gradients that they wait for have arrived.
+  void recomputeAndScan(seqparScanAlgorithm_t algorithm, const Inputs& in, const seqparAttnBackwardArgs_t& args);
 
   Tensor out(const seqparAttnForwardArgs_t& args) const { return outTensor(problem_, args.out); }
   /// The state before the rank's first token, after scanForward().

@@ -45,11 +45,16 @@ class Zeco final : public LinearOperator {
     if (hasOwnScan()) return passes_->backwardWithScan(in, gradients, args.saved, ownScan(args));
     passes_->stateGradients(in, gradients, mapUse(args));
     const bool last = isLast() && !problem_.packed();
+    const float* const after = last ? lastGradient(args) : behind();
+    if (!exec_.overlaps()) {
+      recomputeAndScan(seqparScanAuto, in, args);
+      return passes_->gradients(in, gradients, args.saved, after);
+    }
     Beside beside(exec_);
     scanBackward(seqparScanAuto, args, exec_.side());
     passes_->recompute(in, args.saved);
     if (!last) beside.join();
-    passes_->gradients(in, gradients, args.saved, last ? lastGradient(args) : behind());
+    passes_->gradients(in, gradients, args.saved, after);
     if (last) beside.join();
   }
 };

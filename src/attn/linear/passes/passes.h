@@ -53,9 +53,9 @@ class Passes {
 
   /// Pass 1 of the forward: the states within the rank, and the used part of the rank's map.
   virtual void states(const Inputs& in, MapUse use) = 0;
-  /// Whether the forward has work that needs no incoming state and can overlap with a scan.
+  /// Whether the forward has work that needs no incoming state and can overlap with a scan on the Exec's side stream.
   virtual bool worksBesideScan() const = 0;
-  /// That work, during a scan on the Exec's side stream: as much as the scan's time allows.
+  /// That work, as much as the scan's time allows.
   virtual void besideScan(const Inputs& in) = 0;
   /// Pass 3: out, from `incoming`, the state before the rank's first token (NULL: zeros).
   virtual void outputs(const Inputs& in, const Tensor& out, const float* incoming) = 0;

@@ -23,7 +23,7 @@ DecayPasses::DecayPasses(const Shard& shard, HostExec& exec)
       exec_(exec),
       chunks_(shard_.pieces, shard.batch, shard.keyHeads, static_cast<size_t>(exec.pool().threads())),
       scratch_(static_cast<size_t>(exec.pool().threads())) {
-  withinRoom_ = shard.alone ? 0 : std::min(kMostBesideScan, chunks_.count() * shard.heads);
+  withinRoom_ = shard.alone || !exec.overlaps() ? 0 : std::min(kMostBesideScan, chunks_.count() * shard.heads);
   withinDone_.resize(withinRoom_);
 }
 

@@ -22,7 +22,7 @@ class DecayPasses final : public Passes {
   StateMap map() const override { return {rankState_, rankDecay_, shard_.family->transition, seqparDecayLinear}; }
 
   void states(const Inputs& in, MapUse use) override;
-  bool worksBesideScan() const override { return true; }
+  bool worksBesideScan() const override { return exec_.overlaps(); }
   void besideScan(const Inputs& in) override;
   void outputs(const Inputs& in, const Tensor& out, const float* incoming) override;
   void forwardAlone(const Inputs& in, const Tensor& out, const float* incoming, float* final) override;
