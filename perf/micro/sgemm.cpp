@@ -42,7 +42,8 @@ struct Product {
   void run(SgemmKernel kernel, int count) {
     for (int i = 0; i < count; ++i) {
       kernel(shape.m, shape.n, shape.k, {a.data(), shape.transposedA ? shape.m : shape.k, shape.transposedA},
-             {b.data(), shape.transposedB ? shape.k : shape.n, shape.transposedB}, i % kSum != 0, c.data(), shape.n);
+             {b.data(), shape.transposedB ? shape.k : shape.n, shape.transposedB}, i % kSum != 0, c.data(), shape.n,
+             nullptr);
     }
   }
   size_t wrong() const {

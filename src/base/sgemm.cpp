@@ -13,9 +13,23 @@ SgemmKernel sgemmKernel(Isa isa) {
   return kSgemmPortable;
 }
 
+void Ahead::clear() {
+  used = entry = row = at = 0;
+}
+
+void Ahead::add(const Rows& rows) {
+  if (used == kMost || rows.bytes == 0 || rows.count == 0) return;
+  list[used++] = rows;
+}
+
+Ahead& aheadOfThread() {
+  thread_local Ahead ahead;
+  return ahead;
+}
+
 void multiply(size_t m, size_t n, size_t k, Factor a, Factor b, bool accumulate, float* c, size_t strideC) {
   static const SgemmKernel kernel = sgemmKernel(bestIsa());
-  kernel(m, n, k, a, b, accumulate, c, strideC);
+  kernel(m, n, k, a, b, accumulate, c, strideC, &aheadOfThread());
 }
 
 }  // namespace seqpar

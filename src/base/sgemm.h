@@ -13,6 +13,28 @@ struct Factor {
   bool transposed = false;  ///< use the transpose
 };
 
+/// Memory that the calling thread reads soon. Its products load it into the caches, a few cache lines between their
+/// tiles: a processor has some twenty loads in flight, so prefetches of many lines at once would stall it.
+struct Ahead {
+  /// `count` rows of `bytes`, `stride` bytes apart.
+  struct Rows {
+    const void* data;
+    size_t stride, bytes, count;
+  };
+  static constexpr size_t kMost = 8;
+
+  Rows list[kMost] = {};
+  size_t used = 0;                    ///< entries of `list`
+  size_t entry = 0, row = 0, at = 0;  ///< the next cache line
+
+  void clear();
+  /// Appends rows, unless the list is full: prefetches are hints.
+  void add(const Rows& rows);
+};
+
+/// That of the calling thread.
+Ahead& aheadOfThread();
+
 /// c = a b, or c += a b: a (after transposition) is m x k and b is k x n. c overlaps neither a nor b.
 void multiply(size_t m, size_t n, size_t k, Factor a, Factor b, bool accumulate, float* c, size_t strideC);
 

@@ -14,7 +14,7 @@
 namespace seqpar {
 
 using SgemmKernel = void (*)(std::size_t m, std::size_t n, std::size_t k, Factor a, Factor b, bool accumulate, float* c,
-                             std::size_t strideC);
+                             std::size_t strideC, Ahead* ahead);
 
 extern const SgemmKernel kSgemmPortable;
 #if defined(__x86_64__)
@@ -131,9 +131,25 @@ struct SgemmTile {
     for (std::size_t i = 0; i < 4; ++i) __builtin_memcpy(to + i * kWidth, &column[i], sizeof(V4));
   }
 
-  /// The whole product.
+  /// Loads the next cache lines of `ahead`, as many as a tile of `depth` takes time for.
+  static void prefetch(Ahead& ahead, std::size_t depth) {
+    constexpr std::size_t kLine = 64, kSumsOfLine = 1024;
+    std::size_t lines = Rows * kWidth * depth / kSumsOfLine;
+    while (lines > 0 && ahead.entry < ahead.used) {
+      const Ahead::Rows& rows = ahead.list[ahead.entry];
+      const char* const row = static_cast<const char*>(rows.data) + ahead.row * rows.stride;
+      for (; lines > 0 && ahead.at < rows.bytes; ahead.at += kLine, --lines) __builtin_prefetch(row + ahead.at, 0, 2);
+      if (ahead.at < rows.bytes) return;
+      ahead.at = 0;
+      if (++ahead.row < rows.count) continue;
+      ahead.row = 0;
+      ++ahead.entry;
+    }
+  }
+
+  /// The whole product. `ahead` may be null.
   static void run(std::size_t m, std::size_t n, std::size_t k, Factor a, Factor b, bool accumulate, float* c,
-                  std::size_t strideC) {
+                  std::size_t strideC, Ahead* ahead) {
     alignas(64) float panel[kPanelDepth * kWidth];
     std::size_t first = 0;
     do {  // also once for k = 0, where c may have to be cleared
@@ -157,6 +173,7 @@ struct SgemmTile {
           const std::size_t height = m - i < kRows ? m - i : kRows;
           const Left part = {left.data + i * left.row, left.row, left.step};
           float* const to = c + i * strideC + j;
+          if (ahead != nullptr) prefetch(*ahead, depth);
           if (width == kWidth) {
             multiplyRows(height, depth, part, rows, stride, add, to, strideC);
           } else {
@@ -172,13 +189,13 @@ struct SgemmTile {
 /// Uses narrow panels for narrow products.
 template <class Vector, std::size_t Rows>
 void sgemm(std::size_t m, std::size_t n, std::size_t k, Factor a, Factor b, bool accumulate, float* c,
-           std::size_t strideC) {
+           std::size_t strideC, Ahead* ahead) {
   using Narrow = SgemmTile<Vector, Rows, 1>;
   using Wide = SgemmTile<Vector, Rows, 2>;
   if (n <= Narrow::kLanes) {
-    Narrow::run(m, n, k, a, b, accumulate, c, strideC);
+    Narrow::run(m, n, k, a, b, accumulate, c, strideC, ahead);
   } else {
-    Wide::run(m, n, k, a, b, accumulate, c, strideC);
+    Wide::run(m, n, k, a, b, accumulate, c, strideC, ahead);
   }
 }
 

@@ -60,7 +60,7 @@ TEST_CASE("sgemm agrees with fp64 and writes only its output") {
       INFO(isaName(isa) << ", " << m << " x " << n << " x " << k << (a.transposed ? ", a transposed" : "")
                         << (b.transposed ? ", b transposed" : "") << (accumulate ? ", accumulated" : ""));
       std::vector<float> c = before;
-      sgemmKernel(isa)(m, n, k, a.factor(), b.factor(), accumulate, c.data(), strideC);
+      sgemmKernel(isa)(m, n, k, a.factor(), b.factor(), accumulate, c.data(), strideC, nullptr);
       for (size_t i = 0; i < m; ++i) {
         for (size_t j = 0; j < strideC; ++j) {
           const float start = before[i * strideC + j];
@@ -94,16 +94,42 @@ TEST_CASE("sgemm gives the same bits however the product is split") {
     const Drawn a(m, k, false, random), b(k, n, random() % 2 == 0, random);
     for (const Isa isa : supportedIsas()) {
       std::vector<float> whole(m * n), part(m * n, kNan);
-      sgemmKernel(isa)(m, n, k, a.factor(), b.factor(), false, whole.data(), n);
+      sgemmKernel(isa)(m, n, k, a.factor(), b.factor(), false, whole.data(), n, nullptr);
       const size_t row = random() % m, column = random() % n;
       const size_t rows = 1 + random() % (m - row), columns = 1 + random() % (n - column);
       const Factor left = {a.numbers.data() + row * a.stride, a.stride};
       const Factor right = {b.numbers.data() + column * (b.transposed ? b.stride : 1), b.stride, b.transposed};
-      sgemmKernel(isa)(rows, columns, k, left, right, false, part.data(), n);
+      sgemmKernel(isa)(rows, columns, k, left, right, false, part.data(), n, nullptr);
       for (size_t i = 0; i < rows; ++i) {
         INFO(isaName(isa) << ", row " << row + i << " of " << m << " x " << n << " x " << k);
         REQUIRE(std::memcmp(&part[i * n], &whole[(row + i) * n + column], columns * sizeof(float)) == 0);
       }
     }
+  }
+}
+
+TEST_CASE("products walk over all memory ahead, in order") {
+  const std::vector<std::byte> memory(6400);
+  for (const Isa isa : supportedIsas()) {
+    INFO(isaName(isa));
+    Ahead ahead;
+    ahead.add({memory.data(), 256, 200, 4});
+    ahead.add({memory.data(), 256, 200, 0});
+    ahead.add({memory.data(), 0, memory.size(), 1});
+    REQUIRE(ahead.used == 2);
+    const std::vector<float> a(24 * 64), b(64 * 32);
+    std::vector<float> c(24 * 32);
+    size_t before = 0, products = 0;
+    while (ahead.entry < ahead.used) {
+      sgemmKernel(isa)(24, 32, 64, {a.data(), 64}, {b.data(), 32}, false, c.data(), 32, &ahead);
+      const size_t position = (ahead.entry * 10 + ahead.row) * memory.size() + ahead.at;
+      REQUIRE(position > before);
+      before = position;
+      // 16 + 100 cache lines, at 24 x 32 x 64 / 1024 = 48 per product.
+      REQUIRE(++products <= 4);
+    }
+    ahead.clear();
+    for (size_t i = 0; i < 2 * Ahead::kMost; ++i) ahead.add({memory.data(), 64, 64, 1});
+    CHECK(ahead.used == Ahead::kMost);
   }
 }

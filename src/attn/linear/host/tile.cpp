@@ -1,6 +1,7 @@
 #include "attn/linear/host/tile.h"
 
 #include "base/convert.h"
+#include "base/sgemm.h"
 
 namespace seqpar::attn::linear {
 namespace {
@@ -25,6 +26,14 @@ void loadTile(const Tensor& from, size_t batch, size_t first, size_t count, size
   for (size_t t = 0; t < count; ++t) {
     toFloat(from.at(signedOf(batch), signedOf(first + t), signedOf(head)), from.type, to + t * dim, dim);
   }
+}
+
+void announceTile(const Tensor& from, size_t batch, size_t first, size_t count, size_t head) {
+  constexpr size_t kFar = 8;  // rows that are closer together are prefetched by hardware as fast
+  const size_t element = bytesOf(from.type);
+  const size_t stride = static_cast<size_t>(from.tokenStride) * element, row = static_cast<size_t>(from.dim) * element;
+  if (from.data == nullptr || stride < kFar * row) return;
+  aheadOfThread().add({from.at(signedOf(batch), signedOf(first), signedOf(head)), stride, row, count});
 }
 
 void storeTile(const float* from, const Tensor& to, size_t batch, size_t first, size_t count, size_t head) {

@@ -17,6 +17,7 @@ void DecayPasses::walkGradients(const Inputs& in, const Gradients& gradients) {
     for (size_t n = segment.chunks; n-- > 0;) {
       const size_t c = segment.firstChunk + n;
       const bool latest = n + 1 == segment.chunks;
+      announce({&in.q, &gradients.dOut, &decaysPerToken(in)}, {}, n > 0 ? c - 1 : chunks_.count(), h);
       Chunk& chunk = place(thread, c);
       chunk.loadQueries(in.q, h / shard_.group(), shard_.scale);
       chunk.loadOutGradients(gradients.dOut, h);
@@ -134,6 +135,7 @@ void DecayPasses::gradients(const Inputs& in, const Gradients& to, const float*,
     foldBack(incoming, true, nullptr, to.dInitial);
     const size_t heads = shard_.keyHeads;
     exec_.pool().each(chunks_.count() * heads, [&](size_t task, int thread) {
+      announceTask({&in.q, &in.k, &in.v, &decaysPerToken(in), &to.dOut}, {&forward_, &backward_}, task, heads);
       chunkGradients(in, to, task / heads, task % heads, thread, nullptr);
     });
     addFixedGates(to);
@@ -149,6 +151,7 @@ void DecayPasses::backwardAlone(const Inputs& in, const Gradients& to, const flo
       walkGradients(in, to);
       foldBack(incoming, true, dBefore, to.dInitial);
       exec_.pool().each(chunks_.count() * heads, [&](size_t task, int thread) {
+        announceTask({&in.q, &in.k, &in.v, &decaysPerToken(in), &to.dOut}, {&forward_, &backward_}, task, heads);
         chunkGradients(in, to, task / heads, task % heads, thread, nullptr);
       });
       addFixedGates(to);
@@ -167,7 +170,10 @@ void DecayPasses::backwardAlone(const Inputs& in, const Gradients& to, const flo
         std::fill_n(carried, group * size, 0.0f);
       }
       for (size_t n = segment.chunks; n-- > 0;) {
-        chunkGradients(in, to, segment.firstChunk + n, task % heads, thread, carried);
+        const size_t c = segment.firstChunk + n;
+        announce({&in.q, &in.k, &in.v, &decaysPerToken(in), &to.dOut}, {&forward_}, n > 0 ? c - 1 : chunks_.count(),
+                 first);
+        chunkGradients(in, to, c, task % heads, thread, carried);
       }
       if (segment.piece->begins) {
         if (to.dInitial != nullptr) {

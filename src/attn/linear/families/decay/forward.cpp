@@ -17,6 +17,7 @@ void DecayPasses::walkStates(const Inputs& in) {
     for (size_t n = 0; n < segment.chunks; ++n) {
       const size_t c = segment.firstChunk + n;
       const bool last = n + 1 == segment.chunks;
+      announce({&in.k, &in.v, &decaysPerToken(in)}, {}, last ? chunks_.count() : c + 1, h);
       Chunk& chunk = place(thread, c);
       chunk.loadKeys(in.k, h / shard_.group());
       chunk.loadValues(in.v, inputGateOf(in), h);
@@ -105,6 +106,7 @@ void DecayPasses::outputs(const Inputs& in, const Tensor& out, const float* inco
     const size_t heads = shard_.heads;
     exec_.pool().each(chunks_.count() * heads, [&](size_t task, int thread) {
       const bool done = task < withinRoom_ && withinDone_[task] != 0;
+      announceTask({&in.q, &in.k, &in.v, &decaysPerToken(in)}, {}, task, heads);
       chunkOutput(in, out, task / heads, task % heads, thread, done ? within_ + task * kChunk * shard_.dv : nullptr);
     });
   });
@@ -126,6 +128,7 @@ void DecayPasses::segmentOutput(const Inputs& in, const Tensor& out, size_t s, s
   }
   for (size_t n = 0; n < segment.chunks; ++n) {
     const size_t c = segment.firstChunk + n;
+    announce({&in.q, &in.k, &in.v, &decaysPerToken(in)}, {}, n + 1 < segment.chunks ? c + 1 : chunks_.count(), h);
     Chunk& chunk = place(thread, c);
     attendWithin(in, chunk, h, chunk.out());
     chunk.attendState(state, chunk.out());
@@ -152,6 +155,7 @@ void DecayPasses::forwardAlone(const Inputs& in, const Tensor& out, const float*
     walkStates(in);
     fold(in.initial, incoming, true, final);
     exec_.pool().each(chunks_.count() * heads, [&](size_t task, int thread) {
+      announceTask({&in.q, &in.k, &in.v, &decaysPerToken(in)}, {}, task, heads);
       chunkOutput(in, out, task / heads, task % heads, thread, nullptr);
     });
   });

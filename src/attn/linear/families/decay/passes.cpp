@@ -4,6 +4,7 @@
 
 #include "attn/linear/host/tile.h"
 #include "attn/linear/host/vector.h"
+#include "base/sgemm.h"
 
 namespace seqpar::attn::linear {
 namespace {
@@ -77,6 +78,30 @@ Decay DecayPasses::decayOf(const Inputs& in) const {
 
 const Tensor& DecayPasses::inputGateOf(const Inputs& in) const {
   return in.gates[shard_.family->gateCount];
+}
+
+const Tensor& DecayPasses::decaysPerToken(const Inputs& in) const {
+  static const Tensor none;
+  return shard_.family->gateCount == 0 || shard_.family->perHead(0) ? none : in.gates[0];
+}
+
+void DecayPasses::announce(std::initializer_list<const Tensor*> tensors, std::initializer_list<const Walk*> walks,
+                           size_t chunk, size_t head) const {
+  Ahead& ahead = aheadOfThread();
+  ahead.clear();
+  if (chunk >= chunks_.count()) return;
+  const size_t batch = chunks_.segmentOf(chunk).batch, first = chunks_.firstToken(chunk),
+               tokens = chunks_.tokens(chunk);
+  for (const Tensor* const tensor : tensors) {
+    announceTile(*tensor, batch, first, tokens, head * static_cast<size_t>(tensor->heads) / shard_.heads);
+  }
+  for (const Walk* const walk : walks) ahead.add({slot(*walk, chunk, head), 0, shard_.stateSize() * sizeof(float), 1});
+}
+
+void DecayPasses::announceTask(std::initializer_list<const Tensor*> tensors, std::initializer_list<const Walk*> walks,
+                               size_t task, size_t heads) const {
+  const size_t next = task + scratch_.size();
+  announce(tensors, walks, next / heads, next % heads * (shard_.heads / heads));
 }
 
 void DecayPasses::rankDecays(const Walk& walk) {

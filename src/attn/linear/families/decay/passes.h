@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <initializer_list>
 #include <vector>
 
 #include "attn/exec/host.h"
@@ -59,6 +60,15 @@ class DecayPasses final : public Passes {
   Chunk& place(int thread, size_t chunk);
   Decay decayOf(const Inputs& in) const;
   const Tensor& inputGateOf(const Inputs& in) const;  ///< without data: absent
+
+  /// Lets the products of the thread's current chunk load what its next one reads: its tokens of `tensors`, and its
+  /// slots. chunk = chunks_.count(): it has no next one.
+  void announce(std::initializer_list<const Tensor*> tensors, std::initializer_list<const Walk*> walks, size_t chunk,
+                size_t head) const;
+  /// The same for the task of a later turn of the thread, if all threads have equal turns; tasks are chunks by heads.
+  void announceTask(std::initializer_list<const Tensor*> tensors, std::initializer_list<const Walk*> walks, size_t task,
+                    size_t heads) const;
+  const Tensor& decaysPerToken(const Inputs& in) const;  ///< without data: none, or per head
 
   void walkStates(const Inputs& in);
   void walkGradients(const Inputs& in, const Gradients& gradients);
