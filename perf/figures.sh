@@ -29,12 +29,12 @@ collectives() {
   for mode in "" _stream; do
     how="-z 2 --peers"
     [ -z "$mode" ] || how="-z 3"
-    options="$how --repeats 5 -l 0.01"
-    on "$1" "p2p$1$mode" sendrecv_perf $options --pattern all -b 8 -e 2M -f 64
-    on "$1" "scan$1$mode" all_scan_perf $options --algo auto -b 64 -e 4M -f 16
-    on "$1" "gather$1$mode" gather_perf $options --operation allgather -b 256 -e 1M -f 16
-    on "$1" "heads$1$mode" alltoall_perf $options --direction all -b 4K -e 4M -f 4
-    on "$1" "ring$1$mode" ring_perf $options --pattern shift -b 512 -e 2M -f 16
+    options="$how --repeats 5 -l 0.01 -n 1000 -w 20"
+    on "$1" "p2p$1$mode" sendrecv_perf $options --pattern all -b 8 -e 8M -f 16
+    on "$1" "scan$1$mode" all_scan_perf $options --algo auto -b 64 -e 64M -f 16
+    on "$1" "gather$1$mode" gather_perf $options --operation allgather -b 256 -e 16M -f 16
+    on "$1" "heads$1$mode" alltoall_perf $options --direction all -b 4K -e 64M -f 4
+    on "$1" "ring$1$mode" ring_perf $options --pattern shift -b 512 -e 32M -f 16
   done
 }
 
@@ -42,8 +42,8 @@ attention() {
   python=${PYTHON:-python3}
   for type in float:8M bfloat16:4M; do
     for pass in forward backward; do
-      taskset -c 1 "$build/perf/softmax_attn_perf" -z 2 -t 1 -n 6 -w 1 --repeats 1 -l 0.5 -c 0 --algo local --heads 8 --mask all \
-        --pass $pass -d ${type%:*} -b ${type#*:} -e ${type#*:} | grep 'local  ' || exit 1
+      taskset -c 1 "$build/perf/softmax_attn_perf" -z 2 -t 1 -n 6 -w 1 --repeats 1 -l 0.5 -c 0 --algo local --heads 8 \
+        --mask full,causal --pass $pass -d ${type%:*} -b ${type#*:} -e ${type#*:} | grep 'local  ' || exit 1
     done
   done > "$out/attention.txt"
   taskset -c 1 "$python" "$here/peers/sdpa_host.py" >> "$out/attention.txt" || echo "figures: $python has no PyTorch" >&2

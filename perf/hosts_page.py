@@ -14,15 +14,17 @@ import sys
 HEAD = """# Collectives on hosts
 
 Machine: {machine}. {day}.
-Ranks are processes; two ranks have a processor each, four ranks share the two. us, medians of 5 loops, operation after
-operation. *blocking*: stream `NULL`; *stream*: each operation is enqueued and synchronized; *MPI*: the fastest of the
-MPI rows of `--peers` in the run of *blocking*, OpenMPI 4.1.4, pinned with two ranks, `mpi_yield_when_idle` with four.
-*ratio*: MPI / blocking; below 1 MPI is faster. One run: from 1 MiB, and with four ranks from 64 KiB, times of a row
-differ between runs by up to seven times; *blocking* and *stream* move such data in the same way.
+Ranks are processes; two ranks have a processor each, four ranks share the two. All have real-time priority, so that
+other programs do not interrupt them. us, medians of 5 loops of up to 1000 operations, one after the other; *blocking*:
+stream `NULL`; *stream*: each operation is enqueued and synchronized, after a barrier; *MPI*: the fastest of the MPI
+rows of `--peers` in the run of *blocking*, OpenMPI 4.1.4, pinned with two ranks, `mpi_yield_when_idle` with four.
+*ratio*: MPI / blocking; below 1 MPI is faster.
 
-    perf/figures.sh build/host NEW_DIRECTORY collectives && perf/hosts_page.py NEW_DIRECTORY > docs/perf/hosts.md
+    chrt -f 10 perf/figures.sh build/host NEW_DIRECTORY collectives
+    perf/hosts_page.py NEW_DIRECTORY > docs/perf/hosts.md
 
-MPI's exchange of heads and sequence includes no transposition; All-Scan is DIAG in fp32, prefix only.
+MPI's exchange of heads and sequence includes no transposition; MPI with packing takes {packed} times as long as ours
+with 2 and 4 ranks (geometric means). The geometric means of *ratio* are {means}. All-Scan is DIAG in fp32, prefix only.
 """
 EACH_HEAD = """# Collectives on hosts with a processor for each rank
 
@@ -121,12 +123,10 @@ def main():
         sys.exit(f"hosts_page.py: {os.cpu_count()} processors, expected 2, which the page describes, or --each")
     day = (folder / "day.txt").read_text().strip()
     ranks = (2, 4, 8) if args.each else (2, 4)
-    if args.each:
-        programs = sorted({program for _, program, _ in OPERATIONS})
-        listed = [", ".join(f"{mean(folder, n, *how):.2f}" for n in ranks) for how in ((programs,), (["heads"], True))]
-        print(EACH_HEAD.format(machine=args.each, day=day, means=listed[0], packed=listed[1]) + table(ranks))
-    else:
-        print(HEAD.format(machine=processor(), day=day) + table(ranks))
+    programs = sorted({program for _, program, _ in OPERATIONS})
+    means, packed = (", ".join(f"{mean(folder, n, *how):.2f}" for n in ranks) for how in ((programs,), (["heads"], True)))
+    head = EACH_HEAD if args.each else HEAD
+    print(head.format(machine=args.each or processor(), day=day, means=means, packed=packed) + table(ranks))
     for name, program, operation in OPERATIONS:
         keys = sorted({key for n in ranks for key in times(folder / f"{program}{n}.json") if key[0] == operation},
                       key=lambda key: key[1])
