@@ -95,9 +95,12 @@ def graph(comm, seed):
         loss = sp.all_gather(o, comm).float().square().sum()
         _, total = sp.all_scan(x[0, :4].float(), decay, comm, flags=[0, 1, 2, 0])
         uneven = sp.attention(torch.cat((x, x, x[:, :, :1]), 2), x[:, :, :3], x[:, :, :3], comm, causal=True, kernel="sdpa")
+        mine = sp.shard(sp.unshard(x, zigzag, comm), straight, comm)
+        loss = loss + (mine.float() * gate).sum()
         return torch.autograd.grad(loss + total.square().sum() + uneven.float().square().sum(), x)[0]
 
     decay = gate[0, :4, :, 0].exp()
+    zigzag, straight = (sp.Layout(kind, 128 * comm.size, comm.size) for kind in ("zigzag", "contiguous"))
     expected = [gradient(x.requires_grad_()) for x in inputs]
     if DEVICE == "cpu":
         return

@@ -139,8 +139,8 @@ def _order_outputs(like, layout, inverse):
 
 
 # An operator, so that a compiled graph contains a call instead of a constant of the sequence's length.
-_layout_order = define("layout_order(Tensor like, str layout, bool inverse) -> Tensor", _order_outputs,
-                       lambda made, like, layout, inverse: made[0].copy_(_order(layout, inverse, like.device)))
+layout_order = define("layout_order(Tensor like, str layout, bool inverse) -> Tensor", _order_outputs,
+                      lambda made, like, layout, inverse: made[0].copy_(_order(layout, inverse, like.device)))
 
 
 @torch.compiler.assume_constant_result
@@ -195,7 +195,7 @@ def _by_heads(kernel, q, k, v, comm, layout, bounds, call):
         out = q.new_zeros(*q.shape[:3], v.shape[3]) + _nothing(q, k, v, call["sinks"])
         return to_sequence(out, comm, heads=heads, tokens=tokens)
     if permuted:
-        q, k, v = (x.index_select(1, _layout_order(x, layout.key, True)) for x in (q, k, v))
+        q, k, v = (x.index_select(1, layout_order(x, layout.key, True)) for x in (q, k, v))
     group = heads // kv_heads
     used = [(first + h) // group - first_kv for h in range(count)]
     if count % count_kv or used != [h // (count // count_kv) for h in range(count)]:  # uneven groups: a copy each
@@ -205,7 +205,7 @@ def _by_heads(kernel, q, k, v, comm, layout, bounds, call):
         call = {**call, "sinks": call["sinks"][first:first + count]}
     out = _block(kernel, q, k, v, 0, layout.tokens, bounds, call)
     if permuted:
-        out = out.index_select(1, _layout_order(out, layout.key, False))
+        out = out.index_select(1, layout_order(out, layout.key, False))
     return to_sequence(out, comm, heads=heads, tokens=tokens)
 
 
@@ -218,7 +218,7 @@ def _by_gather(kernel, q, k, v, comm, layout, bounds, call):
                          "whose kernel has whole sequences")
     k, v = (all_gather(x, comm, tokens=layout.lengths) for x in (k, v))
     if not in_order(layout):
-        k, v = (x.index_select(1, _layout_order(x, layout.key, True)) for x in (k, v))
+        k, v = (x.index_select(1, layout_order(x, layout.key, True)) for x in (k, v))
     outputs, done = [], 0
     for begin, end in _runs(layout.key, comm.rank):
         outputs.append(_block(kernel, q[:, done:done + end - begin], k, v, begin, end, bounds, call))

@@ -3,6 +3,7 @@
 import torch
 
 from ._collectives import all_gather
+from ._kernels import layout_order
 from ._layout import bounds_of, require_fit
 from ._refusals import collective
 
@@ -14,7 +15,8 @@ def shard(x, layout, comm, dim=1):
     """This rank's tokens of `x`, which is whole on every rank. Sends nothing. The backward pass stores the gradient of
     this rank's tokens in a gradient of `x` that is 0 elsewhere."""
     require_fit("shard", layout, comm, tokens=x.shape[dim])
-    return x.index_select(dim, layout.positions(comm.rank, device=x.device))
+    begin = sum(layout.lengths[:comm.rank])
+    return x.index_select(dim, layout_order(x, layout.key, False)[begin:begin + layout.lengths[comm.rank]])
 
 
 def positions(layout, comm, cu_seqlens=None):
@@ -27,8 +29,7 @@ def unshard(x, layout, comm, dim=1):
     """Collective: the whole tensor, on every rank, from all ranks' tokens. The backward pass sums the ranks' gradients
     of the whole."""
     require_fit("unshard", layout, comm, local=x.shape[dim])
-    inverse = torch.argsort(layout.order()).to(x.device)
-    return all_gather(x, comm, dim=dim, tokens=layout.lengths).index_select(dim, inverse)
+    return all_gather(x, comm, dim=dim, tokens=layout.lengths).index_select(dim, layout_order(x, layout.key, True))
 
 
 def shift_labels(ids, cu_seqlens=None, ignore_index=IGNORED):
