@@ -24,7 +24,8 @@ rows of `--peers` in the run of *blocking*, OpenMPI 4.1.4, pinned with two ranks
     perf/hosts_page.py NEW_DIRECTORY > docs/perf/hosts.md
 
 MPI's exchange of heads and sequence includes no transposition; MPI with packing takes {packed} times as long as ours
-with 2 and 4 ranks (geometric means). The geometric means of *ratio* are {means}. All-Scan is DIAG in fp32, prefix only.
+with 2 and 4 ranks (geometric means). The geometric means of *ratio* are {means}. All-Scan is DIAG in fp32, prefix
+only.
 """
 EACH_HEAD = """# Collectives on hosts with a processor for each rank
 
