@@ -74,13 +74,20 @@ SEQPAR_A_IN_MEMORY(32, 4, "%16, %17, p, 1, 1, %19, %20", "18")
 SEQPAR_A_IN_MEMORY(64, 8, "%32, %33, p, 1, 1, %35, %36", "34")
 SEQPAR_A_IN_MEMORY(128, 16, "%64, %65, p, 1, 1, %67, %68", "66")
 
-#define SEQPAR_A_IN_REGISTERS(n, tiles, operands, addAt)                                                               \
-  template <bool kBf16, int kTransposeB>                                                                               \
-  SEQPAR_DEVICE void wgmma(float(&c)[tiles][4], const uint32_t(&a)[4], Matrix b, bool add) {                           \
-    static_assert(kBf16);                                                                                              \
-    asm volatile(SEQPAR_WGMMA(n, "bf16", tiles, operands, addAt)                                                       \
-                 : SEQPAR_TILES##tiles(c)                                                                              \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor), "r"(add ? 1 : 0), "n"(kTransposeB)); \
+#define SEQPAR_A_IN_REGISTERS(n, tiles, operands, addAt)                                              \
+  template <bool kBf16, int kTransposeB>                                                              \
+  SEQPAR_DEVICE void wgmma(float(&c)[tiles][4], const uint32_t(&a)[4], Matrix b, bool add) {          \
+    if constexpr (kBf16) {                                                                            \
+      asm volatile(SEQPAR_WGMMA(n, "bf16", tiles, operands, addAt)                                    \
+                   : SEQPAR_TILES##tiles(c)                                                           \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor), "r"(add ? 1 : 0), \
+                     "n"(kTransposeB));                                                               \
+    } else {                                                                                          \
+      asm volatile(SEQPAR_WGMMA(n, "f16", tiles, operands, addAt)                                     \
+                   : SEQPAR_TILES##tiles(c)                                                           \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor), "r"(add ? 1 : 0), \
+                     "n"(kTransposeB));                                                               \
+    }                                                                                                 \
   }
 SEQPAR_A_IN_REGISTERS(16, 2, "{%8, %9, %10, %11}, %12, p, 1, 1, %14", "13")
 SEQPAR_A_IN_REGISTERS(64, 8, "{%32, %33, %34, %35}, %36, p, 1, 1, %38", "37")

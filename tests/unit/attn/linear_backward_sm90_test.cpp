@@ -12,7 +12,6 @@ using namespace seqpar::test;
 
 namespace {
 
-/// The sm_90 kernels, which leave segments with strong decays to the other kernels.
 template <class T, bool kChannel, bool kPair = false>
 struct KernelsSm90 {
   static constexpr bool kExact = false;
@@ -41,7 +40,7 @@ struct KernelsSm90 {
     } else {
       run<sm90::GradientsKernel<T, kChannel, false, kPair>>(task, seed);
     }
-    if (kChannel) Kernels<T, kBlock, kChannel>::gradients(task, seed);
+    if constexpr (kChannel) run<sm90::GradientsKernel<T, true, false, false, true>>(task, seed);
   }
 };
 
@@ -139,8 +138,39 @@ TEST_CASE("backward kernels of sm_90 keep packed sequences apart") {
   }
 }
 
-TEST_CASE("backward kernels of sm_90 leave strong decays to others") {
+TEST_CASE("backward kernels of sm_90 with strong decays round little but states") {
+  // As the other kernels with strong decays.
+  constexpr double kMost = 0x1p-10;
+  BackwardShape strong = shapeOf(Gate::Channel, 240, 128, 128, 0.8);
+  strong.states = false;
+  checkSm90<Bf16, true>(strong, kMost);
+  strong.qScale = 1e-5;
+  strong.kScale = 1e4;
+  strong.dOutScale = 1e-6;
+  checkSm90<Bf16, true>(strong, kMost);
+  strong.qScale = 1e9;
+  strong.kScale = 1e-9;
+  checkSm90<Bf16, true>(strong, kMost);
+}
+
+TEST_CASE("backward kernels of sm_90 keep packed sequences with strong decays apart") {
+  BackwardShape packed = shapeOf(Gate::Channel, 190, 128, 128, 2);
+  packed.starts = {0, 5, 64, 65, 130};
+  checkSequencesApart<Bf16, KernelsSm90<Bf16, true>, true>(packed);
+  packed.decay = kZeros;
+  packed.gateType = seqparBfloat16;
+  checkSequencesApart<Fp16, KernelsSm90<Fp16, true>, true>(packed);
+}
+
+TEST_CASE("backward kernels of sm_90 with strong decays") {
   checkSm90<Bf16, true>(shapeOf(Gate::Channel, 100, 128, 128, 30));
+  checkSm90<Bf16, true>(shapeOf(Gate::Channel, 190, 128, 128, 1));
+  checkSm90<Bf16, true>(shapeOf(Gate::Channel, 190, 128, 128, 5));
+  checkSm90<Fp16, true>(shapeOf(Gate::Channel, 100, 112, 80, 1));
+  BackwardShape zeros = shapeOf(Gate::Channel, 150, 128, 128, kZeros);
+  zeros.gateType = seqparBfloat16;
+  checkSm90<Bf16, true>(zeros);
+  checkSm90<Fp16, true>(zeros);
   BackwardShape packed = shapeOf(Gate::Channel, 250, 128, 128, 0.05);
   packed.starts = {-3, 70, 200};
   checkSm90<Bf16, true>(packed);

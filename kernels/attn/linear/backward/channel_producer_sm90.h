@@ -22,9 +22,11 @@ struct SweptGates {
       fetchAs<4>(to, task, item, token, me);
     }
   }
-  /// Returns whether the decays of this thread's channels are mild.
+  /// Returns whether the decays of this thread's channels are mild. kLogs: stores each token's logarithm in fp16
+  /// instead of the sums.
+  template <bool kLogs>
   SEQPAR_DEVICE static bool addUp(const Task& task, const char* gates, typename Decays::Sums& to, const Half& me) {
-    return task.gateType == seqparBfloat16 ? addUpAs<2>(gates, to, me) : addUpAs<4>(gates, to, me);
+    return task.gateType == seqparBfloat16 ? addUpAs<2, kLogs>(gates, to, me) : addUpAs<4, kLogs>(gates, to, me);
   }
 
  private:
@@ -45,7 +47,13 @@ struct SweptGates {
     }
   }
 
-  template <int kSize>
+  /// The place of a token's pair of channels.
+  SEQPAR_DEVICE static uint32_t* wordOf(typename Decays::Sums& to, int channel, int token, const Half& me) {
+    return reinterpret_cast<uint32_t*>(to.fixed + me.panel() * kTilePanel + token * kPanel + channel % 8 +
+                                       Decays::unitAt(token, channel % kPanel / 8) * 8);
+  }
+
+  template <int kSize, bool kLogs>
   SEQPAR_DEVICE static bool addUpAs(const char* gates, typename Decays::Sums& to, const Half& me) {
     constexpr int kRow = kChannels * kSize;
     const int part = me.lane / kPairs, channel = warpOf(me) * kChannels + me.lane % kPairs * 2;
@@ -67,6 +75,7 @@ struct SweptGates {
       }
       sums[t][0] = bounded(low) + (t > 0 ? sums[t - 1][0] : 0.f);
       sums[t][1] = bounded(high) + (t > 0 ? sums[t - 1][1] : 0.f);
+      if constexpr (kLogs) *wordOf(to, channel, part * kTokens + t, me) = packHalves(bounded(low), bounded(high));
     }
     float before[2] = {0, 0}, total[2] = {0, 0};
     SEQPAR_UNROLL
@@ -78,16 +87,69 @@ struct SweptGates {
         total[e] += other;
       }
     }
-    uint16_t* panel = to.fixed + me.panel() * kTilePanel + part * kTokens * kPanel + channel % 8;
-    SEQPAR_UNROLL
-    for (int t = 0; t < kTokens; ++t) {
-      *reinterpret_cast<uint32_t*>(panel + t * kPanel + Decays::unitAt(part * kTokens + t, channel % kPanel / 8) * 8) =
-          Decays::stepsOf(before[0] + sums[t][0]) | Decays::stepsOf(before[1] + sums[t][1]) << 16;
+    if constexpr (!kLogs) {
+      SEQPAR_UNROLL
+      for (int t = 0; t < kTokens; ++t) {
+        *wordOf(to, channel, part * kTokens + t, me) =
+            Decays::stepsOf(before[0] + sums[t][0]) | Decays::stepsOf(before[1] + sums[t][1]) << 16;
+      }
     }
     if (part == 0) ptx::storePair(to.totals + channel, total[0], total[1]);
     return total[0] >= Decays::kLeastTotal && total[1] >= Decays::kLeastTotal;
   }
 };
+
+/// The producers' part of the sweep, with gates one chunk ahead, keys and values two chunks ahead. Stores the decays
+/// for the chunks' gradients. Returns whether this thread found the segment's decays mild; unless Producer::kLogs, it
+/// stops after a first chunk with strong decays, as the consumers do.
+template <class Producer, class T>
+SEQPAR_DEVICE bool sweepChannels(const Task& task, const Item<T>& item, const Half& place) {
+  using Memory = ChannelMemory<T>;
+  using Decays = ChannelDecays<T>;
+  const auto fetchTiles = [&](int chunk) {
+    if (chunk < item.chunks) opaqueMemory<Memory>().fetchSwept(task, item, chunk, place.opaque().thread);
+    ptx::cpAsyncCommitGroup();
+  };
+  const auto fetchGates = [&](int chunk) {
+    if (chunk < item.chunks) {
+      SweptGates<T>::fetch(opaqueMemory<Memory>().sweptGates(chunk), task, item, chunk, place.opaque());
+    }
+    ptx::cpAsyncCommitGroup();
+  };
+  bool mild = true;
+  if (item.chunks == 0) return mild;
+  fetchTiles(0);
+  fetchGates(0);
+  fetchTiles(1);
+  for (int i = 0; i < item.chunks; ++i) {
+    fetchGates(i + 1);
+    Memory& memory = opaqueMemory<Memory>();
+    ptx::cpAsyncWaitGroup<2>();  // except for the tiles and the gates of the next chunk
+    ptx::syncwarp();
+    const Half me = place.opaque();
+    typename Decays::Sums& sums = memory.decays.sums[i % 2];
+    mild = SweptGates<T>::template addUp<Producer::kLogs>(task, memory.sweptGates(i), sums, me) && mild;
+    if (!Producer::kLogs && i == 0 && !ptx::syncthreadsAnd(mild)) {
+      ptx::cpAsyncWaitGroup<0>();
+      return false;
+    }
+    if (me.thread == 0) ptx::cpAsyncBulkWaitGroupRead<0>();  // the next chunk's sums overwrite the previous chunk's
+    warpgroup::fenceProxyAsync();
+    Roles::syncProducers();
+    if (me.thread == 0) {
+      ptx::cpAsyncBulkStore(Decays::kept(task, i), &sums, kDecaySumsBytes);
+      ptx::cpAsyncBulkCommitGroup();
+    }
+    Producer::scaleSwept(i, memory, me.opaque());
+    warpgroup::fenceProxyAsync();
+    Roles::arrivePrepared(i);
+    if (i > 0) Roles::awaitDone(i - 1);
+    fetchTiles(i + 2);
+  }
+  Roles::awaitDone(item.chunks - 1);
+  if (place.thread == 0) ptx::cpAsyncBulkWaitGroup();
+  return mild;
+}
 
 template <class T>
 struct ChannelProducer {
@@ -97,49 +159,11 @@ struct ChannelProducer {
   static constexpr bool kHasImages = std::is_same_v<T, Bf16>;
   static constexpr int kLaterGroups = 2;
   static constexpr bool kDecaysFirst = true;  ///< the state's gradient is stored after the chunk's decay
+  static constexpr bool kLogs = false;        ///< decays are stored as sums
   static constexpr int kBatch = 4;            ///< accumulator tiles that are read together before any is written
 
-  /// Loads gates one chunk ahead, keys and values two chunks ahead. Stores the sums of the decays for the chunks'
-  /// gradients. Returns whether this thread found the segment's decays mild.
-  SEQPAR_DEVICE static bool sweep(const Task& task, const Item<T>& item, const Half& place) {
-    const auto fetchTiles = [&](int chunk) {
-      if (chunk < item.chunks) opaqueMemory<Memory>().fetchSwept(task, item, chunk, place.opaque().thread);
-      ptx::cpAsyncCommitGroup();
-    };
-    const auto fetchGates = [&](int chunk) {
-      if (chunk < item.chunks) {
-        SweptGates<T>::fetch(opaqueMemory<Memory>().sweptGates(chunk), task, item, chunk, place.opaque());
-      }
-      ptx::cpAsyncCommitGroup();
-    };
-    bool mild = true;
-    if (item.chunks == 0) return mild;
-    fetchTiles(0);
-    fetchGates(0);
-    fetchTiles(1);
-    for (int i = 0; i < item.chunks; ++i) {
-      fetchGates(i + 1);
-      Memory& memory = opaqueMemory<Memory>();
-      ptx::cpAsyncWaitGroup<2>();  // except for the tiles and the gates of the next chunk
-      ptx::syncwarp();
-      const Half me = place.opaque();
-      mild = SweptGates<T>::addUp(task, memory.sweptGates(i), memory.decays.sums[i % 2], me) && mild;
-      if (me.thread == 0) ptx::cpAsyncBulkWaitGroupRead<0>();  // the next chunk's sums overwrite the previous chunk's
-      warpgroup::fenceProxyAsync();
-      Roles::syncProducers();
-      if (me.thread == 0) {
-        ptx::cpAsyncBulkStore(Decays::kept(task, i), &memory.decays.sums[i % 2], kDecaySumsBytes);
-        ptx::cpAsyncBulkCommitGroup();
-      }
-      scaleSwept(i, memory, me.opaque());
-      warpgroup::fenceProxyAsync();
-      Roles::arrivePrepared(i);
-      if (i > 0) Roles::awaitDone(i - 1);
-      fetchTiles(i + 2);
-    }
-    Roles::awaitDone(item.chunks - 1);
-    if (place.thread == 0) ptx::cpAsyncBulkWaitGroup();
-    return mild;
+  SEQPAR_DEVICE static bool sweep(const Task& task, const Item<T>& item, const Half& me) {
+    return sweepChannels<ChannelProducer>(task, item, me);
   }
 
   /// The sweep has stored the decays.
@@ -215,7 +239,7 @@ struct ChannelProducer {
   SEQPAR_DEVICE static void copyScaled(const Task&, int, Memory&, const Half&) {}
   /// Adds the chunk's terms to the state's gradient (complete after the products' wait), with the same queries as all
   /// other products.
-  SEQPAR_DEVICE static void addTo(State<T, Half>& gradient, int chunk, Memory& memory, const Half& me) {
+  SEQPAR_DEVICE static void addTo(const Task&, State<T, Half>& gradient, int chunk, Memory& memory, const Half& me) {
     if constexpr (kHasImages) {
       constexpr int kAtOnce = 2;
       uint32_t words[kAtOnce][4], rests[kAtOnce][4];
@@ -295,7 +319,6 @@ struct ChannelProducer {
     }
   }
 
- private:
   /// to += kSign * from.
   template <int kSign>
   SEQPAR_DEVICE static void addNumbers(float (&to)[4], const float* from) {

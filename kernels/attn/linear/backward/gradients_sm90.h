@@ -1,5 +1,6 @@
 // Pass 3 of the backward on sm_90a, bf16 and fp16: all gradients of a segment, by the algorithm of gradients.h with
-// wgmma. gradients.h handles segments with a chunk that decays too much.
+// wgmma. With channel decays, a kernel leaves segments with a chunk that decays too much for products relative to the
+// chunk's start to one with kStrong (strong_consumer_sm90.h).
 //
 // Work      a CTA of 512 threads, one per SM, takes items (sequence, head, 128 channels, 128 columns of v, segment) in
 //           steps of the grid. A sweep stores the states before the chunks to device memory; then the chunks are
@@ -24,20 +25,26 @@
 #include "kernels/attn/linear/backward/channel_producer_sm90.h"
 #include "kernels/attn/linear/backward/channel_sm90.h"
 #include "kernels/attn/linear/backward/pair_consumer_sm90.h"
+#include "kernels/attn/linear/backward/strong_consumer_sm90.h"
+#include "kernels/attn/linear/backward/strong_producer_sm90.h"
 #include "kernels/attn/linear/backward/token_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
 
-template <class T, bool kChannel, bool kGated = false, bool kPair = false>
+template <class T, bool kChannel, bool kGated = false, bool kPair = false, bool kStrong = false>
 struct GradientsKernel {
   template <class OfChannels, class OfTokens, class OfPairs>
   using Choice = std::conditional_t<kChannel, OfChannels, std::conditional_t<kPair, OfPairs, OfTokens>>;
-  using Producer = Choice<ChannelProducer<T>, TokenProducer<T, kGated>, PairProducer<T, kGated>>;
-  using Consumer = Choice<ChannelConsumer<T>, TokenConsumer<T, kGated>, PairConsumer<T, kGated>>;
+  static_assert(kChannel || !kStrong);
+  using Producer = Choice<std::conditional_t<kStrong, StrongChannelProducer<T>, ChannelProducer<T>>,
+                          TokenProducer<T, kGated>, PairProducer<T, kGated>>;
+  using Consumer = Choice<std::conditional_t<kStrong, StrongChannelConsumer<T>, ChannelConsumer<T>>,
+                          TokenConsumer<T, kGated>, PairConsumer<T, kGated>>;
   using Memory = typename Producer::Memory;
   using Arguments = std::conditional_t<kPair, PairTask, Task>;
   using StateOf = State<T, Half>;
-  static constexpr int kProducerRegisters = kChannel ? 120 : 104, kConsumerRegisters = kChannel ? 136 : 152;
+  static constexpr int kProducerRegisters = kChannel ? (kStrong ? 112 : 120) : 104,
+                       kConsumerRegisters = 256 - kProducerRegisters;
   static_assert((kProducerRegisters + kConsumerRegisters) * Half::kThreads <= warpgroup::kSmRegisters);
   static_assert(sizeof(ChunkTiles<T>) == 192 << 10 && sizeof(Memory) <= ptx::kSharedBytesSm90);
 
@@ -74,6 +81,7 @@ struct GradientsKernel {
   template <class Act>
   SEQPAR_DEVICE static void each(const Task& task, Memory& memory, const Act& act) {
     for (int64_t index = ptx::block(); index < itemsOf(task); index += ptx::blocks()) {
+      if (kStrong && task.strong[index] == 0) continue;
       act(itemAt<T>(memory.item, task, index, ptx::thread()), index);
     }
   }
@@ -81,8 +89,10 @@ struct GradientsKernel {
   SEQPAR_DEVICE static void produce(const Task& task, const Item<T>& item, int64_t index, Memory& memory,
                                     const Half& me) {
     const bool mild = ptx::syncthreadsAnd(Producer::sweep(task, item, me.opaque()));
-    if (kChannel && me.thread == 0) task.strong[index] = mild ? 0 : 1;
-    if (!mild) return;
+    if constexpr (kChannel && !kStrong) {
+      if (me.thread == 0) task.strong[index] = mild ? 0 : 1;
+      if (!mild) return;
+    }
     Producer producer;
     if (item.chunks > 0) {
       producer.load(task, item, item.chunks - 1, me.opaque());
@@ -130,8 +140,11 @@ struct GradientsKernel {
       if (item.before > 0 && task.beforeVisible == Visible::AfterWait) ptx::griddepcontrolWait();
       loadFull(
           state, task, item, [&](int which) { return Incoming::before(task, item, which); }, me);
-      consumeSweep(task, item, state, me);
-      if constexpr (!kChannel) {
+      if (!consumeSweep(task, item, state, me)) {
+        ptx::syncthreadsAnd(true);
+        return;
+      }
+      if constexpr (kKeepsEnd) {
         Roles::syncConsumers();  // all reads are complete
         state.store(memory.after, me.opaque());
         warpgroup::fenceProxyAsync();
@@ -145,7 +158,8 @@ struct GradientsKernel {
   }
 
  private:
-  static constexpr int kOfHead = StateOf::kTiles8 / 2;  ///< kPair: tiles of the first head's columns
+  static constexpr bool kKeepsEnd = !kChannel || kStrong;  ///< the state after the segment, in place of E
+  static constexpr int kOfHead = StateOf::kTiles8 / 2;     ///< kPair: tiles of the first head's columns
 
   /// Loads the gradient of the state after the segment.
   SEQPAR_DEVICE static void loadAfter(StateOf& gradient, const Task& task, const Item<T>& item, Memory& memory,
@@ -153,7 +167,9 @@ struct GradientsKernel {
     ptx::griddepcontrolWait();
     loadFull(
         gradient, task, item, [&](int which) { return Incoming::after(task, item, which); }, me);
-    if constexpr (!kChannel) keepCarry(gradient, memory.after, item.chunks - 1, memory, me.opaque());
+    if constexpr (kKeepsEnd) {
+      keepCarry(gradient, memory.after, kChannel ? item.chunks : item.chunks - 1, memory, me.opaque());
+    }
     Roles::syncProducers();
   }
   /// Waits until the consumers have processed the item.
@@ -188,8 +204,9 @@ struct GradientsKernel {
   }
 
   /// Computes the segment's end state in `state`. States are copied to memory from images in shared memory; the state
-  /// before the last chunk stays in its image.
-  SEQPAR_DEVICE static void consumeSweep(const Task& task, const Item<T>& item, StateOf& state, const Half& place) {
+  /// before the last chunk stays in its image. Returns false if the producers stopped.
+  SEQPAR_DEVICE static bool consumeSweep(const Task& task, const Item<T>& item, StateOf& state, const Half& place) {
+    if (kChannel && !kStrong && item.chunks > 0 && !ptx::syncthreadsAnd(true)) return false;
     T* states = statesOf(task);
     for (int i = 0; i < item.chunks; ++i) {
       Memory& memory = opaque();
@@ -210,6 +227,7 @@ struct GradientsKernel {
     }
     if (place.inGroup == 0) ptx::cpAsyncBulkWaitGroup();
     Roles::syncOwn(place);
+    return true;
   }
   /// The warpgroup's rows of both panels.
   SEQPAR_DEVICE static void keep(T* to, const T* image, const Half& me) {
@@ -235,7 +253,7 @@ struct GradientsKernel {
       const int row = StateOf::row(me);
       const float factor = decayOf(Producer::total(row, chunk, memory)),
                   factor8 = decayOf(Producer::total(row + 8, chunk, memory));
-      if constexpr (kChannel) {
+      if constexpr (kChannel && !kStrong) {
         state.scale(factor, factor8);  // if not mild, the result is not used
       } else {
         state.decay(factor, factor8);
@@ -279,10 +297,10 @@ struct GradientsKernel {
     warpgroup::fenceProxyAsync();
     Roles::syncProducers();
     Roles::arrivePrepared(chunk);
-    Producer::addTo(gradient, chunk, memory, me.opaque());
+    Producer::addTo(task, gradient, chunk, memory, me.opaque());
     warpgroup::commit();
     if (!isLast) Roles::awaitDone(chunk + 1);
-    if (chunk > 0) {
+    if (chunk > 0 && !kStrong) {
       memory.fetchKeys(task, item, chunk - 1, me.opaque().thread);
       ptx::cpAsyncCommitGroup();
     }
@@ -290,6 +308,10 @@ struct GradientsKernel {
     warpgroup::fenceOperand(gradient.x);
     Roles::arriveAdded();
     if (!isLast) Producer::finish(task, item, chunk + 1, memory, me.opaque());
+    if (chunk > 0 && kStrong) {  // finish() has read the decays
+      memory.fetchKeys(task, item, chunk - 1, me.opaque().thread);
+      ptx::cpAsyncCommitGroup();
+    }
     if (chunk > 0) {
       memory.fetchValues(task, item, chunk - 1, me.opaque().thread);
       ptx::cpAsyncCommitGroup();

@@ -61,7 +61,7 @@ struct TokenProducer {
     scaleTile(memory.keys, memory.k(chunk), decayOf(last - sum), decayOf(last - sum8), me);
   }
   SEQPAR_DEVICE static void finish(const Task&, const Item<T>&, int, Memory&, const Half&) {}
-  SEQPAR_DEVICE static void addTo(State<T, Half>& gradient, int chunk, Memory& memory, const Half& me) {
+  SEQPAR_DEVICE static void addTo(const Task&, State<T, Half>& gradient, int chunk, Memory& memory, const Half& me) {
     warpgroup::arrive();
     gradient.add(memory.queries, memory.dOut(chunk), me);
   }
