@@ -68,7 +68,7 @@ def _fused_on_gpu(q, k, v, seen, scale, softcap):
         out, lse = (x.unflatten(2, (each, queries)) for x in (out, lse))
         return out.permute(0, 3, 1, 2, 4).flatten(2, 3), lse.permute(0, 3, 1, 2).flatten(2)
     bias = q.new_zeros(batch * kv_heads, queries, -(-keys // _ALIGNED) * _ALIGNED)[:, :, :keys]
-    bias.masked_fill_(~seen.repeat_interleave(kv_heads, 0), -torch.inf)
+    bias.masked_fill_(~seen.expand(batch, -1, -1).repeat_interleave(kv_heads, 0), -torch.inf)
     bias = bias[:, None].expand(-1, each, -1, -1)
     rows = q.unflatten(2, (kv_heads, each)).permute(0, 2, 3, 1, 4).flatten(0, 1)
     k, v = (x.transpose(1, 2).flatten(0, 1)[:, None].expand(-1, each, -1, -1) for x in (k, v))

@@ -1,5 +1,6 @@
 """Attention to a KV cache that is distributed over the ranks, against whole attention in fp64."""
 
+import itertools
 import random
 
 import torch
@@ -188,11 +189,11 @@ def kernels_of_local_attention(comm, seed):
     """Flash attention and matrix products equal fp64, in every type, also for queries without a key."""
     positions = torch.tensor([[2, 9, 30], [-1, 0, 12]])
     keys = torch.where(torch.arange(31) % 5 == 0, -1, torch.arange(31).flip(0))[None]
-    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+    for dtype, rows in itertools.product((torch.float32, torch.bfloat16, torch.float16), (1, 2)):
         for v_dim, window, softcap in ((8, 0, 0.0), (8, 4, 0.0), (8, 0, 3.0), (12, 0, 0.0)):
             shapes = ((3, 6, 8), (31, 2, 8), (31, 2, v_dim))
             q, k, v = (whole(seed + i, 2, *shape, dtype=dtype) for i, shape in enumerate(shapes))
-            given = {"q_positions": positions.to(q.device), "k_positions": keys.to(q.device), "window": window, "softcap": softcap}
+            given = {"q_positions": positions[:rows].to(q.device), "k_positions": keys.to(q.device), "window": window, "softcap": softcap}
             out, lse = sp.local_attention(q, k, v, **given)
             expected, expected_lse = _reference(q, k, v, **given)
             assert out.dtype == dtype and lse.dtype == torch.float32
