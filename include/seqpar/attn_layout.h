@@ -25,7 +25,7 @@ typedef struct {
 } seqparAttnSolve_t;
 
 #define SEQPAR_ATTN_SOLVE_INITIALIZER \
-  { sizeof(seqparAttnSolve_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, 64 }
+  { sizeof(seqparAttnSolve_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, 128 }
 
 /**
  * Computes the pieces of a layout (seqparPieces) with equal numbers of tokens on all ranks, up to one, and nearly equal

@@ -55,7 +55,7 @@ CHECKS = {
                "unused_entries_of_a_cache_have_no_effect", "caches_that_do_not_fit_are_refused",
                "decode_over_a_sharded_cache", "chunks_of_prompts_to_a_sharded_cache", "chunks_of_prompts_in_pages",
                "schedules_of_chunks", "refusals_of_cache_functions"),
-    "masks": ("masks_equal_dense_attention", "blocks_of_scattered_keys_are_computed_by_flex_attention",
+    "masks": ("masks_equal_dense_attention", "masks_of_large_rectangles", "blocks_of_scattered_keys_are_computed_by_flex_attention",
               "scattered_keys_on_any_shards", "solved_layouts_move_and_number_tokens", "masks_that_do_not_fit_are_refused"),
     "families": ("the_delta_rule_of_all_ranks", "families_of_all_ranks_equal_one_rank", "states_of_the_delta_rule",
                  "the_gated_delta_rule_of_qwen3_next", "mamba2_against_a_recurrence", "mamba2_refusals", "mamba_ssm_layers"),

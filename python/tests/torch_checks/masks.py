@@ -27,6 +27,25 @@ def masks_equal_dense_attention(comm, seed):
 
 
 @check
+def masks_of_large_rectangles(comm, seed):
+    """On GPUs rectangles of whole tiles with at least 8192 x 8192 scores are dense calls of cuDNN, the others ragged ones."""
+    tile, dtype, bound = (4096, torch.bfloat16, 2.0 ** -6) if comm.device.type == "cuda" else (4, torch.float32, 2.0 ** -16)
+    for mask in (sp.Mask.prefix_lm(4 * tile, 6 * tile), sp.Mask.block_causal([2 * tile * i for i in range(4)])):
+        layout = sp.solve_layout(mask, comm.size)
+        q, k, v, grad = (whole(seed + i, 1, mask.tokens, 1, 64).to(dtype) for i in range(4))
+        inputs = [x.double()[0, :, 0].requires_grad_() for x in (q, k, v)]
+        scores = (inputs[0] @ inputs[1].T / 8).masked_fill(~mask.dense(comm.device), -torch.inf)
+        out = scores.softmax(1) @ inputs[2]
+        expected = torch.autograd.grad(out, inputs, grad.double()[0, :, 0])
+        del scores
+        mine = [sp.shard(x, layout, comm).requires_grad_() for x in (q, k, v)]
+        own = sp.attention(*mine, comm, mask=mask, layout=layout)
+        for got, want in zip((own, *torch.autograd.grad(own, mine, sp.shard(grad, layout, comm))), (out, *expected)):
+            apart = (sp.unshard(got.detach(), layout, comm)[0, :, 0] - want).norm() / want.norm()
+            assert apart <= bound, f"{mask.tokens} tokens, relative error {apart.item()}, expected at most {bound}"
+
+
+@check
 def other_forms_of_masks_become_slices(comm, seed):
     from torch.nn.attention import flex_attention as flex
     document = torch.tensor([0] * 70 + [1] * 3 + [2] * 150 + [3] * 77)

@@ -16,10 +16,15 @@ namespace {
 /// deterministic, run instead.
 constexpr size_t kMostDeterministicWorkspace = size_t{1} << 30;
 
+/// Scores of a rectangle that may have a dense plan where rectangles change: a ragged call takes some percent longer,
+/// building the plan as long as a hundred calls.
+constexpr int64_t kLeastDense = int64_t{8192} * 8192;
+
 BlockLimits limitsOf(const BlockShape& s, bool kernels) {
   BlockLimits limits;
   limits.batch = s.batch;
   limits.changing = s.changing;
+  if (s.changing && !s.deterministic) limits.leastDense = kLeastDense;
   limits.cudnn = kernels && s.type != seqparFloat32 && s.softcap == 0 && s.phase == 0 &&
                  s.heads == s.kvHeads * s.group && s.headDim % 8 == 0 && s.valueDim % 8 == 0 &&
                  std::max(s.headDim, s.valueDim) <= 256 && Sdpa::problem().empty();
@@ -144,6 +149,7 @@ bool CudaBlock::build(Prepared& prepared, const Work& work, bool backward) {
     shape.dv = shape.v;
   }
   size_t bytes = 0;
+  if (!ragged && s.changing && !sdpa_->reserve(shape)) return false;
   if (!sdpa_->prepare(shape, &bytes).empty()) return false;
   if (shape.deterministic && bytes > kMostDeterministicWorkspace) return false;
   workspaceBytes_ = std::max(workspaceBytes_, bytes);
@@ -206,7 +212,8 @@ void CudaBlock::describe(Prepared& prepared) {
 std::vector<CudaBlock::Prepared> CudaBlock::prepareSteps(Work& work, bool backward) {
   auto joined = limits_;
   joined.sharedColumns = joined.join = !backward;
-  auto apart = joined, without = joined;
+  auto ragged = joined, apart = joined, without = joined;
+  ragged.leastDense = apart.leastDense = INT64_MAX;
   apart.join = false;
   without.cudnn = false;
   auto rest = work.rectangles;
@@ -222,7 +229,7 @@ std::vector<CudaBlock::Prepared> CudaBlock::prepareSteps(Work& work, bool backwa
     if (!order.empty()) work.order = constant(order);
   }
   std::vector<Prepared> all;
-  for (const auto& limits : {joined, apart, without}) {
+  for (const auto& limits : {joined, ragged, apart, without}) {
     std::vector<Rectangle> refused;
     for (auto& step : stepsOf(rest, limits)) {
       Prepared prepared;

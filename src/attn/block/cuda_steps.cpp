@@ -112,6 +112,13 @@ std::vector<BlockStep> layersOf(std::span<const Rectangle> rectangles, BlockStep
   return steps;
 }
 
+/// Whether a ragged step is one rectangle that is worth a plan of its own.
+bool isDense(const BlockStep& step, const BlockLimits& limits) {
+  if (step.kind != BlockStep::Kind::Ragged || step.rectangles.size() > 1) return false;
+  const auto& r = step.rectangles.front();
+  return r.scores() >= limits.leastDense && r.rows % kDenseTokens == 0 && r.columns % kDenseTokens == 0;
+}
+
 /// Joins intervals of rows, which do not overlap, if they are adjacent.
 std::vector<TokenRange> joinedRows(std::vector<TokenRange> rows) {
   std::sort(rows.begin(), rows.end(), [](const TokenRange& a, const TokenRange& b) { return a.first < b.first; });
@@ -208,6 +215,9 @@ std::vector<BlockStep> stepsOf(std::span<const Rectangle> rectangles, const Bloc
   for (const auto& [mask, same] : byMask) {
     if (ragged && (limits.changing || same.size() > 1)) {
       append(layersOf(same, BlockStep::Kind::Ragged, mask, limits.sharedColumns));
+      for (auto& step : steps) {
+        if (isDense(step, limits)) step.kind = BlockStep::Kind::Single;
+      }
       continue;
     }
     for (const auto& r : same) {

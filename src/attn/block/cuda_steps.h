@@ -32,12 +32,17 @@ struct BlockLimits {
   size_t leastRagged = 5;
   /// Rectangles of a call may have common columns: a forward pass, which only reads keys.
   bool sharedColumns = false;
-  /// Rectangles differ from plan to plan: all cuDNN calls are ragged, because only ragged plans serve many rectangles.
+  /// Rectangles differ from plan to plan: cuDNN calls are ragged, because only ragged plans serve many rectangles,
+  /// except those of one rectangle with so many scores and multiples of kDenseTokens as sizes.
   bool changing = false;
+  int64_t leastDense = INT64_MAX;
   /// Rectangles with several masks are one ragged call if one of the masks shows the same of them: in a forward pass.
   /// cuDNN's backward pass computes all scores of a rectangle with a diagonal that starts right of its first column.
   bool join = false;
 };
+
+/// Rectangles of whole tiles have dense calls. Layouts that a solver made have such rectangles, documents do not.
+inline constexpr int64_t kDenseTokens = 128;
 
 /// From this number of rows, a band with a diagonal that starts right of its first column is split: cuDNN also computes
 /// the scores above such a diagonal, which takes longer than a second call.

@@ -5,9 +5,11 @@
 #define CUDNN_FRONTEND_SKIP_JSON_LIB
 #include <cudnn_frontend.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <set>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -277,6 +279,17 @@ class Plans {
     return entry;
   }
 
+  bool reserve(const PlanKey& key) {
+    const std::lock_guard lock(mutex_);
+    if (reserved_.contains(key)) return true;
+    const auto same = std::count_if(reserved_.begin(), reserved_.end(), [&](const PlanKey& other) {
+      return other.device == key.device && other.sharer == key.sharer;
+    });
+    if (same >= static_cast<int64_t>(Sdpa::kMostReserved)) return false;
+    reserved_.insert(key);
+    return true;
+  }
+
   void loadOnce(const PlanKey& key, const std::function<void()>& load) { std::call_once(at(key).loaded, load); }
 
   int64_t built() const { return built_; }
@@ -308,6 +321,7 @@ class Plans {
 
   std::mutex mutex_;
   std::map<PlanKey, Entry> plans_;
+  std::set<PlanKey> reserved_;
   std::atomic<int64_t> built_{0};
 };
 
@@ -345,6 +359,10 @@ std::string Sdpa::prepare(const SdpaShape& shape, size_t* workspaceBytes) {
   const Plan& plan = Plans::instance().find(rank_->key(shape)).plan;
   *workspaceBytes = plan.workspace;
   return plan.refusal;
+}
+
+bool Sdpa::reserve(const SdpaShape& shape) {
+  return Plans::instance().reserve(rank_->key(shape));
 }
 
 void Sdpa::loadOnce(const SdpaShape& shape, const std::function<void()>& load) {

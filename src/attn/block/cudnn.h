@@ -67,6 +67,11 @@ class Sdpa {
   /// it refuses the shape, empty otherwise.
   std::string prepare(const SdpaShape& shape, size_t* workspaceBytes);
 
+  /// Whether this rank may build a dense plan for rectangles that change. The first kMostReserved shapes may, so that
+  /// training with changing masks waits for few plans.
+  bool reserve(const SdpaShape& shape);
+  static constexpr size_t kMostReserved = 12;
+
   /// Calls load(), once per plan of the process.
   void loadOnce(const SdpaShape& shape, const std::function<void()>& load);
 

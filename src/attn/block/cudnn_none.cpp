@@ -26,6 +26,10 @@ std::string Sdpa::prepare(const SdpaShape&, size_t*) {
   return problem();
 }
 
+bool Sdpa::reserve(const SdpaShape&) {
+  return false;
+}
+
 void Sdpa::loadOnce(const SdpaShape&, const std::function<void()>&) {
   fail(seqparInternalError, "attention by cuDNN: ", problem());
 }

@@ -147,6 +147,27 @@ TEST_CASE("a staircase is cut into rectangles without common columns backward, a
   CHECK(stepsOf(stairs, limits).size() == 1);
 }
 
+TEST_CASE("a large rectangle of whole tiles that is alone in its call is a dense call", "[steps]") {
+  BlockLimits limits;
+  limits.cudnn = limits.changing = true;
+  limits.leastDense = 1024 * 512;
+  const auto kindsOf = [&](const std::vector<Rectangle>& rectangles) {
+    std::vector<BlockStep::Kind> kinds;
+    for (const auto& step : stepsOf(rectangles, limits)) kinds.push_back(step.kind);
+    return kinds;
+  };
+  using Kinds = std::vector<BlockStep::Kind>;
+  const Rectangle large{0, 1024, 0, 512};
+  CHECK((kindsOf({large}) == Kinds{BlockStep::Kind::Single}));
+  CHECK((kindsOf({{0, 1024, 0, 511}}) == Kinds{BlockStep::Kind::Ragged}));
+  CHECK((kindsOf({{0, 896, 0, 512}}) == Kinds{BlockStep::Kind::Ragged}));
+  CHECK((kindsOf({{0, 1000, 0, 640}}) == Kinds{BlockStep::Kind::Ragged}));
+  CHECK((kindsOf({large, {1024, 128, 512, 128}}) == Kinds{BlockStep::Kind::Ragged}));
+  CHECK(kindsOf({large, {0, 1024, 512, 1024, INT64_MIN, 0}}).size() == 2);
+  limits.leastDense = INT64_MAX;
+  CHECK((kindsOf({large}) == Kinds{BlockStep::Kind::Ragged}));
+}
+
 TEST_CASE("whole documents, the end of one and short ones in windows are one call", "[steps]") {
   BlockLimits limits;
   limits.cudnn = limits.changing = true;
