@@ -22,6 +22,7 @@ void measure(LinearCase& mine, void* stream) {
   outputs.maps = states.maps;
   outputs.content = content;
   outputs.out = mine.output();
+  outputs.workspace = mine.takeFloats(attn::outputsWorkspaceSize(problem) / sizeof(float));
   attn::Outputs both = outputs;
   both.segments = attn::cutForward(problem, attn::ctasAtOnce(problem), attn::supportsLead(problem));
   both.maps = mine.maps(both.segments);

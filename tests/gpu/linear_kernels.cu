@@ -85,6 +85,7 @@ Results run(const ForwardCase& test, int ctas, bool byHeads, bool rank, Maps con
   Segments segments = cut.segments;
   if (!cut.spans.empty()) segments.spans = spans.get();
   const OnDevice<char> workspace(stateMapsSize(problem, segments));
+  const OnDevice<float> ofOutputs(outputsWorkspaceSize(problem) / sizeof(float));
   SegmentStates first;
   first.problem = problem;
   first.segments = segments;
@@ -103,6 +104,7 @@ Results run(const ForwardCase& test, int ctas, bool byHeads, bool rank, Maps con
   second.out.head = spec.tokens * spec.dv;
   second.out.token = spec.dv;
   second.finalState = finalState.get();
+  second.workspace = ofOutputs.get();
   for (int head = 0; head < spec.heads; head += byHeads ? 1 : spec.heads) {
     LaunchSequence sequence;
     const Launch launch{nullptr, ctas, &sequence};
@@ -161,7 +163,7 @@ void checkCase(const ForwardSpec& spec, int ctas, bool byHeads, bool rank, Maps 
 ForwardSpec drawSpec(std::mt19937_64& random) {
   static constexpr int kDimensions[][2] = {{64, 64},   {128, 128}, {128, 128}, {256, 256}, {16, 16},
                                            {48, 80},   {96, 112},  {128, 64},  {64, 128},  {128, 256},
-                                           {192, 160}, {128, 528}, {256, 512}};
+                                           {192, 160}, {128, 528}, {256, 512}, {256, 64},  {144, 96}};
   static constexpr int kTokens[] = {0, 1, 2, 15, 16, 17, 63, 64, 65, 127, 500, 1000, 2041};
   ForwardSpec spec;
   const auto& dimensions = kDimensions[random() % std::size(kDimensions)];

@@ -186,7 +186,10 @@ struct Outputs {
   bool storesMaps = false;                   ///< `maps` are afterwards as pass 1 writes them for Gradients
   MapFormat format = MapFormat::RowMajor;    ///< of `maps`; launchForward() sets it
   Tokens tokens = Tokens::OfSegments;        ///< launchForward() sets it
+  float* workspace = nullptr;                ///< outputsWorkspaceSize() bytes
 };
+/// 0 for most problems. Only in builds with CUDA.
+size_t outputsWorkspaceSize(const LinearProblem& problem);
 
 /// Pass 1, backward: the reverse direction. Afterwards `maps` contain for segment i, with Maps::Prefix: as state, the
 /// result of segments i+1 ... for a zero gradient (the last segment's is undefined; read it as 0); as log-decay,

@@ -61,6 +61,9 @@ bool segmentStateGradients(const SegmentStateGradients&, int, const Launch&, int
 bool packs(const Outputs&) {
   return false;
 }
+size_t workspaceSize(const LinearProblem&) {
+  return 0;
+}
 bool outputs(const Outputs&, const Launch&, int&) {
   return false;
 }
@@ -121,7 +124,12 @@ Maps fastestMaps(const LinearProblem& problem, const Segments& segments) {
 
 bool supportsLead(const LinearProblem& problem) {
   // With channel decays both passes are memory bound, so concurrent outputs would slow pass 1.
-  return problem.gate != Gate::Channel && problem.type != seqparFloat32 && forward_sm90::fits(problem);
+  return problem.gate != Gate::Channel && problem.dk <= kMostFusedDimension && problem.type != seqparFloat32 &&
+         forward_sm90::fits(problem);
+}
+
+size_t outputsWorkspaceSize(const LinearProblem& problem) {
+  return problem.type != seqparFloat32 && forward_sm90::fits(problem) ? forward_sm90::workspaceSize(problem) : 0;
 }
 
 bool outputsArePaired(const LinearProblem& problem) {

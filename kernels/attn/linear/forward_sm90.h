@@ -1,4 +1,4 @@
-// The forward's passes and the backward's first one on sm_90a: bf16, dk from 80 to 128, any dv; dk 64 for pairs of
+// The forward's passes and the backward's first one on sm_90a: bf16, dk from 80 to 256, any dv; dk 64 for pairs of
 // heads (pairs.h).
 #pragma once
 
@@ -11,6 +11,9 @@ bool fits(const LinearProblem& problem);
 
 /// CTAs at once on the current device; 0: an error.
 int ctasAtOnce(const LinearProblem& problem);
+
+/// The bytes of Outputs::workspace.
+size_t workspaceSize(const LinearProblem& problem);
 
 /// Whether these kernels run both of its passes, and its maps can have MapFormat::Registers.
 bool packs(const Outputs& pass);

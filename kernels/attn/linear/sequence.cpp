@@ -37,7 +37,7 @@ LaunchRecord recordOf(const Outputs& pass) {
   LaunchRecord record;
   const int64_t size = pass.problem.type == seqparFloat32 ? 4 : 2;
   const auto* const out = static_cast<const char*>(pass.out.data) + pass.segments.begin * pass.out.token * size;
-  record.earlyWrites = {out, pass.finalState};
+  record.earlyWrites = {out, pass.finalState, pass.workspace};
   (pass.mapsVisible == Visible::AtStart ? record.earlyReads : record.reads) = {pass.maps.states, pass.maps.transitions,
                                                                                pass.initial};
   const bool lead = pass.tokens == Tokens::Lead;

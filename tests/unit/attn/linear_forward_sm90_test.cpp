@@ -18,15 +18,17 @@ void runStates(const SegmentStates& pass, const Input& keys, const Input& values
   forward_sm90::StatesKernel kernel;
   REQUIRE(setArguments(kernel, pass, pass.segments.count, keys, values));
   forward_sm90::dispatch(pass.problem, [&](auto kind) {
-    const auto run = [&]<bool kGated>() {
-      emulator::run(ctas, forward_sm90::kThreads, forward_sm90::StatesShared<kind()>::kBytes, seed,
-                    [&] { forward_sm90::StatesCta<Bfloat16, kind(), P, kGated>(kernel, ptx::sharedMemory()).run(); });
+    const auto run = [&]<bool kGated, bool kWide>() {
+      emulator::run(ctas, forward_sm90::kThreads, forward_sm90::StatesShared<kind()>::kBytes, seed, [&] {
+        forward_sm90::StatesCta<Bfloat16, kind(), P, kGated, kWide>(kernel, ptx::sharedMemory()).run();
+      });
       return 0;
     };
     if constexpr (P == Pass::Forward && kind() == forward_sm90::GateKind::Uniform) {
-      if (pass.problem.inputGates.data != nullptr) return run.template operator()<true>();
+      if (pass.problem.inputGates.data != nullptr) return run.template operator()<true, false>();
     }
-    return run.template operator()<false>();
+    if (forward_sm90::keyBlocks(pass.problem.dk) > 1) return run.template operator()<false, true>();
+    return run.template operator()<false, false>();
   });
 }
 
@@ -35,16 +37,30 @@ struct Sm90 {
     runStates<Pass::Forward>(pass, pass.problem.k, pass.problem.v, ctas, seed);
   }
   static void outputs(const Outputs& pass, int ctas, uint64_t seed) {
+    if (forward_sm90::keyBlocks(pass.problem.dk) > 1) {
+      std::vector<float> workspace(static_cast<size_t>(ctas * forward_sm90::SweepMemory::kFloats), NAN);
+      Outputs wide = pass;
+      wide.workspace = workspace.data();
+      run<true>(wide, ctas, seed);
+    } else {
+      run<false>(pass, ctas, seed);
+    }
+  }
+
+ private:
+  template <bool kWide>
+  static void run(const Outputs& pass, int ctas, uint64_t seed) {
     forward_sm90::OutputsKernel kernel;
     REQUIRE(setArguments(kernel, pass));
     if (forward_sm90::pairs(pass)) {
-      return emulator::run(ctas, forward_sm90::kThreads, forward_sm90::PairShared::kBytes, seed, [&] {
-        forward_sm90::OutputsCta<Bfloat16, forward_sm90::GateKind::Uniform, true>(kernel, ptx::sharedMemory()).run();
-      });
+      using Cta = forward_sm90::OutputsCta<Bfloat16, forward_sm90::GateKind::Uniform, true, kWide>;
+      return emulator::run(ctas, forward_sm90::kThreads, forward_sm90::PairShared::kBytes, seed,
+                           [&] { Cta(kernel, ptx::sharedMemory()).run(); });
     }
     forward_sm90::dispatch(pass.problem, [&](auto kind) {
-      emulator::run(ctas, forward_sm90::kThreads, forward_sm90::OutputsShared::kBytes, seed,
-                    [&] { forward_sm90::OutputsCta<Bfloat16, kind()>(kernel, ptx::sharedMemory()).run(); });
+      emulator::run(ctas, forward_sm90::kThreads, forward_sm90::OutputsShared::kBytes, seed, [&] {
+        forward_sm90::OutputsCta<Bfloat16, kind(), false, kWide>(kernel, ptx::sharedMemory()).run();
+      });
       return 0;
     });
   }
@@ -72,6 +88,32 @@ TEST_CASE("forward kernels of sm_90 with a decay a token or a head, and without"
   spec.batch = 2;
   spec.headsFirst = true;
   checkForward<Sm90>(spec, Maps::Prefix);
+}
+
+TEST_CASE("forward kernels of sm_90 with more than 128 channels") {
+  for (const Gate gate : {Gate::Channel, Gate::Token, Gate::Head, Gate::None}) {
+    const bool decays = gate == Gate::Channel || gate == Gate::Token;
+    // Windows have 1024 tokens.
+    ForwardSpec spec = specOf(gate, decays ? 1300 : 330, 256, 32, decays ? Decays::Mixed : Decays::Typical);
+    spec.segmentTokens = 1152;
+    checkForward<Sm90>(spec, Maps::PerSegment);
+    spec = specOf(gate, 150, gate == Gate::None ? 144 : 192, 144, Decays::Typical);
+    spec.heads = 2;
+    spec.segmentTokens = 128;
+    if (gate == Gate::Channel) spec.gateType = seqparBfloat16;
+    checkForward<Sm90>(spec, Maps::Prefix, 3);
+    spec = specOf(gate, 700, 256, 32, decays ? Decays::Strong : Decays::Slow);
+    spec.sequences = 3;
+    checkForward<Sm90>(spec, Maps::PerSegment, 1);
+  }
+  for (const Gate gate : {Gate::Token, Gate::None}) {
+    ForwardSpec spec =
+        specOf(gate, gate == Gate::None ? 600 : 1250, gate == Gate::None ? 256 : 208, 64, Decays::Thirty);
+    spec.heads = gate == Gate::None ? 4 : 2;
+    spec.qkHeads = spec.heads / 2;
+    spec.segmentTokens = gate == Gate::None ? 320 : 2048;
+    checkForward<Sm90>(spec, Maps::PerSegment, 3);
+  }
 }
 
 TEST_CASE("forward kernels of sm_90 with an input gate") {

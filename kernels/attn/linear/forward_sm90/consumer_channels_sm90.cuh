@@ -5,15 +5,19 @@
 
 namespace seqpar::attn::forward_sm90 {
 
-template <class T>
-class ChannelConsumer : OutputsConsumer<T, false, false> {
+template <class T, bool Wide>
+class ChannelConsumer : OutputsConsumer<T, false, false, Wide> {
  public:
-  using Base = OutputsConsumer<T, false, false>;
+  using Base = OutputsConsumer<T, false, false, Wide>;
   using Base::Base;
   using typename Base::Layout;
 
-  SEQPAR_DEVICE int run(const Item& item, int first, const Pipeline<Layout::kStages>& pipeline) {
-    start(item);
+  SEQPAR_DEVICE int run(const Sweep& item, int first, const Pipeline<Layout::kStages>& pipeline) {
+    if (Wide && !item.opens) {
+      this->resume(item);
+    } else {
+      start(item);
+    }
     const bool wantsFinal = this->wantsFinal(item);
     const auto multiply = [&](char* stage, const Chunk& chunk, int running, bool last) {
       this->template scaleState<false>(vectors(stage, 0));
@@ -22,9 +26,13 @@ class ChannelConsumer : OutputsConsumer<T, false, false> {
       } else {
         multiplyExact(stage, item, chunk, running);
       }
-      if (wantsFinal && last) this->template scaleState<false>(vectors(stage, 1));
+      if ((wantsFinal || (Wide && !item.closes)) && last) this->template scaleState<false>(vectors(stage, 1));
     };
     const int count = this->each(item, first, pipeline, multiply);
+    if (Wide && !item.closes) {
+      this->keepState(item);
+      return count;
+    }
     if (thread_ == 0) ptx::cpAsyncBulkWaitGroup();
     ptx::griddepcontrolWait();  // the next kernel only waits for this one
     if (wantsFinal) putFinal(item);
@@ -37,7 +45,7 @@ class ChannelConsumer : OutputsConsumer<T, false, false> {
       Base::finish, Base::putFinal, Base::kToState;
   /// Like StateBefore, for channel decays, where registers do not suffice for two states at once: the code of
   /// StateBefore spills more of them.
-  SEQPAR_DEVICE void start(const Item& item) {
+  SEQPAR_DEVICE void start(const Sweep& item) {
     const Outputs& pass = kernel_.pass;
     const int64_t firstMap = mapIndex(item, problem_, pass.segments) - item.before;  // of the sequence
     const int64_t size = int64_t{problem_.dk} * problem_.dv;
@@ -57,9 +65,11 @@ class ChannelConsumer : OutputsConsumer<T, false, false> {
   }
   /// Adds a state decayed over the sequence's segments from `first` to before the item's. Returns false if the decay
   /// has forgotten it.
-  SEQPAR_DEVICE bool addDecayed(const Item& item, const float* from, int first) {
+  SEQPAR_DEVICE bool addDecayed(const Sweep& item, const float* from, int first) {
     const Outputs& pass = kernel_.pass;
     const int column = item.tile * Shape::kColumns, values = problem_.dv - column;
+    const int firstChannel = item.firstChannel();
+    from += int64_t{firstChannel} * problem_.dv;
     // Uses the output buffer, after the outputs of the previous item were copied.
     float* const factors = reinterpret_cast<float*>(shared_ + Layout::kOut + which_ * kTileBytes);
     if (thread_ == 0) ptx::cpAsyncBulkWaitGroupRead<0>();
@@ -67,10 +77,10 @@ class ChannelConsumer : OutputsConsumer<T, false, false> {
     const int width = transitionWidth(problem_);
     const int64_t firstMap = mapIndex(item, problem_, pass.segments) - item.before;
     float sum = 0;
-    for (int map = first; map < item.before && thread_ < problem_.dk; ++map) {
-      sum += pass.maps.transitions[(firstMap + map) * width + (width > 1 ? thread_ : 0)];
+    for (int map = first; map < item.before && firstChannel + thread_ < problem_.dk; ++map) {
+      sum += pass.maps.transitions[(firstMap + map) * width + (width > 1 ? firstChannel + thread_ : 0)];
     }
-    const float mine = thread_ < problem_.dk ? ptx::ex2Approx(sum * kLog2e) : 0;
+    const float mine = firstChannel + thread_ < problem_.dk ? ptx::ex2Approx(sum * kLog2e) : 0;
     factors[thread_] = mine;
     if (!ptx::barrierRedOr(kConsumerBarrier + which_, kGroupThreads, mine != 0)) return false;
     const int thread = ptx::opaque(thread_), row = kSwizzleColumns * which_ + 16 * (thread / 32) + thread % 32 / 4;
@@ -81,7 +91,7 @@ class ChannelConsumer : OutputsConsumer<T, false, false> {
     for (int j = 0; j < Shape::kOctets; ++j) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const bool exists = 8 * j < problem_.dk && there[e / 2];
+        const bool exists = firstChannel + 8 * j < problem_.dk && there[e / 2];
         numbers[4 * j + e] = exists ? at[e % 2 * problem_.dv + e / 2 * 8] : 0;
       }
       at += 8 * problem_.dv;
@@ -100,7 +110,7 @@ class ChannelConsumer : OutputsConsumer<T, false, false> {
   }
 
   /// For small exponents within the chunk: queries, keys and the state are relative to the middle of the chunk.
-  SEQPAR_DEVICE void multiplySafe(char* stage, const Item& item, const Chunk& chunk, int running) {
+  SEQPAR_DEVICE void multiplySafe(char* stage, const Sweep& item, const Chunk& chunk, int running) {
     const auto with = operands(stage);
     Shape::Operand a;
     float out[32];
@@ -121,7 +131,7 @@ class ChannelConsumer : OutputsConsumer<T, false, false> {
     warpgroup::commit();
     warpgroup::wait<1>();
     warpgroup::fenceOperand(out);
-    put(out, running);
+    put(out, item, chunk, running);
     warpgroup::wait<0>();
     warpgroup::fenceOperand(state_);
     finish(item, chunk, running);
@@ -130,7 +140,7 @@ class ChannelConsumer : OutputsConsumer<T, false, false> {
   /// Blocks of 16 tokens, relative to the block's start; the scores are those within blocks. Decays may be 0.
   /// Non-finite elements of the state are excluded from the product, because queries are 0 where such elements are
   /// forgotten. Outputs with other queries for such elements become NaN.
-  SEQPAR_DEVICE void multiplyExact(char* stage, const Item& item, const Chunk& chunk, int running) {
+  SEQPAR_DEVICE void multiplyExact(char* stage, const Sweep& item, const Chunk& chunk, int running) {
     const auto with = operands(stage);
     float sum = 0;
 #pragma unroll
@@ -164,7 +174,8 @@ class ChannelConsumer : OutputsConsumer<T, false, false> {
       warpgroup::fenceOperand(state_);
 #pragma unroll
       for (int i = 0; i < 8; ++i) out[i] = met[i] ? NAN : out[i];
-      this->putColumns(out, running, 16 * block);
+      constexpr int kPart = 8 * kGroupThreads;
+      if (!Wide || this->completes(out, item, chunk, block * kPart)) this->putColumns(out, running, 16 * block);
     }
     finish(item, chunk, running);
   }

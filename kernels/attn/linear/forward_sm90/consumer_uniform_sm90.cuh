@@ -6,18 +6,22 @@
 
 namespace seqpar::attn::forward_sm90 {
 
-template <class T, bool Pair>
-class UniformConsumer : OutputsConsumer<T, Pair, !Pair> {
+template <class T, bool Pair, bool Wide>
+class UniformConsumer : OutputsConsumer<T, Pair, !Pair && !Wide, Wide> {
  public:
-  using Base = OutputsConsumer<T, Pair, !Pair>;
+  using Base = OutputsConsumer<T, Pair, !Pair && !Wide, Wide>;
   using Base::Base;
   using typename Base::Layout;
 
-  SEQPAR_DEVICE int run(const Item& given, int first, const Pipeline<Layout::kStages>& pipeline) {
-    Item item = given;
+  SEQPAR_DEVICE int run(const Sweep& given, int first, const Pipeline<Layout::kStages>& pipeline) {
+    Sweep item = given;
     if (Pair) item.head += which_;
     char* const outTile = shared_ + Layout::kOut + which_ * kTileBytes;
-    StateBefore(kernel_.pass, outTile, which_, this->half()).make(item, state_);
+    if (Wide && !item.opens) {
+      this->resume(item);
+    } else {
+      StateBefore(kernel_.pass, outTile, which_, this->half()).make(item, state_);
+    }
     const auto multiply = [&](char* stage, const Chunk& chunk, int running, bool) {
       if (decays(stage)[kChunk] == 0) {
         multiplyChunk<true>(stage, item, chunk, running);
@@ -26,6 +30,10 @@ class UniformConsumer : OutputsConsumer<T, Pair, !Pair> {
       }
     };
     const int count = this->each(item, first, pipeline, multiply);
+    if (Wide && !item.closes) {
+      this->keepState(item);
+      return count;
+    }
     if (this->wantsFinal(item)) putFinal(item);  // earlier, for a lead
     if (thread_ == 0) ptx::cpAsyncBulkWaitGroup();
     ptx::griddepcontrolWait();  // the next kernel only waits for this one
@@ -39,7 +47,7 @@ class UniformConsumer : OutputsConsumer<T, Pair, !Pair> {
   /// Of the consumer's head: 2^L of each token, then 2^Lend.
   SEQPAR_DEVICE const float* decays(const char* stage) const { return vectors(stage, Pair ? which_ : 0); }
   template <bool forgets>
-  SEQPAR_DEVICE void multiplyChunk(char* stage, const Item& item, const Chunk& chunk, int running) {
+  SEQPAR_DEVICE void multiplyChunk(char* stage, const Sweep& item, const Chunk& chunk, int running) {
     if constexpr (Pair) {
       multiplyPair<forgets>(stage, item, chunk, running);
     } else {
@@ -51,7 +59,7 @@ class UniformConsumer : OutputsConsumer<T, Pair, !Pair> {
   /// multiplied by the decays from the chunk's start. `forgets`: the decay of the whole chunk is 0; discarded elements
   /// may be non-finite.
   template <bool forgets>
-  SEQPAR_DEVICE void multiplyUniform(char* stage, const Item& item, const Chunk& chunk, int running) {
+  SEQPAR_DEVICE void multiplyUniform(char* stage, const Sweep& item, const Chunk& chunk, int running) {
     const auto with = operands(stage);
     Shape::Operand a;
     float out[32], within[32];
@@ -84,7 +92,8 @@ class UniformConsumer : OutputsConsumer<T, Pair, !Pair> {
         within[4 * j + e] += forgets && factor == 0 ? 0 : out[4 * j + e] * factor;
       }
     }
-    put(within, running);
+    awaitOutTile();
+    put(within, item, chunk, running);
     warpgroup::wait<0>();
     warpgroup::fenceOperand(state_);
     finish(item, chunk, running);
@@ -92,7 +101,7 @@ class UniformConsumer : OutputsConsumer<T, Pair, !Pair> {
 
   /// The same with fewer registers, which the values need: the state's term is complete before the scores' is added.
   template <bool forgets>
-  SEQPAR_DEVICE void multiplyPair(char* stage, const Item& item, const Chunk& chunk, int running) {
+  SEQPAR_DEVICE void multiplyPair(char* stage, const Sweep& item, const Chunk& chunk, int running) {
     const auto with = operands(stage);
     Shape::Operand a;
     uint32_t values[4][4];
@@ -132,7 +141,7 @@ class UniformConsumer : OutputsConsumer<T, Pair, !Pair> {
     warpgroup::commit();
     warpgroup::wait<1>();
     warpgroup::fenceOperand(out);
-    put(out, running);
+    put(out, item, chunk, running);
     warpgroup::wait<0>();
     warpgroup::fenceOperand(state_);
     finish(item, chunk, running);

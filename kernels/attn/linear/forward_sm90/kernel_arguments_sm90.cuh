@@ -35,7 +35,8 @@ inline bool encodeGates(CUtensorMap& map, const LinearProblem& problem) {
 inline bool setArguments(StatesKernel& kernel, const SegmentStates& pass, int segments, const Input& keys,
                          const Input& values) {
   const LinearProblem& problem = pass.problem;
-  kernel = {pass, segments, itemCount(problem, pass.heads, segments, tilesOf(problem)), {}, {}, {}};
+  const int tiles = tilesOf(problem) * keyBlocks(problem.dk);
+  kernel = {pass, segments, itemCount(problem, pass.heads, segments, tiles), {}, {}, {}};
   return kernel.items == 0 ||
          (encode16(kernel.keys, keys, problem.dk, problem.qkHeads, problem) &&
           encode16(kernel.values, values, problem.dv, problem.heads, problem) && encodeGates(kernel.gates, problem));

@@ -41,7 +41,8 @@ bool launchStates(const SegmentStates& pass, int segments, const Input& keys, co
   const LinearProblem& problem = pass.problem;
   StatesKernel kernel;
   error = cudaSuccess;
-  if (!setArguments(kernel, pass, segments, keys, values)) return false;
+  const bool wide = keyBlocks(problem.dk) > 1;
+  if ((wide && problem.inputGates.data != nullptr) || !setArguments(kernel, pass, segments, keys, values)) return false;
   if (kernel.items == 0) return true;
   const bool overlaps = startsEarly(recordOf(pass), launch);
   error = dispatch(problem, [&](auto kind) {
@@ -52,6 +53,7 @@ bool launchStates(const SegmentStates& pass, int segments, const Input& keys, co
     if constexpr (P == Pass::Forward && kind() == GateKind::Uniform) {
       if (problem.inputGates.data != nullptr) return run(segmentStatesSm90<Bfloat16, kind(), P, true>);
     }
+    if (wide) return run(segmentStatesSm90<Bfloat16, kind(), P, false, true>);
     return run(segmentStatesSm90<Bfloat16, kind(), P>);
   });
   return true;
@@ -83,9 +85,15 @@ bool fits(const LinearProblem& problem) {
   constexpr int64_t kMostTokens = INT64_C(1) << 30;
   // Of heads with 64 channels, only pairs are faster here than in the other kernels.
   const int least = pairsHeads(problem) ? kSwizzleColumns : kSwizzleColumns + 1;
-  return problem.type == seqparBfloat16 && problem.dk >= least && problem.dk <= Shape::kChannels &&
+  return problem.type == seqparBfloat16 && problem.dk >= least && problem.dk <= kMostKeyDimension &&
          problem.tokens > 0 && problem.tokens < kMostTokens && problem.batch > 0 && problem.batch < kMostTokens &&
          attribute(cudaDevAttrComputeCapabilityMajor) == 9 && attribute(cudaDevAttrComputeCapabilityMinor) == 0;
+}
+
+size_t workspaceSize(const LinearProblem& problem) {
+  return keyBlocks(problem.dk) == 1
+             ? 0
+             : static_cast<size_t>(forward_sm90::ctasAtOnce(problem)) * SweepMemory::kFloats * sizeof(float);
 }
 
 int ctasAtOnce(const LinearProblem&) {
@@ -112,18 +120,26 @@ bool outputs(const Outputs& pass, const Launch& launch, int& error) {
   const LinearProblem& problem = pass.problem;
   OutputsKernel kernel;
   error = cudaSuccess;
+  const bool wide = keyBlocks(problem.dk) > 1;
+  if (wide && (pass.workspace == nullptr || problem.inputGates.data != nullptr)) return false;
   if (!setArguments(kernel, pass)) return false;
   if (kernel.items == 0) return true;
   kernel.pass.mapsVisible = mapsVisible(pass, launch.sequence);
   const bool overlaps = startsEarly(recordOf(kernel.pass), launch);
+  // The workspace has room for as many CTAs.
+  const int most = forward_sm90::ctasAtOnce(problem),
+            ctas = wide && (launch.ctas == 0 || launch.ctas > most) ? most : launch.ctas;
+  const auto run = [&](auto function, int sharedBytes) {
+    return launchKernel(function, gridOf(kernel.items, ctas), kThreads, sharedBytes, launch.stream, overlaps, kernel);
+  };
   if (pairs(pass)) {
-    error = launchKernel(outputsSm90<Bfloat16, GateKind::Uniform, true>, gridOf(kernel.items, launch.ctas), kThreads,
-                         PairShared::kBytes, launch.stream, overlaps, kernel);
+    error = wide ? run(outputsSm90<Bfloat16, GateKind::Uniform, true, true>, PairShared::kBytes)
+                 : run(outputsSm90<Bfloat16, GateKind::Uniform, true>, PairShared::kBytes);
     return true;
   }
   error = dispatch(problem, [&](auto kind) {
-    return launchKernel(outputsSm90<Bfloat16, kind()>, gridOf(kernel.items, launch.ctas), kThreads,
-                        OutputsShared::kBytes, launch.stream, overlaps, kernel);
+    return wide ? run(outputsSm90<Bfloat16, kind(), false, true>, OutputsShared::kBytes)
+                : run(outputsSm90<Bfloat16, kind()>, OutputsShared::kBytes);
   });
   return true;
 }

@@ -3,6 +3,7 @@
 
 #include "kernels/arch/pdl.h"
 #include "kernels/attn/linear/forward_sm90/outputs_shared_sm90.cuh"
+#include "kernels/attn/linear/forward_sm90/sweeps_sm90.cuh"
 
 namespace seqpar::attn::forward_sm90 {
 
@@ -13,8 +14,8 @@ struct OutputsKernel {
 };
 
 /// One consumer warpgroup: 64 columns of v; Pair: all columns of one of the item's two heads. TwoTiles: outputs of
-/// alternate chunks have different buffers.
-template <class T, bool Pair, bool TwoTiles>
+/// alternate chunks have different buffers. Wide: the item is one of several sweeps.
+template <class T, bool Pair, bool TwoTiles, bool Wide>
 class OutputsConsumer {
  public:
   using Layout = std::conditional_t<Pair, PairShared, OutputsShared>;
@@ -26,13 +27,15 @@ class OutputsConsumer {
         shared_(shared),
         which_(which),
         thread_(static_cast<int>(threadIdx.x) % kGroupThreads),
-        lane_(static_cast<int>(threadIdx.x) % 32) {}
+        lane_(static_cast<int>(threadIdx.x) % 32) {
+    if constexpr (Wide) memory_ = {kernel.pass.workspace + blockIdx.x * SweepMemory::kFloats, which};
+  }
 
  protected:
   /// Calls multiply(stage, chunk, running number, whether it is the item's last) for each prepared chunk; returns their
   /// number.
   template <class Multiply>
-  SEQPAR_DEVICE int each(const Item& item, int first, const Pipeline<Layout::kStages>& pipeline,
+  SEQPAR_DEVICE int each(const Sweep& item, int first, const Pipeline<Layout::kStages>& pipeline,
                          const Multiply& multiply) {
     ForwardChunks chunks(item);
     int running = first;
@@ -47,12 +50,17 @@ class OutputsConsumer {
     }
     return running - first;
   }
-  SEQPAR_DEVICE bool wantsFinal(const Item& item) const {
-    return kernel_.pass.finalState != nullptr && item.segment == kernel_.pass.segments.count - 1;
+  SEQPAR_DEVICE bool wantsFinal(const Sweep& item) const {
+    return kernel_.pass.finalState != nullptr && item.segment == kernel_.pass.segments.count - 1 && item.closes;
   }
-  SEQPAR_DEVICE void putFinal(const Item& item) {
+  SEQPAR_DEVICE void putFinal(const Sweep& item) {
     putState(kernel_.pass.finalState + headIndex(item, problem_) * problem_.dk * problem_.dv, state_, problem_,
-             item.tile, half());
+             item.firstChannel(), item.tile, half());
+  }
+  /// The state between two sweeps of a block.
+  SEQPAR_DEVICE void keepState(const Sweep& item) { putOwn(memory_.state(item), state_); }
+  SEQPAR_DEVICE void resume(const Sweep& item) {
+    eachOwn(state_, memory_.state(item), [](float& number, float kept) { number = kept; });
   }
   /// The consumer's columns of the tile, in halves.
   SEQPAR_DEVICE int half() const { return Pair ? 0 : which_; }
@@ -112,8 +120,9 @@ class OutputsConsumer {
                                                      with.keys + Step * kNextStepOfColumns, true);
   }
 
-  /// Transposes O^T into the output buffer.
-  SEQPAR_DEVICE void put(const float (&out)[32], int running) const {
+  /// Transposes O^T, the sum over all blocks, into the output buffer.
+  SEQPAR_DEVICE void put(float (&out)[32], const Sweep& item, const Chunk& chunk, int running) const {
+    if (Wide && !completes(out, item, chunk, 0)) return;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       float part[8];
@@ -121,6 +130,18 @@ class OutputsConsumer {
       for (int i = 0; i < 8; ++i) part[i] = out[8 * j + i];
       putColumns(part, running, 16 * j);
     }
+  }
+  /// Adds the first block's outputs, of which these start at the warpgroup's number `from`, or stores them. Returns
+  /// whether the sum is complete.
+  template <int Count>
+  SEQPAR_DEVICE bool completes(float (&out)[Count], const Sweep& item, const Chunk& chunk, int from) const {
+    float* const at = memory_.outputs(item, chunk.token) + from;
+    if (item.block == 0) {
+      putOwn(at, out);
+      return false;
+    }
+    eachOwn(out, at, [](float& number, float kept) { number += kept; });
+    return true;
   }
   SEQPAR_DEVICE char* outTile(int running) const {
     static_assert(OutputsShared::kFine == OutputsShared::kOut + kConsumers * kTileBytes);
@@ -144,7 +165,8 @@ class OutputsConsumer {
                          words);
   }
   /// Stores the outputs with the TMA. Afterwards the buffer of the next chunk's outputs is free, if it is another one.
-  SEQPAR_DEVICE void finish(const Item& item, const Chunk& chunk, int running) const {
+  SEQPAR_DEVICE void finish(const Sweep& item, const Chunk& chunk, int running) const {
+    if (Wide && item.block == 0) return;
     warpgroup::fenceProxyAsync();
     if (TwoTiles && thread_ == 0) ptx::cpAsyncBulkWaitGroupRead<0>();
     syncGroup();
@@ -175,6 +197,7 @@ class OutputsConsumer {
   const LinearProblem& problem_;
   char* shared_;
   int which_, thread_, lane_;
+  SweepMemory memory_;  ///< Wide
   Shape::State state_;
 };
 

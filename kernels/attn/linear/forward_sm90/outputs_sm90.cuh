@@ -4,7 +4,7 @@
 //
 // Work      a CTA of 512 threads, one per SM, takes items (batch, segment, head, 128 columns of v) in steps of the
 // grid.
-//           Pair: two heads of 64 columns that share queries and keys instead of one, one per consumer
+//           Pair: two heads of 64 columns that share queries and keys instead of one, one per consumer. Wide: sweeps
 // Roles     warpgroup 0: producer, one thread issues TMA loads; 1: transform, decays and scores; 2, 3: consumers,
 //           wgmma, 64 columns of v each. Registers: kProducerRegisters, kTransformRegisters, kConsumerRegisters.
 // Tiles     chunks of 64 tokens x 128; S^T 64 x 128 fp32 in the registers of each consumer
@@ -26,12 +26,13 @@
 
 namespace seqpar::attn::forward_sm90 {
 
-template <class T, GateKind Kind, bool Pair = false>
+/// Wide: more than 128 channels, in sweeps.
+template <class T, GateKind Kind, bool Pair = false, bool Wide = false>
 class OutputsCta {
  public:
   static constexpr bool kUniform = Kind == GateKind::Uniform;
   using Layout = std::conditional_t<Pair, PairShared, OutputsShared>;
-  using Consumer = std::conditional_t<kUniform, UniformConsumer<T, Pair>, ChannelConsumer<T>>;
+  using Consumer = std::conditional_t<kUniform, UniformConsumer<T, Pair, Wide>, ChannelConsumer<T, Wide>>;
   using Transform = std::conditional_t<Pair, PairTransform<T>, UniformTransform<T>>;
   static constexpr int kProducerRegisters = Pair       ? 40
                                             : kUniform ? 24
@@ -58,30 +59,30 @@ class OutputsCta {
       warpgroup::setmaxnregDec<kProducerRegisters>();
       const int warp = static_cast<int>(threadIdx.x) / 32;
       if (threadIdx.x == 0) {
-        each([&](const Item& item, int first) { return load(item, first); });
+        each([&](const Sweep& item, int first) { return load(item, first); });
       } else if (Pair && warp > 0 && warp <= PairFactors::kWarps) {
         PairFactors factors(problem_, shared_, warp - 1);
-        each([&](const Item& item, int first) { return factors.run(item, first, pipeline_); });
+        each([&](const Sweep& item, int first) { return factors.run(item, first, pipeline_); });
       }
     } else if (role == kTransform) {
       if constexpr (kUniform) {
         warpgroup::setmaxnregDec<kTransformRegisters>();
         Transform transform(problem_, shared_);
-        each([&](const Item& item, int first) { return transform.run(item, first, pipeline_); });
+        each([&](const Sweep& item, int first) { return transform.run(item, first, pipeline_); });
       } else {
         warpgroup::setmaxnregInc<kTransformRegisters>();
         ChannelTransform<T, Kind> transform(problem_, shared_);
-        each([&](const Item& item, int first) { return transform.run(item, first, pipeline_); });
+        each([&](const Sweep& item, int first) { return transform.run(item, first, pipeline_); });
       }
     } else {
       warpgroup::setmaxnregInc<kConsumerRegisters>();
       Consumer consumer(kernel_, shared_, role - kConsumer);
-      each([&](const Item& item, int first) { return consumer.run(item, first, pipeline_); });
+      each([&](const Sweep& item, int first) { return consumer.run(item, first, pipeline_); });
     }
   }
 
  private:
-  /// Calls act(item, running number of its first chunk), which returns the number of chunks.
+  /// Calls act(sweep, running number of its first chunk), which returns the number of chunks.
   template <class Act>
   SEQPAR_DEVICE void each(const Act& act) {
     const int tiles = (problem_.dv + Shape::kColumns - 1) / Shape::kColumns;
@@ -92,11 +93,11 @@ class OutputsCta {
     for (int64_t index = blockIdx.x; index < kernel_.items; index += gridDim.x) {
       Item item = itemAt(index, problem_, heads, cut, allSegments(cut), tiles);
       if (Pair) item.head *= 2;
-      first += act(item, first);
+      first += eachSweep<Wide>(item, first, act);
     }
   }
 
-  SEQPAR_DEVICE int load(const Item& item, int first) {
+  SEQPAR_DEVICE int load(const Sweep& item, int first) {
     ForwardChunks chunks(item);
     const int qk = qkHead(problem_, item.head), batch = static_cast<int>(item.batch);
     int running = first;
@@ -107,14 +108,15 @@ class OutputsCta {
       const uint32_t stage = ptx::sharedAddress(shared_) + running % Layout::kStages * Layout::kStageBytes;
       const uint32_t full = pipeline_.full(running);
       const int token = static_cast<int>(chunk.token);
-      if (Kind != GateKind::Uniform) ptx::tmaPrefetch(kernel_.gates, 0, item.head, token, batch);
+      if (Kind != GateKind::Uniform) ptx::tmaPrefetch(kernel_.gates, item.firstChannel(), item.head, token, batch);
       ptx::mbarrierArriveExpectTx(full, 2 * kKeyBytes + kValueBytes);
 #pragma unroll
       for (int tile = 0; tile < Shape::kMostTiles; ++tile) {
         const int column = tile * kSwizzleColumns, at = tile * kTileBytes;
         if (tile < Shape::kKeyTiles) {
-          ptx::tmaLoad(stage + Layout::kQueries + at, kernel_.queries, full, column, qk, token, batch);
-          ptx::tmaLoad(stage + Layout::kKeys + at, kernel_.keys, full, column, qk, token, batch);
+          ptx::tmaLoad(stage + Layout::kQueries + at, kernel_.queries, full, item.firstChannel() + column, qk, token,
+                       batch);
+          ptx::tmaLoad(stage + Layout::kKeys + at, kernel_.keys, full, item.firstChannel() + column, qk, token, batch);
         }
         if (tile >= Shape::kValueTiles) continue;
         ptx::tmaLoad(stage + Layout::kValues + at, kernel_.values, full,
@@ -131,11 +133,11 @@ class OutputsCta {
   Pipeline<Layout::kStages> pipeline_;
 };
 
-template <class T, GateKind Kind, bool Pair = false>
+template <class T, GateKind Kind, bool Pair = false, bool Wide = false>
 __global__ void __launch_bounds__(kThreads, 1) outputsSm90(const __grid_constant__ OutputsKernel kernel) {
   extern __shared__ __align__(1024) char shared[];
   if (Kind == GateKind::Uniform && kernel.pass.tokens != Tokens::OfSegments) ptx::griddepcontrolLaunchDependents();
-  OutputsCta<T, Kind, Pair>(kernel, shared).run();
+  OutputsCta<T, Kind, Pair, Wide>(kernel, shared).run();
 }
 
 }  // namespace seqpar::attn::forward_sm90

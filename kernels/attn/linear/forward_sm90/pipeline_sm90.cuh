@@ -195,12 +195,13 @@ SEQPAR_DEVICE void getPacked(Shape::State& state, const float* from, int tile, i
   }
 }
 
-/// Stores a consumer's part of a state to [dk][dv] in device memory.
-SEQPAR_DEVICE void putState(float* to, Shape::State& state, const LinearProblem& problem, int tile, int which) {
+/// Stores a consumer's part of a state, whose channels start at `firstChannel`, to [dk][dv] in device memory.
+SEQPAR_DEVICE void putState(float* to, Shape::State& state, const LinearProblem& problem, int firstChannel, int tile,
+                            int which) {
   const int values = problem.dv - tile * Shape::kColumns;
-  float* const from = to + tile * Shape::kColumns;
+  float* const from = to + int64_t{firstChannel} * problem.dv + tile * Shape::kColumns;
   eachOfState(state, which, [&](float& number, int channel, int column) {
-    if (channel < problem.dk && column < values) from[channel * problem.dv + column] = number;
+    if (firstChannel + channel < problem.dk && column < values) from[channel * problem.dv + column] = number;
   });
 }
 

@@ -2,7 +2,8 @@
 // chunk to its first, S^T += V^T K with the keys decayed to the segment's end. Backward: from the first chunk to the
 // last, with queries as keys, decayed from the segment's start, and dOut as values.
 //
-// Work      a CTA of 512 threads, one per SM, takes items (batch, segment, head, 128 columns of v) in steps of the grid
+// Work      a CTA of 512 threads, one per SM, takes items (batch, segment, head, 128 channels of k, 128 columns of v)
+//           in steps of the grid
 // Roles     warpgroup 0: producer, one thread issues TMA loads; 1: transform, decays keys; 2, 3: consumers, wgmma, 64
 //           columns of v each. 128 registers per thread.
 // Tiles     chunks of 64 tokens x 128; S^T 64 x 128 fp32 in the registers of each consumer
@@ -18,6 +19,7 @@
 #include "kernels/arch/pdl.h"
 #include "kernels/attn/linear/forward_sm90/matrix_sm90.cuh"
 #include "kernels/attn/linear/forward_sm90/segment_chunks_sm90.cuh"
+#include "kernels/attn/linear/forward_sm90/sweeps_sm90.cuh"
 
 namespace seqpar::attn::forward_sm90 {
 
@@ -66,7 +68,8 @@ SEQPAR_DEVICE void clearGates(char* gates, int rowBytes, int begin) {
 }
 
 /// Gated: with input gates, forward with one decay for all channels; the backward's pass 1 is independent of them.
-template <class T, GateKind Kind, Pass P, bool Gated = false>
+/// Wide: more than 128 channels, an item has a block of them.
+template <class T, GateKind Kind, Pass P, bool Gated = false, bool Wide = false>
 class StatesCta {
  public:
   static_assert(!Gated || (P == Pass::Forward && Kind == GateKind::Uniform));
@@ -89,11 +92,11 @@ class StatesCta {
     __syncthreads();
     const int role = static_cast<int>(threadIdx.x) / kGroupThreads;
     if (role == kProducer) {
-      if (threadIdx.x == 0) each([&](const Item& item, int first) { return load(item, first); });
+      if (threadIdx.x == 0) each([&](const Sweep& item, int first) { return load(item, first); });
     } else if (role == kTransform) {
-      each([&](const Item& item, int first) { return prepare(item, first); });
+      each([&](const Sweep& item, int first) { return prepare(item, first); });
     } else {
-      each([&](const Item& item, int first) { return multiply(item, first, role - kConsumer); });
+      each([&](const Sweep& item, int first) { return multiply(item, first, role - kConsumer); });
     }
   }
 
@@ -106,11 +109,17 @@ class StatesCta {
     const int firstSegment = P == Pass::Forward ? 0 : cut.count - kernel_.segments;
     int first = 0;
     for (int64_t index = blockIdx.x; index < kernel_.items; index += gridDim.x) {
-      first += act(itemAt(index, problem_, kernel_.pass.heads, cut, kernel_.segments, tiles, firstSegment), first);
+      Sweep item{itemAt(index, problem_, kernel_.pass.heads, cut, kernel_.segments, Wide ? kBlocks * tiles : tiles,
+                        firstSegment)};
+      if (Wide) {
+        item.block = item.tile / tiles;
+        item.tile %= tiles;
+      }
+      first += act(item, first);
     }
   }
 
-  SEQPAR_DEVICE int load(const Item& item, int first) {
+  SEQPAR_DEVICE int load(const Sweep& item, int first) {
     const ItemChunks<P> chunks(item);
     const int qk = qkHead(problem_, item.head), batch = static_cast<int>(item.batch);
     for (int number = 0; number < chunks.count; ++number) {
@@ -123,13 +132,13 @@ class StatesCta {
       const int token = static_cast<int>(chunks.token(number));
       ptx::mbarrierArriveExpectTx(full, Layout::kStageBytes);
       if (Kind != GateKind::Uniform) {
-        ptx::tmaLoad(stage + Layout::kGates, kernel_.gates, full, 0, item.head, token, batch);
+        ptx::tmaLoad(stage + Layout::kGates, kernel_.gates, full, item.firstChannel(), item.head, token, batch);
       }
 #pragma unroll
       for (int tile = 0; tile < Shape::kMostTiles; ++tile) {
         const int column = tile * kSwizzleColumns, at = tile * kTileBytes;
         if (tile < Shape::kKeyTiles) {
-          ptx::tmaLoad(stage + Layout::kKeys + at, kernel_.keys, full, column, qk, token, batch);
+          ptx::tmaLoad(stage + Layout::kKeys + at, kernel_.keys, full, item.firstChannel() + column, qk, token, batch);
         }
         if (tile >= Shape::kValueTiles) continue;
         ptx::tmaLoad(stage + Layout::kValues + at, kernel_.values, full, item.tile * Shape::kColumns + column,
@@ -139,7 +148,7 @@ class StatesCta {
     return chunks.count;
   }
 
-  SEQPAR_DEVICE int prepare(const Item& item, int first) {
+  SEQPAR_DEVICE int prepare(const Sweep& item, int first) {
     const ItemChunks<P> chunks(item);
     TokenDecays<P> tokenDecays(problem_, item, chunks);
     Inputs tokenInputs(problem_, item, chunks);
@@ -155,7 +164,7 @@ class StatesCta {
         if constexpr (Kind == GateKind::Uniform) {
           skipping = !decayKeys(stage, tokenDecays.take(number), tokenInputs, number, later);
         } else {
-          skipping = !decayKeys(stage, running % 2, later);
+          skipping = !decayKeys(stage, running % 2, item.firstChannel(), later);
         }
         if (skipping) loaded = skip_.loaded(number, chunks.count);
         warpgroup::fenceProxyAsync();
@@ -177,7 +186,7 @@ class StatesCta {
   /// Multiplies keys by 2^(the log2-decays from after their tokens to the segment's end; backward: from the segment's
   /// start to their tokens); adds the chunk's decay to `later`. Returns false and changes nothing if all of the chunk
   /// is forgotten.
-  SEQPAR_DEVICE bool decayKeys(char* stage, int slot, float2& later) {
+  SEQPAR_DEVICE bool decayKeys(char* stage, int slot, int firstChannel, float2& later) {
     const PrepareLane me;
     float2 decays[32];
     float2 own = make_float2(0, 0);
@@ -188,7 +197,8 @@ class StatesCta {
     }
     float2* const totals = reinterpret_cast<float2*>(shared_ + Layout::kTotals) + slot * Shape::kChannels;
     totals[me.half * Shape::kPairs + me.pair] = own;
-    const bool forgotten = (later.x < kFlushedLog2 && later.y < kFlushedLog2) || me.channel >= problem_.dk;
+    const bool forgotten =
+        (later.x < kFlushedLog2 && later.y < kFlushedLog2) || firstChannel + me.channel >= problem_.dk;
     if (!ptx::barrierRedOr(kTransformBarrier, kGroupThreads, !forgotten)) return false;
     const float2 other = totals[(1 - me.half) * Shape::kPairs + me.pair];
     float2 sum = me.half == (P == Pass::Forward ? 0 : 1) ? other : make_float2(0, 0);
@@ -242,7 +252,7 @@ class StatesCta {
     }
     return sum;
   }
-  SEQPAR_DEVICE void putDecays(const Item& item, float2 later) {
+  SEQPAR_DEVICE void putDecays(const Sweep& item, float2 later) {
     const PrepareLane me;
     const int64_t map = mapIndex(item, problem_, kernel_.pass.segments);
     const int width = transitionWidth(problem_);
@@ -255,14 +265,14 @@ class StatesCta {
     };
     if (me.half != 0) return;
     if (Kind != GateKind::Uniform) {
-      put(me.channel, later.x);
-      put(me.channel + 1, later.y);
-    } else if (me.pair == 0) {
+      put(item.firstChannel() + me.channel, later.x);
+      put(item.firstChannel() + me.channel + 1, later.y);
+    } else if (me.pair == 0 && item.block == 0) {
       put(0, later.x);
     }
   }
 
-  SEQPAR_DEVICE int multiply(const Item& item, int first, int which) {
+  SEQPAR_DEVICE int multiply(const Sweep& item, int first, int which) {
     const ItemChunks<P> chunks(item);
     Shape::State state;
 #pragma unroll
@@ -303,7 +313,7 @@ class StatesCta {
     if (Kind == GateKind::Uniform && kernel_.pass.format != MapFormat::RowMajor) {
       putPacked(to, state, item.tile, which);
     } else {
-      putState(to, state, problem_, item.tile, which);
+      putState(to, state, problem_, item.firstChannel(), item.tile, which);
     }
     return loaded;
   }
@@ -316,11 +326,11 @@ class StatesCta {
   Pipeline<kStages> pipeline_;
 };
 
-template <class T, GateKind Kind, Pass P, bool Gated = false>
+template <class T, GateKind Kind, Pass P, bool Gated = false, bool Wide = false>
 __global__ void __launch_bounds__(kThreads, 1) segmentStatesSm90(const __grid_constant__ StatesKernel kernel) {
   extern __shared__ __align__(1024) char shared[];
   ptx::griddepcontrolLaunchDependents();
-  StatesCta<T, Kind, P, Gated>(kernel, shared).run();
+  StatesCta<T, Kind, P, Gated, Wide>(kernel, shared).run();
   // This kernel neither reads nor overwrites the previous kernel's data. But the next kernel only waits for this one.
   ptx::griddepcontrolWait();
 }

@@ -29,7 +29,13 @@ struct BlockShape {
 };
 
 /// Memory, stages and loads follow from the shape. Another number of channels also needs other lanes (PrepareLane,
-/// QuadLane) and clearRows(), which assert theirs; with 256, pass 3 has no room for two stages of channel decays.
+/// QuadLane) and clearRows(), which assert theirs. With 256, pass 3 has no room for two stages of channel decays: heads
+/// with more channels are processed in blocks (sweeps_sm90.cuh).
 using Shape = BlockShape<128, 128>;
+
+/// The blocks of a head's channels.
+constexpr int keyBlocks(int dk) {
+  return (dk + Shape::kChannels - 1) / Shape::kChannels;
+}
 
 }  // namespace seqpar::attn::forward_sm90

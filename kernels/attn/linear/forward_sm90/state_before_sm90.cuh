@@ -4,6 +4,7 @@
 
 #include "kernels/arch/pdl.h"
 #include "kernels/attn/linear/forward_sm90/outputs_shared_sm90.cuh"
+#include "kernels/attn/linear/forward_sm90/sweeps_sm90.cuh"
 
 namespace seqpar::attn::forward_sm90 {
 
@@ -21,7 +22,7 @@ class StateBefore {
   /// From the last segment to the first, or all segments as one; then `initial`. The nearest state is added without a
   /// factor. With MapFormat::Registers the second one is loaded before its factors are known; further ones are loaded
   /// while decays leave a nonzero factor.
-  SEQPAR_DEVICE void make(const Item& item, Shape::State& state) const {
+  SEQPAR_DEVICE void make(const Sweep& item, Shape::State& state) const {
     if (item.before == 0 && !takesInitial(item)) {  // independent of pass 1: these CTAs may overlap with it
 #pragma unroll
       for (int i = 0; i < Shape::kStateElements; ++i) state[i] = 0;
@@ -35,9 +36,9 @@ class StateBefore {
 #pragma unroll 1
     for (MapFormat format = pass_.format; next > 0 || (next == 0 && takesInitial(item)); format = MapFormat::RowMajor) {
       const float more = logOf(item, before(next), next);
-      if (format == MapFormat::RowMajor && !setFactors(sum)) return;
+      if (format == MapFormat::RowMajor && !setFactors(item, sum)) return;
       fetch(item, next, numbers);
-      if (format != MapFormat::RowMajor && !setFactors(sum)) return;
+      if (format != MapFormat::RowMajor && !setFactors(item, sum)) return;
       addDecayed(state, numbers);
       sum += more;
       next = before(next);
@@ -48,15 +49,15 @@ class StateBefore {
   SEQPAR_DEVICE int before(int next) const {
     return pass_.content != Maps::Prefix ? next - 1 : min(next, 1) - 1;
   }
-  SEQPAR_DEVICE bool takesInitial(const Item& item) const {
+  SEQPAR_DEVICE bool takesInitial(const Sweep& item) const {
     return pass_.initial != nullptr && item.continues;
   }
   /// Index of the sequence's first map.
-  SEQPAR_DEVICE int64_t firstMap(const Item& item) const {
+  SEQPAR_DEVICE int64_t firstMap(const Sweep& item) const {
     return mapIndex(item, problem_, pass_.segments) - item.before;
   }
   /// The sum of log-decays from the sequence's segment `first` to before `end`.
-  SEQPAR_DEVICE float logOf(const Item& item, int first, int end) const {
+  SEQPAR_DEVICE float logOf(const Sweep& item, int first, int end) const {
     const float* const logs = pass_.maps.transitions + firstMap(item);
     float sum = 0;
     for (int segment = max(first, 0); segment < end; ++segment) sum += logs[segment];
@@ -64,7 +65,7 @@ class StateBefore {
   }
   /// Loads the map of the sequence's segment before `next`, or of all its earlier segments; before the first, the
   /// incoming state.
-  SEQPAR_DEVICE void fetch(const Item& item, int next, Shape::State& numbers) const {
+  SEQPAR_DEVICE void fetch(const Sweep& item, int next, Shape::State& numbers) const {
     const int64_t size = int64_t{problem_.dk} * problem_.dv;
     const float* const from =
         next > 0 ? pass_.maps.states + (firstMap(item) + (pass_.content != Maps::Prefix ? next - 1 : next)) * size
@@ -72,24 +73,25 @@ class StateBefore {
     if (next > 0 && pass_.format != MapFormat::RowMajor) return getPacked(numbers, from, item.tile, half_);
     const int column = item.tile * Shape::kColumns, values = problem_.dv - column;
     const int thread = ptx::opaque(thread_), row = kSwizzleColumns * half_ + 16 * (thread / 32) + thread % 32 / 4;
-    const float* at = from + column + 2 * (thread % 4) * problem_.dv + row;
+    const int firstChannel = item.firstChannel();
+    const float* at = from + int64_t{firstChannel} * problem_.dv + column + 2 * (thread % 4) * problem_.dv + row;
     const bool there[2] = {row < values, row + 8 < values};
 #pragma unroll
     for (int j = 0; j < Shape::kOctets; ++j) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const bool exists = 8 * j < problem_.dk && there[e / 2];
+        const bool exists = firstChannel + 8 * j < problem_.dk && there[e / 2];
         numbers[4 * j + e] = exists ? at[e % 2 * problem_.dv + e / 2 * 8] : 0;  // indexed as in eachOfState()
       }
       at += 8 * problem_.dv;
     }
   }
   /// Stores each thread's channel's factor in the output buffer; returns false if all are 0.
-  SEQPAR_DEVICE bool setFactors(float logDecay) const {
+  SEQPAR_DEVICE bool setFactors(const Sweep& item, float logDecay) const {
     // Waits until the outputs of the previous item were copied.
     if (thread_ == 0) ptx::cpAsyncBulkWaitGroupRead<0>();
     ptx::barrierSync(kConsumerBarrier + which_, kGroupThreads);
-    const float mine = thread_ < problem_.dk ? ptx::ex2Approx(logDecay * kLog2e) : 0;
+    const float mine = item.firstChannel() + thread_ < problem_.dk ? ptx::ex2Approx(logDecay * kLog2e) : 0;
     factors()[thread_] = mine;
     return ptx::barrierRedOr(kConsumerBarrier + which_, kGroupThreads, mine != 0);
   }

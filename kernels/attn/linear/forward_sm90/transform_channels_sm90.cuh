@@ -12,6 +12,7 @@
 
 #include "kernels/attn/linear/forward_sm90/outputs_shared_sm90.cuh"
 #include "kernels/attn/linear/forward_sm90/quads_sm90.cuh"
+#include "kernels/attn/linear/forward_sm90/sweeps_sm90.cuh"
 
 namespace seqpar::attn::forward_sm90 {
 
@@ -22,10 +23,12 @@ class ChannelTransform {
 
   SEQPAR_DEVICE ChannelTransform(const LinearProblem& problem, char* shared) : problem_(problem), shared_(shared) {}
 
-  SEQPAR_DEVICE int run(const Item& item, int first, const Pipeline<Layout::kStages>& pipeline) {
+  SEQPAR_DEVICE int run(const Sweep& item, int first, const Pipeline<Layout::kStages>& pipeline) {
     ForwardChunks chunks(item);
     rows_ = static_cast<const char*>(problem_.gates.data) +
-            bytesOf(Kind) * (item.batch * problem_.gates.batch + item.head * problem_.gates.head + me_.channel);
+            bytesOf(Kind) * (item.batch * problem_.gates.batch + item.head * problem_.gates.head + item.firstChannel() +
+                             me_.channel);
+    firstChannel_ = item.firstChannel();
     carries_ = false;
     Chunk chunk, next;
     const auto take = [&] { next = chunks.more() ? chunks.take() : Chunk(); };
@@ -83,7 +86,7 @@ class ChannelTransform {
   SEQPAR_DEVICE Rows rowsOf(const Chunk& chunk) const {
     const int64_t stride = bytesOf(Kind) * problem_.gates.token;
     return {rows_ + (chunk.token + me_.firstToken()) * stride, stride,
-            me_.channel < problem_.dk ? chunk.length - me_.firstToken() : 0};
+            firstChannel_ + me_.channel < problem_.dk ? chunk.length - me_.firstToken() : 0};
   }
   /// Loads `Count` gates of a chunk, starting at the thread's token `first`; 0 for invalid tokens and channels.
   template <int Count>
@@ -335,6 +338,7 @@ class ChannelTransform {
   char* shared_;
   QuadLane me_;
   const char* rows_ = nullptr;
+  int firstChannel_ = 0;  ///< of the sweep
   bool carries_ = false;  ///< whether the previous chunk left the state relative to its middle
   float4 sums_[kTokens];  ///< gates, later their sums
 };

@@ -49,6 +49,7 @@ void DevicePasses::makeOutputs(const Part& part, const Inputs& in, const Tensor&
       problem(part, in), part.segments, allHeads(), mapsBefore(part), incoming, outputOf(out, part.piece.first), final};
   pass.content = part.content;
   pass.storesMaps = keeps(part);
+  pass.workspace = outputsWorkspace_;
   checkLaunch(launchOutputs(pass, onMain()), "outputs");
 }
 
@@ -142,6 +143,7 @@ void DevicePasses::forwardAlone(const Inputs& in, const Tensor& out, const float
   attn::Outputs pass{problem(part, in), part.segments, allHeads(), mapsBefore(part), incoming, outputOf(out), final};
   pass.content = part.content;
   pass.storesMaps = keeps(part);
+  pass.workspace = outputsWorkspace_;
   checkLaunch(launchForward(pass, onMain()), "outputs");
 }
 

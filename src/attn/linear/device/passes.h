@@ -109,6 +109,8 @@ class DevicePasses final : public Passes {
   float *rankState_ = nullptr, *rankDecay_ = nullptr;
   float* headGates_ = nullptr;  // gradients of one part
   void* workspace_ = nullptr;
+  size_t outputsBytes_ = 0;
+  float* outputsWorkspace_ = nullptr;
   void* products_ = nullptr;            // values times the input gate, dense
   LaunchSequence sequence_;             // of the call on the main stream, since the last work of others on it
   std::optional<ScanWindows> windows_;  // set by a successful openScan()

@@ -44,6 +44,7 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
   const int ofHeads = paired_ ? ctas * 2 : ctas;  // a CTA has two heads
   whole_ = wholeOf(shard, ofHeads, spans_);
   parts_ = partsOf(shard, ofHeads);
+  outputsBytes_ = outputsWorkspaceSize(shape);
   fusesInputGate_ = shard.inputGate && fusesInputGate(shape);
   whole_.content = fastestMaps(shape, whole_.segments);
   if (shard_.reserves && whole_.content == Maps::PerSegment) idle_ = idleSmsOfGradients(shape, whole_.segments);
@@ -67,6 +68,7 @@ void DevicePasses::carve(Arena& arena) {
     workspace_ = arena.take(sizes.gradients);
     if (!parts_.empty()) headGates_ = static_cast<float*>(arena.take(shard_.heads * sizeof(float)));
   }
+  outputsWorkspace_ = static_cast<float*>(arena.take(outputsBytes_));
   if (multipliesValues()) {
     products_ = arena.take(shard_.batch * shard_.tokens * shard_.heads * shard_.dv * bytesOf(shard_.type));
   }
