@@ -195,7 +195,7 @@ SEQPAR_DEVICE void getPacked(Shape::State& state, const float* from, int tile, i
   }
 }
 
-/// Stores a consumer's part of a state, whose channels start at `firstChannel`, to [dk][dv] in device memory.
+/// Stores a consumer's part of a state, with channels from `firstChannel` on, to [dk][dv] in device memory.
 SEQPAR_DEVICE void putState(float* to, Shape::State& state, const LinearProblem& problem, int firstChannel, int tile,
                             int which) {
   const int values = problem.dv - tile * Shape::kColumns;
