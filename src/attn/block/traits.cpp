@@ -3,9 +3,9 @@
 namespace seqpar::attn {
 namespace {
 
-// Of a processor core: measured on a Xeon with AMX, blocks of 256 to 2048 rows.
-constexpr double kHostFlops = 0.7e11, kHostFlopsBf16 = 2e11;
-constexpr double kHostEdges = 40, kHostEdgesBf16 = 270;
+// Of a processor core: measured on a Xeon with AMX, blocks of 256 to 2048 rows. Rows include their sums in memory.
+constexpr PassTraits kHostForward{0.72e11, 0, 40, 11}, kHostBackward{0.88e11, 0, 120, 17};
+constexpr PassTraits kHostForwardBf16{2.25e11, 0, 230, 84}, kHostBackwardBf16{2.8e11, 0, 150, 130};
 
 /// Rates of one SM: large blocks of softmax attention in bf16, and memory. Measured: 8.0 (A100, published kernels), 9.0
 /// (H200, cuDNN). The others are scaled by the vendor's numbers.
@@ -37,16 +37,15 @@ BlockTraits blockTraits(const seqparCommInfo_t& info, const seqparPlanInfo_t& pl
                         const seqparAttnKernel_t& kernel) {
   const bool device = info.device != SEQPAR_HOST_DEVICE;
   BlockTraits traits;
-  traits.flops = type == seqparFloat32 ? kHostFlops : kHostFlopsBf16;
-  traits.edgeScores = type == seqparFloat32 ? kHostEdges : kHostEdgesBf16;
+  traits.forward = type == seqparFloat32 ? kHostForward : kHostForwardBf16;
+  traits.backward = type == seqparFloat32 ? kHostBackward : kHostBackwardBf16;
   if (device) {
     const auto& rates = ratesOf(plan.gpuArch);
-    traits.flops = rates.flops * plan.gpuSms;
-    traits.addBandwidth = rates.bytesPerSecond * plan.gpuSms;
+    const double flops = rates.flops * plan.gpuSms;
     const double slower = ratesOf(kMeasuredArch).flops / rates.flops;  // the last thread blocks take as much longer
-    traits.startForwardUs = kStartForwardUs * slower;
-    traits.startBackwardUs = kStartBackwardUs * slower;
-    traits.edgeScores = kEdgeScores;
+    traits.forward = {flops, kStartForwardUs * slower, kEdgeScores, 0};
+    traits.backward = {flops, kStartBackwardUs * slower, kEdgeScores, 0};
+    traits.addBandwidth = rates.bytesPerSecond * plan.gpuSms;
     traits.smsOfTransfers = kSmsOfTransfers;
   }
   traits.transfersTakeSms = device;

@@ -7,10 +7,16 @@
 
 namespace seqpar::attn {
 
+/// The times that the cost model assumes for one pass of a block.
+struct PassTraits {
+  double flops = 0;       ///< floating-point operations per second
+  double startUs = 0;     ///< of a kernel, whatever its number of scores
+  double edgeScores = 0;  ///< time of a row at the edge of a mask in addition to its scores, in scores
+  double sideScores = 0;  ///< time of a row and its sums in any square of scores, in scores; 0: part of startUs
+};
+
 struct BlockTraits {
-  double flops = 0;                                ///< floating-point operations per second that the cost model assumes
-  double startForwardUs = 0, startBackwardUs = 0;  ///< of a kernel, whatever its number of scores
-  double edgeScores = 0;          ///< time of a row at the edge of a mask in addition to its scores, in scores
+  PassTraits forward, backward;
   double addBandwidth = 0;        ///< bytes per second at which partial results are added; 0: blocks add their results
   bool transfersTakeSms = false;  ///< transfers within a node run as kernels, next to the blocks
   double smsOfTransfers = 0;      ///< share of the SMs that transfers between nodes take

@@ -65,7 +65,7 @@ double scanUs(const Problem& p, seqparScanAlgorithm_t algorithm) {
 /// `hidden`: the shares of the forward and backward time that overlap with the scan.
 Estimate around(const Problem& p, seqparScanAlgorithm_t algorithm, double hiddenForward, double hiddenBackward) {
   Estimate estimate = estimateLocal(p);
-  const double map = rows(p) * mapFlops(p) / p.blockTraits().flops * 1e6;
+  const double map = rows(p) * mapFlops(p) / p.blockTraits().forward.flops * 1e6;
   estimate.forwardUs += map;
   if (p.training()) estimate.backwardUs += map;
   const double scan = scanUs(p, algorithm);
@@ -80,7 +80,7 @@ Estimate around(const Problem& p, seqparScanAlgorithm_t algorithm, double hidden
 }  // namespace
 
 Estimate estimateLocal(const Problem& p) {
-  const double flops = p.blockTraits().flops;
+  const double flops = p.blockTraits().forward.flops;
   return {rows(p) * forwardFlops(p) / flops * 1e6, p.training() ? rows(p) * backwardFlops(p) / flops * 1e6 : 0, 0};
 }
 

@@ -248,15 +248,16 @@ Estimate estimateAllGatherKv(const Problem& problem) {
   const auto slices = static_cast<double>(slicesOfHeads(problem));
   const double again = problem.reserves() ? 0 : 1;  // number of gathers in the backward pass
   const double gather = model.groupUs(kv / slices, problem.ranks(), 1),
-               scatter = model.groupUs(sums / slices, problem.ranks(), 1);
+               scatter = model.reduceUs(sums / slices, problem.ranks(), 1);
   auto shape = model.gatheredShape();
-  shape.blocks = slices;
-  shape.kernels *= slices;
-  shape.edgeRows *= slices * model.edgesOfHeads(1 / slices);
+  shape = CostModel::Shape{0, 0}.with(model.ofHeads(shape, 1 / slices), slices);
   const double forward = model.blockUs(model.mostScores(), false, shape),
                backward = model.blockUs(model.mostScores(), true, shape);
-  return {gather + model.overlapUs(forward, (slices - 1) * gather),
-          again * gather + model.overlapUs(backward, (slices - 1) * (again * gather + scatter)) + scatter,
+  return {gather + model.overlapUs(forward, (slices - 1) * gather, (slices - 1) / slices * kv),
+          again * gather +
+              model.overlapUs(backward, (slices - 1) * (again * gather + scatter),
+                              (slices - 1) / slices * (again * kv + sums)) +
+              scatter,
           (1 + again) * model.kvBytes(keys.meanReceived) + model.kvBytes(keys.meanReceived, sumType)};
 }
 

@@ -188,8 +188,9 @@ Estimate estimateAttention2d(const Problem& problem) {
   const auto& bytes = cost.bytes;
   const auto queries = [&](double sent) { return model.groupUs(sent, cost.a, 1); };
   const auto keys = [&](double sent) { return model.groupUs(sent, cost.b, cost.a); };
-  return {queries(bytes.q) + keys(bytes.kv) + cost.forwardUs + queries(bytes.out),
-          queries(bytes.gradientInputs) + keys(bytes.kv) + cost.backwardUs + queries(bytes.dq) + keys(bytes.sums),
+  return {queries(bytes.q) + keys(bytes.kv) + cost.forwardUs + model.reduceUs(bytes.out, cost.a, 1),
+          queries(bytes.gradientInputs) + keys(bytes.kv) + cost.backwardUs + model.reduceUs(bytes.dq, cost.a, 1) +
+              model.reduceUs(bytes.sums, cost.b, cost.a),
           bytes.forward() + bytes.backward()};
 }
 

@@ -8,12 +8,15 @@ namespace seqpar::attn {
 namespace {
 
 constexpr double kFurtherKernelUs = 5;  // of a GPU: a launch, and the end of the kernel before
+/// Links of hosts are measured with blocks that stay in the caches; tensors do not.
+constexpr double kUncached = 1.5;
 
 CostModel::Shape shapeOfRectangles(const std::vector<Rectangle>& rectangles) {
-  CostModel::Shape shape{1, static_cast<double>(rectangles.size()), 0};
+  CostModel::Shape shape{1, static_cast<double>(rectangles.size())};
   for (const auto& each : rectangles) {
     const double area = static_cast<double>(each.rows) * static_cast<double>(each.columns);
     if (static_cast<double>(each.scores()) <= 0.75 * area) shape.edgeRows += static_cast<double>(each.rows);
+    shape.sides += std::sqrt(area);
   }
   return shape;
 }
@@ -24,19 +27,23 @@ double CostModel::blockUs(double scores, bool backward, const Shape& shape) cons
   const auto& d = problem_.desc;
   if (scores == 0) return 0;
   const auto heads = static_cast<double>(d.batch * d.heads);
-  const double edges = block_.edgeScores * (problem_.onDevice() ? std::sqrt(32 / heads) : 1) * shape.edgeRows;
-  const double forward = 2.0 * (scores + edges) * heads * static_cast<double>(d.headDim + d.valueDim);
-  const double start = backward ? block_.startBackwardUs : block_.startForwardUs;
+  const auto& pass = backward ? block_.backward : block_.forward;
+  const double edges = pass.edgeScores * (problem_.onDevice() ? std::sqrt(32 / heads) : 1) * shape.edgeRows;
+  const double all = scores + edges + pass.sideScores * shape.sides;
+  const double forward = 2.0 * all * heads * static_cast<double>(d.headDim + d.valueDim);
   const double further = problem_.onDevice() ? kFurtherKernelUs * std::max(0.0, shape.kernels - shape.blocks) : 0;
-  return shape.blocks * start + further + (backward ? 2.5 : 1.0) * forward / block_.flops * 1e6;
+  return shape.blocks * pass.startUs + further + (backward ? 2.5 : 1.0) * forward / pass.flops * 1e6;
 }
 
 CostModel::Shape CostModel::Shape::with(const Shape& other, double count) const {
-  return {blocks + count * other.blocks, kernels + count * other.kernels, edgeRows + count * other.edgeRows};
+  return {blocks + count * other.blocks, kernels + count * other.kernels, edgeRows + count * other.edgeRows,
+          sides + count * other.sides};
 }
 
-double CostModel::edgesOfHeads(double share) const {
-  return problem_.onDevice() ? std::sqrt(share) : share;
+CostModel::Shape CostModel::ofHeads(Shape shape, double share) const {
+  shape.edgeRows *= problem_.onDevice() ? std::sqrt(share) : share;
+  shape.sides *= share;
+  return shape;
 }
 
 CostModel::Shape CostModel::shapeOf(std::span<const TokenRun> queries, std::span<const TokenRun> keys) const {
@@ -57,12 +64,20 @@ CostModel::Shape CostModel::gatheredShape() const {
 }
 
 double CostModel::sendUs(double bytes) const {
-  if (bytes == 0 || ranks_ == 1) return 0;
-  return problem_.info.alphaUs + problem_.info.overheadUs + bytes / std::max(problem_.info.bandwidth, 1.0) * 1e6;
+  return sendUs(bytes, 1);
 }
 
-double CostModel::sharingNetwork(int ranks) const {
-  return problem_.onDevice() ? 1 : std::clamp(ranks, 1, std::max(1, problem_.plan.ranksPerNode));
+double CostModel::sendUs(double bytes, int ranks) const {
+  if (bytes == 0 || ranks_ == 1) return 0;
+  const double start = problem_.info.alphaUs + problem_.info.overheadUs;
+  const double us = bytes / std::max(problem_.info.bandwidth, 1.0) * 1e6;
+  if (problem_.onDevice()) return start + us;
+  if (problem_.info.nodes == 1) return start + copyUs(bytes);
+  return start + us * std::clamp(ranks, 1, std::max(1, problem_.plan.ranksPerNode)) + copyUs(bytes);
+}
+
+double CostModel::copyUs(double bytes) const {
+  return problem_.onDevice() ? 0 : kUncached * bytes / std::max(problem_.nodeLink.bandwidth, 1.0) * 1e6;
 }
 
 double CostModel::groupUs(double bytes, int size, int stride) const {
@@ -70,19 +85,20 @@ double CostModel::groupUs(double bytes, int size, int stride) const {
   const auto& node = problem_.nodeLink;
   const int inside = std::clamp(problem_.plan.ranksPerNode / stride, 1, size);  // of the group, on one node
   const double share = problem_.info.nodes == 1 ? 1 : static_cast<double>(inside - 1) / (size - 1);
-  const double local =
-      share == 0 ? 0 : node.alphaUs + node.overheadUs + share * bytes / std::max(node.bandwidth, 1.0) * 1e6;
-  const double remote = share == 1 ? 0 : sendUs((1 - share) * bytes * sharingNetwork(problem_.plan.ranksPerNode));
+  const double inNode =
+      problem_.onDevice() ? share * bytes / std::max(node.bandwidth, 1.0) * 1e6 : copyUs(share * bytes);
+  const double local = share == 0 ? 0 : node.alphaUs + node.overheadUs + inNode;
+  const double remote = share == 1 ? 0 : sendUs((1 - share) * bytes, problem_.plan.ranksPerNode);
   return problem_.onDevice() ? std::max(local, remote) : local + remote;
 }
 
 double CostModel::ringUs(double bytes, int size, int stride) const {
   const bool inNode = problem_.info.nodes == 1 || size * stride <= problem_.plan.ranksPerNode;
-  return inNode ? groupUs(bytes, std::min(size, 2), stride) : sendUs(bytes * sharingNetwork(stride));
+  return inNode ? groupUs(bytes, std::min(size, 2), stride) : sendUs(bytes, stride);
 }
 
-double CostModel::overlapUs(double blocks, double transfers) const {
-  if (!block_.transfersTakeSms) return std::max(blocks, transfers);
+double CostModel::overlapUs(double blocks, double transfers, double bytes) const {
+  if (!block_.transfersTakeSms) return std::max(blocks + copyUs(bytes), transfers);
   if (problem_.info.nodes == 1) return blocks + transfers;
   return std::max(blocks + block_.smsOfTransfers * std::min(blocks, transfers), transfers);
 }

@@ -13,9 +13,9 @@ class CostModel {
   explicit CostModel(const Problem& problem)
       : problem_(problem), block_(problem.blockTraits()), ranks_(problem.ranks()) {}
 
-  /// Blocks, their kernels, and their rows at edges of the mask.
+  /// Blocks, their kernels, their rows at edges of the mask, and the sides of squares of as many scores.
   struct Shape {
-    double blocks = 1, kernels = 1, edgeRows = 0;
+    double blocks = 1, kernels = 1, edgeRows = 0, sides = 0;
     /// This and `count` other ones.
     Shape with(const Shape& other, double count) const;
   };
@@ -26,8 +26,8 @@ class CostModel {
   Shape otherShape() const;
   /// The shape of the middle rank's queries and the keys of all ranks, in ascending order.
   Shape gatheredShape() const;
-  /// The time of edges for a share of the heads: on GPUs fewer heads have fewer thread blocks next to the longest rows.
-  double edgesOfHeads(double share) const;
+  /// `shape` for a share of the heads: on GPUs fewer heads have fewer thread blocks next to the longest rows.
+  Shape ofHeads(Shape shape, double share) const;
   /// The shape of the queries and keys of some ranks.
   Shape shapeOf(std::span<const TokenRun> queries, std::span<const TokenRun> keys) const;
   /// Time of a transfer to one rank, over the slowest link.
@@ -35,10 +35,15 @@ class CostModel {
   /// Time in which a rank sends `bytes`, equal parts to each other rank of a group of `size` ranks at distance
   /// `stride`.
   double groupUs(double bytes, int size, int stride) const;
+  /// The same in a reduction, in which hosts add the received bytes.
+  double reduceUs(double bytes, int size, int stride) const { return groupUs(bytes, size, stride) + copyUs(bytes); }
   /// sendUs() in a ring of such ranks.
   double ringUs(double bytes, int size, int stride) const;
-  /// Time of blocks that overlap with transfers, where transfers by kernels take SMs from the blocks.
-  double overlapUs(double blocks, double transfers) const;
+  /// Time of blocks that overlap with transfers of `bytes`, where transfers by kernels take SMs from the blocks, and
+  /// copies on hosts the processor.
+  double overlapUs(double blocks, double transfers, double bytes) const;
+  /// Time in which the processor of a rank on a host copies sent and received bytes; 0 on GPUs.
+  double copyUs(double bytes) const;
   /// Time to read and write the bytes of partial results that are added separately; 0 if blocks add their results.
   double memoryUs(double bytes) const;
   /// Bytes of [batch][tokens][heads][dim] in `type`.
@@ -62,9 +67,9 @@ class CostModel {
   const Problem& problem() const { return problem_; }
 
  private:
-  /// The factor of a transfer's time if `ranks` ranks of a node send to other nodes: host links are measured with one
-  /// rank of each node, those of GPUs with all.
-  double sharingNetwork(int ranks) const;
+  /// sendUs() while `ranks` ranks of a node send to other nodes: links of hosts are measured with one rank of each
+  /// node, those of GPUs with all.
+  double sendUs(double bytes, int ranks) const;
 
   const Problem& problem_;
   BlockTraits block_;

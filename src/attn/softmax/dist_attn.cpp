@@ -336,10 +336,10 @@ Estimate estimateDistAttn(const Problem& problem) {
     const double bytesBack = step == 0 ? 0 : helped ? std::max(kv, inputs) : kv;
     const double home = helped ? out : 0;
     const double homeBack = step == 0 ? 0 : helped ? std::max(sums, dq) : sums;
-    estimate.forwardUs +=
-        model.overlapUs(model.blockUs(scores, false, shape), model.sendUs(bytesOut) + model.sendUs(home));
-    estimate.backwardUs +=
-        model.overlapUs(model.blockUs(scores, true, shape), model.sendUs(bytesBack) + model.sendUs(homeBack));
+    estimate.forwardUs += model.overlapUs(model.blockUs(scores, false, shape),
+                                          model.sendUs(bytesOut) + model.sendUs(home), bytesOut + home);
+    estimate.backwardUs += model.overlapUs(model.blockUs(scores, true, shape),
+                                           model.sendUs(bytesBack) + model.sendUs(homeBack), bytesBack + homeBack);
     // An upper bound: no rank has the more expensive role in every step.
     estimate.bytes += bytesOut + home + bytesBack + homeBack;
   }

@@ -315,9 +315,10 @@ Estimate estimateMesh(const Problem& problem) {
   };
   // Tiles and transfers wait for each other at every step, so little overlaps.
   const auto shape = meshShape(model, a * b);
-  return {model.blockUs(scores, false, shape) + ring(a, bytes.q, 1) + ring(b, bytes.kv, a) + ring(a, bytes.out, 1),
+  return {model.blockUs(scores, false, shape) + ring(a, bytes.q, 1) + ring(b, bytes.kv, a) + ring(a, bytes.out, 1) +
+              model.copyUs(bytes.out),
           model.blockUs(scores, true, shape) + ring(a, bytes.gradientInputs, 1) + ring(b, bytes.kv, a) +
-              ring(a, bytes.dq, 1) + ring(b, bytes.sums, a),
+              ring(a, bytes.dq, 1) + ring(b, bytes.sums, a) + model.copyUs(bytes.dq + bytes.sums),
           bytes.forward() + bytes.backward()};
 }
 

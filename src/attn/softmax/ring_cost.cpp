@@ -45,6 +45,14 @@ double blockUs(const CostModel& model, const RingTrip& trip, const RingOrder& or
   return model.blockUs(trip.queries ? model.scores(source, rank) : model.scores(rank, source), trip.backward, shape);
 }
 
+/// The work of a rank's processor on hosts in a step: ranks of a node map each other's rings, so bytes are copied once;
+/// sums are added.
+double workUs(const CostModel& model, const RingTrip& trip, const RingOrder& order, int step) {
+  const double copied = step < order.steps ? trip.inputBytes / 2 : 0;
+  const double added = step > order.firstSum() ? trip.sumBytes * 1.5 : 0;
+  return model.copyUs(copied + added);
+}
+
 /// A step of a rank waits for the tensors that another rank sends from the start of its previous step on, and for the
 /// sums that this rank sends at that step's end.
 double tripUs(const CostModel& model, const RingTrip& trip) {
@@ -57,7 +65,8 @@ double tripUs(const CostModel& model, const RingTrip& trip) {
     const auto startBefore = start, endBefore = end;
     for (size_t rank = 0; rank < ranks; ++rank) {
       const int at = static_cast<int>(rank);
-      const double block = blockUs(model, trip, order, at, step, step == 0 ? own : other);
+      const double block =
+          blockUs(model, trip, order, at, step, step == 0 ? own : other) + workUs(model, trip, order, step);
       if (step == 0) {
         if (order.steps > 0) late[rank] = trip.late * block;
         end[rank] = block - late[rank];

@@ -247,14 +247,17 @@ Estimate estimateStarTrail(const Problem& problem) {
   const double teamKv = model.kvBytes(tokens * size), teamSums = model.kvSumBytes(tokens * size);
   const double moved = size > 1 ? teamKv : 0, movedSums = size > 1 ? teamSums : 0, sumsHome = rows > 1 ? teamSums : 0;
   const auto send = [&](double sent) { return model.groupUs(sent, size, 1); };  // in a team
+  const auto reduce = [&](double sent) { return model.reduceUs(sent, size, 1); };
   const auto shape = meshShape(model, problem.ranks());
   const double load = send(q) + send(kv) + model.sendUs(moved);
   const double forwardRing = (rows - 1) * model.sendUs(teamKv);
   const double backwardRing = (rows - 1) * (model.sendUs(teamKv) + model.sendUs(teamSums));
   const double scores = model.mostScores();  // a team's rows, each with a part of the keys
-  return {load + model.overlapUs(model.blockUs(scores, false, shape), forwardRing) + send(partial + numbers),
-          load + send(2 * out + numbers) + model.overlapUs(model.blockUs(scores, true, shape), backwardRing) +
-              model.sendUs(sumsHome) + send(dq) + model.sendUs(movedSums) + send(sums),
+  return {load + model.overlapUs(model.blockUs(scores, false, shape), forwardRing, (rows - 1) * teamKv) +
+              reduce(partial + numbers),
+          load + send(2 * out + numbers) +
+              model.overlapUs(model.blockUs(scores, true, shape), backwardRing, (rows - 1) * (teamKv + teamSums)) +
+              model.sendUs(sumsHome) + reduce(dq) + model.sendUs(movedSums) + reduce(sums),
           2 * q + dq + 2 * out + partial + 2 * numbers + 2 * kv + sums + 2 * moved + movedSums +
               (rows - 1) * (2 * teamKv + teamSums) + sumsHome};
 }

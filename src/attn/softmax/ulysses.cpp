@@ -154,8 +154,7 @@ Estimate estimateUlysses(const Problem& problem) {
   const double mine = scores * static_cast<double>(headsOfBusiest) / static_cast<double>(d.heads);
   const double again = problem.reserves() ? 0 : 1;  // number of input exchanges in the backward pass
   const std::vector<std::vector<TokenRun>> allQueries{problem.queries.allRuns()}, allKeys{problem.keys.allRuns()};
-  auto shape = model.shapeOf(joinRuns(allQueries), joinRuns(allKeys));
-  shape.edgeRows *= model.edgesOfHeads(1.0 / ranks);
+  const auto shape = model.ofHeads(model.shapeOf(joinRuns(allQueries), joinRuns(allKeys)), 1.0 / ranks);
   const auto send = [&](double sent) { return model.groupUs(sent, ranks, 1); };
   return {
       model.blockUs(mine, false, shape) + send(q) + send(kv) + send(out),

@@ -204,10 +204,11 @@ Estimate estimateUsp(const Problem& problem) {
     const auto other = model.shapeOf(groupQueries.runsOf(rounds / 2), groupKeys.runsOf(rounds / 2 - 1));
     shape = shape.with(other, rounds - 1);
   }
-  shape.edgeRows *= model.edgesOfHeads(1.0 / size);
+  shape = model.ofHeads(shape, 1.0 / size);
   const double again = problem.reserves() ? 0 : 1;  // number of exchanges of inputs and outputs in the backward pass
-  return {load + model.overlapUs(model.blockUs(scores, false, shape), forwardRing) + send(out),
-          again * (load + send(out)) + send(out) + model.overlapUs(model.blockUs(scores, true, shape), backwardRing) +
+  return {load + model.overlapUs(model.blockUs(scores, false, shape), forwardRing, (rounds - 1) * kv) + send(out),
+          again * (load + send(out)) + send(out) +
+              model.overlapUs(model.blockUs(scores, true, shape), backwardRing, (rounds - 1) * (kv + sums)) +
               ring(sums) + send(q) + send(sumsHome),
           2 * q + 2 * out + leaves * kv + again * (q + out + leaves * kv) + sumsHome + 2 * (rounds - 1) * kv +
               (rounds > 1 ? rounds * sums : 0)};
