@@ -1,6 +1,7 @@
 #include "cases.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <iostream>
 #include <stdexcept>
 
@@ -87,6 +88,7 @@ std::vector<Row> runAttention(const Machine& machine, const Options& options, co
   if (options.choose) ids.clear();
   given.traced = options.trace.empty() ? 0 : options.traced;
   given.ordered = !options.order.empty();
+  given.mapped = options.mapped;
   std::vector<Row> rows;
   for (const int id : ids) {
     for (const int inner : options.inner) {
@@ -164,6 +166,7 @@ Case collectiveCase(const Options& options, int ranks) {
   given.ordered = !options.order.empty();
   given.traced = options.trace.empty() ? 0 : options.traced;
   given.calls = options.calls;
+  given.mapped = options.mapped;
   return given;
 }
 
@@ -252,6 +255,30 @@ std::vector<Row> runTransfers(const Machine& machine, const Options& options, in
   return rows;
 }
 
+namespace {
+
+/// The time of all layers with the choices of auto.
+void writeWholeModel(const Options& options, const Model& model, const std::vector<Row>& softmax,
+                     const std::vector<Row>& linear, int ranks, int64_t tokens) {
+  double attentionUs = 0, speed = 0;
+  for (const auto& [rows, layers] : {std::pair(&softmax, model.softmaxLayers), {&linear, model.linearLayers}}) {
+    if (layers == 0) continue;
+    const auto chosen = std::find_if(rows->begin(), rows->end(), [](const Row& row) { return row.chosen; });
+    if (chosen == rows->end() || chosen->tokensPerSecond == 0) return;
+    attentionUs += static_cast<double>(layers) * timeOf(chosen->outcome, options.forwardOnly());
+    speed = chosen->tokensPerSecond;
+  }
+  const double us = static_cast<double>(tokens) / ranks / speed * 1e6;
+  char text[160];
+  std::snprintf(text, sizeof(text),
+                "\n%s with auto: a %s of %lld tokens takes %.3g s, %.0f %% of it attention; %.0f tokens/s\n",
+                model.name.c_str(), options.forwardOnly() ? "forward" : "step", static_cast<long long>(tokens),
+                us * 1e-6, attentionUs / us * 100, static_cast<double>(tokens) / us * 1e6);
+  std::cout << text;
+}
+
+}  // namespace
+
 std::vector<Row> runModel(const Machine& machine, const Options& options, const Model& model, int ranks, int64_t tokens,
                           std::vector<Timeline>& timelines) {
   if (tokens > kMostTokens || tokens % (2 * ranks) != 0) {
@@ -270,6 +297,7 @@ std::vector<Row> runModel(const Machine& machine, const Options& options, const 
     writeTable(std::cout, *kind, options.forwardOnly());
     rows.insert(rows.end(), kind->begin(), kind->end());
   }
+  if (model.softmaxLayers + model.linearLayers > 1) writeWholeModel(options, model, softmax, linear, ranks, tokens);
   return rows;
 }
 

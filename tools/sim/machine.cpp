@@ -150,8 +150,9 @@ void readGpus(Reader& top, Machine& m) {
                r.number("exchange_us")};
   });
   object(top, "nccl", m.guesses, [&](Reader& r) {
-    m.nccl = {r.number("start_us"),        r.number("hop_us"),        r.rate("gbs"),       r.number("ctas"),
-              r.number("gather_start_us"), r.number("gather_hop_us"), r.rate("gather_gbs")};
+    m.nccl = {r.number("start_us"),        r.number("hop_us"),        r.rate("gbs"),        r.number("ctas"),
+              r.number("gather_start_us"), r.number("gather_hop_us"), r.rate("gather_gbs"), {}};
+    if (r.has("flow_gbs")) m.nccl.flowGbs = r.curve("flow_gbs");
   });
   object(top, "scan", m.guesses, [&](Reader& r) {
     m.scan = {r.number("call_us"), r.number("rows_us"),     r.number("hop_us"),
@@ -176,6 +177,7 @@ void readHost(Reader& top, Machine& m) {
     h.alphaUs = r.number("alpha_us");
     h.switchUs = r.number("switch_us");
     h.sendsMessages = r.atLeast("sends_messages", 0, 1) != 0;
+    h.maps = r.atLeast("maps", 0, 1, 1) != 0;
     h.messageUs = r.number("message_us");
     h.linkGbs = r.rate("link_gbs");
     h.memoryGbs = r.rate("memory_gbs");
@@ -216,9 +218,10 @@ void change(Json& json, Machine& machine, const std::string& text) {
     machine.rankFactors[std::stoi(rank[1])][rank[2]] = number;
     return;
   }
-  for (const char* const optional : {"adapters", "flow_gbs"}) {
-    if (key == std::string("net.") + optional && parts[2] == "=" && json.contains("net") && json["net"].is_object()) {
-      json["net"][optional] = {{"value", number}, {"source", "--what-if"}};
+  for (const auto& [object, name] : {std::pair("net", "adapters"), {"net", "flow_gbs"}, {"host", "maps"}}) {
+    const bool present = json.contains(object) && json[object].is_object();
+    if (present && key == std::string(object) + "." + name && parts[2] == "=") {
+      json[object][name] = {{"value", number}, {"source", "--what-if"}};
       return;
     }
   }
@@ -226,7 +229,8 @@ void change(Json& json, Machine& machine, const std::string& text) {
   std::stringstream names(key);
   for (std::string name; std::getline(names, name, '.');) {
     if (!at->is_object() || !at->contains(name))
-      refuse(key + " is an unknown key, expected one of the machine file, such as net.gbs");
+      refuse(key +
+             " is an unknown key, expected one of the machine file, such as net.gbs, or rank[R].rate, .local, .net");
     at = &(*at)[name];
   }
   if (!at->is_object() || !at->contains("value") || !(*at)["value"].is_number()) {

@@ -39,6 +39,7 @@ struct HostParameters {
   double alphaUs = 0;                 ///< a hop between ranks with processors of their own
   double switchUs = 0;                ///< of a processor that runs another of its ranks when one waits
   bool sendsMessages = false;         ///< ranks of a node send payloads below Mailbox::kMostMessages in messages
+  bool maps = true;                   ///< ranks of a node map each other's buffers of seqparMemAlloc() and of rings
   double messageUs = 0, linkGbs = 0;  ///< the library's link model: o, B
   double memoryGbs = 0;               ///< element-wise work of a processor: bytes read and written
   Curve copyGbs;                      ///< of a processor that copies messages, against the bytes of the call's tensors
@@ -61,6 +62,8 @@ struct Machine {
   } local;
   struct {
     double startUs = 0, hopUs = 0, gbs = 0, ctas = 0, gatherStartUs = 0, gatherHopUs = 0, gatherGbs = 0;
+    Curve flowGbs;  ///< most of one message to one peer at a time, against its bytes; no points: gbs
+    double flow(double bytes) const { return flowGbs.points.empty() ? gbs : std::min(gbs, flowGbs.at(bytes)); }
   } nccl;  ///< between GPUs of a node
   struct {
     double alphaUs = 0, overheadUs = 0, gbs = 0, oversubscription = 1, leafNodes = 1;

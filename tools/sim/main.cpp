@@ -113,11 +113,7 @@ void simulate(const Options& options) {
       all.insert(all.end(), rows.begin(), rows.end());
     }
   }
-  if (!machine.guesses.empty()) {
-    std::cout << "guesses of the machine file:";
-    for (const auto& key : machine.guesses) std::cout << " " << key;
-    std::cout << "\n";
-  }
+  writeGuesses(std::cout, machine.guesses, options.explain);
   writeFiles(options, machine, model, all, timelines);
 }
 

@@ -62,6 +62,8 @@ void addCases(CLI::App& app, Options& o) {
       ->check(whole(1, Options::kMostRanks))
       ->excludes(nodes);
   app.add_option("--algo", o.algo, "all, auto, or names separated by commas")->check(named())->capture_default_str();
+  app.add_flag("--mapped", o.mapped,
+               "the caller's memory is of seqparMemAlloc(): on hosts the ranks of a node copy it once");
   app.add_option(
          "--what-if", o.changes,
          "changes of the machine separated by ';': net.gbs*=2, local.alpha_us=1, rank[17].rate*=0.5 (.local, .net), "

@@ -19,7 +19,7 @@ struct Options {
   std::vector<std::string> changes;
   std::vector<int> inner{0};
   int gpus = 0, ranks = 0, traced = 16, calls = 1, measuredGpus = 0;
-  bool perGpu = false, explain = false, reserve = false, choose = false;
+  bool perGpu = false, explain = false, reserve = false, choose = false, mapped = false;
 
   bool forwardOnly() const { return pass == "forward"; }
   bool ofCollectives() const { return !scan.empty() || !ring.empty() || !exchange.empty(); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <set>
@@ -57,13 +58,30 @@ void writeTable(std::ostream& out, const std::vector<Row>& rows, bool forwardOnl
     const double exposed = forwardOnly ? o.forwardExposedUs : o.stepExposedUs;
     const std::string speed = row.tokensPerSecond > 0 ? format("%.0f", row.tokensPerSecond) : "-";
     const std::string backward = o.stepUs > o.forwardUs ? time(o.stepUs - o.forwardUs) : "-";
-    out << format("%6d  %-20s %11s %11s %11s %11s %10s %10s %10s %7.2f %12s\n", row.ranks, name.c_str(),
+    const std::string ratio = o.algorithm == "local" ? "-" : format("%.2f", timeOf(o, forwardOnly) / best);
+    out << format("%6d  %-20s %11s %11s %11s %11s %10s %10s %10s %7s %12s\n", row.ranks, name.c_str(),
                   time(o.forwardUs).c_str(), backward.c_str(), time(exposed).c_str(), time(o.waitingUs).c_str(),
                   bytes(o.localBytes).c_str(), bytes(o.networkBytes).c_str(), bytes(o.workspaceBytes).c_str(),
-                  timeOf(o, forwardOnly) / best, speed.c_str());
+                  ratio.c_str(), speed.c_str());
   }
   out << "* chosen by auto. exposed: time of the slowest rank without a kernel on the caller's stream; waiting: its "
          "mean.\n  in node, network: bytes that a rank sends. ratio: to the fastest algorithm of the group.\n";
+  if (std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.outcome.algorithm == "local"; }))
+    out << "  local: each rank's own tokens only, without exchanges.\n";
+}
+
+void writeGuesses(std::ostream& out, const std::vector<std::string>& guesses, bool all) {
+  if (guesses.empty()) return;
+  out << "guesses of the machine file:";
+  std::map<std::string, int> counts;
+  for (const auto& key : guesses) {
+    if (all) out << " " << key;
+    ++counts[key.substr(0, key.find('.'))];
+  }
+  for (const auto& [object, count] : counts) {
+    if (!all) out << " " << object << " " << count << ",";
+  }
+  out << (all ? "\n" : " listed by --explain\n");
 }
 
 void writeCsv(std::ostream& out, const std::vector<Row>& rows) {

@@ -22,6 +22,8 @@ struct Row {
 };
 
 void writeTable(std::ostream& out, const std::vector<Row>& rows, bool forwardOnly);
+/// The keys with a guess as source; if not `all`, only the number of each object's.
+void writeGuesses(std::ostream& out, const std::vector<std::string>& guesses, bool all);
 void writeCsv(std::ostream& out, const std::vector<Row>& rows);
 
 /// The executed operations of a row.

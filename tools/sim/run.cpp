@@ -71,25 +71,32 @@ void* callerStream() {
   return Recorder::current().machine().onHosts() ? nullptr : callerStreamOfSimulation();
 }
 
+/// Memory of the caller.
+void* allocate(const Case& given, size_t bytes) {
+  auto& recorder = Recorder::current();
+  return given.mapped ? recorder.allocateMapped(bytes) : recorder.allocate(bytes);
+}
+
 /// Addresses for tensors of a rank.
 class Tensors {
  public:
-  Tensors(const seqparAttnDesc_t& desc, int64_t tokens)
-      : desc_(desc), rows_(static_cast<size_t>(desc.batch * tokens)) {}
+  Tensors(const Case& given, int64_t tokens)
+      : given_(given), desc_(given.desc), rows_(static_cast<size_t>(desc_.batch * tokens)) {}
   seqparAttnTensor_t of(int64_t heads, int64_t dim) const {
-    return {Recorder::current().allocate(rows_ * static_cast<size_t>(heads * dim) * 4), 0, 0, 0};
+    return {allocate(given_, rows_ * static_cast<size_t>(heads * dim) * 4), 0, 0, 0};
   }
   float* rowsOfHeads() const {
-    return static_cast<float*>(Recorder::current().allocate(rows_ * static_cast<size_t>(desc_.heads) * 4));
+    return static_cast<float*>(allocate(given_, rows_ * static_cast<size_t>(desc_.heads) * 4));
   }
   float* states() const {
     const auto dv = desc_.valueDim == 0 ? desc_.headDim : desc_.valueDim;
     return static_cast<float*>(
-        Recorder::current().allocate(static_cast<size_t>(desc_.batch * desc_.heads * desc_.headDim * dv) * 4));
+        allocate(given_, static_cast<size_t>(desc_.batch * desc_.heads * desc_.headDim * dv) * 4));
   }
 
  private:
-  seqparAttnDesc_t desc_;
+  const Case& given_;
+  const seqparAttnDesc_t& desc_;
   size_t rows_;
 };
 
@@ -102,19 +109,19 @@ void recordAttention(RankOf& rank, const Case& given, double& workspace) {
   workspace = std::max(workspace, static_cast<double>(bytes));
   size_t reserve = 0;
   requireAttention(seqparAttnPlanReserveSize(rank.plan, &reserve));
-  requireAttention(seqparAttnPlanPrepare(rank.plan, nullptr, 0));
+  requireAttention(seqparAttnPlanPrepare(rank.plan, bytes == 0 ? nullptr : allocate(given, bytes), bytes));
   int64_t tokens = 0;
   requireAttention(seqparAttnPlanLayout(rank.plan, nullptr, &tokens));
 
   const bool softmax = d.family == seqparAttnSoftmax;
   const int64_t kvHeads = d.kvHeads == 0 ? d.heads : d.kvHeads, dv = d.valueDim == 0 ? d.headDim : d.valueDim;
-  const Tensors make(d, tokens);
+  const Tensors make(given, tokens);
   seqparAttnForwardArgs_t forward = SEQPAR_ATTN_FORWARD_INITIALIZER;
   forward.q = make.of(softmax ? d.heads : kvHeads, d.headDim);
   forward.k = make.of(kvHeads, d.headDim);
   forward.v = make.of(softmax ? kvHeads : d.heads, dv);
   forward.out = make.of(d.heads, dv);
-  forward.reserve = reserve == 0 ? nullptr : recorder.allocate(reserve);
+  forward.reserve = reserve == 0 ? nullptr : allocate(given, reserve);
   if (softmax) {
     forward.lse = make.rowsOfHeads();
   } else {
@@ -157,8 +164,8 @@ std::string recordScan(RankOf& rank, const Case& given) {
   const auto bytes = static_cast<size_t>(params.heads * params.dk * params.dv) * 4;
   const bool decays = params.op != seqparScanSum;
   const auto transitions = bytes + static_cast<size_t>(params.heads * params.dk * params.dk) * 4;
-  void *const state = recorder.allocate(bytes), *const prefix = recorder.allocate(bytes);
-  void* const transition = decays ? recorder.allocate(transitions) : nullptr;
+  void *const state = allocate(given, bytes), *const prefix = allocate(given, bytes);
+  void* const transition = decays ? allocate(given, transitions) : nullptr;
   for (int call = 0; call < given.calls; ++call) {
     const auto result = seqparAllScan(state, transition, nullptr, prefix, nullptr, &params, rank.comm, callerStream());
     if (result == seqparInvalidUsage || result == seqparInvalidArgument) throw Refusal(seqparGetLastError(rank.comm));
@@ -192,8 +199,8 @@ void recordExchange(RankOf& rank, const Case& given) {
   auto& recorder = Recorder::current();
   const auto bytes = static_cast<size_t>(given.exchangeBytes);
   const auto ranks = static_cast<size_t>(given.ranks);
-  void* const from = recorder.allocate(bytes * ranks);
-  void* const to = recorder.allocate(bytes * ranks);
+  void* const from = allocate(given, bytes * ranks);
+  void* const to = allocate(given, bytes * ranks);
   if (given.exchange == "shift") {
     const int next = (recorder.rank() + 1) % given.ranks, previous = (recorder.rank() + given.ranks - 1) % given.ranks;
     require(seqparSendRecv(from, bytes, next, to, bytes, previous, rank.comm, callerStream()), rank.comm);

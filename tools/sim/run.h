@@ -27,6 +27,7 @@ struct Case {
   int64_t exchangeBytes = 0;
   std::string exchange;
 
+  bool mapped = false;   ///< the caller's memory is of seqparMemAlloc(), which ranks of a node map on hosts
   int calls = 1;         ///< of an All-Scan, exchange or step of a ring, one after the other; times are of one call
   int traced = 0;        ///< ranks with spans
   bool ordered = false;  ///< Outcome::order is wanted

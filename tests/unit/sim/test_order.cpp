@@ -33,11 +33,17 @@ struct Line {
 };
 using Lines = std::vector<Line>;
 
-/// Writes down the messages of another mailbox. `reads`: ranks, which are threads, read each other's memory in place,
-/// as processes of a host do.
+/// How ranks, which are threads, reach each other's memory: as processes of a host do.
+struct Access {
+  bool reads = false;   ///< in place
+  bool maps = false;    ///< each other's buffers
+  bool shares = false;  ///< all data are in such buffers
+};
+
+/// Writes down the messages of another mailbox.
 class Listening final : public Mailbox {
  public:
-  Listening(Mailbox& mail, Lines& lines, bool reads = false) : mail_(mail), lines_(lines), reads_(reads) {}
+  Listening(Mailbox& mail, Lines& lines, Access access = {}) : mail_(mail), lines_(lines), access_(access) {}
   int rank() const override { return mail_.rank(); }
   int size() const override { return mail_.size(); }
   size_t maxMessage() const override { return mail_.maxMessage(); }
@@ -63,10 +69,13 @@ class Listening final : public Mailbox {
   }
   void release(int from) override { mail_.release(from); }
   bool ready(int from) override { return mail_.ready(from); }
-  bool readable(int) const override { return reads_; }
-  bool mapped(int) const override { return false; }
-  bool shared(const void*, size_t) const override { return false; }
-  const std::byte* view(int, uint64_t, size_t) override { return nullptr; }
+  bool readable(int) const override { return access_.reads; }
+  bool mapped(int) const override { return access_.maps; }
+  bool shared(const void*, size_t) const override { return access_.shares; }
+  const std::byte* view(int, uint64_t address, size_t) override {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another thread's memory.
+    return reinterpret_cast<const std::byte*>(address);
+  }
   void endViews(int) override {}
   bool prefersMessages(int) override { return false; }
   void read(int, std::span<const RemoteBytes> from, std::span<const std::span<std::byte>> into) override {
@@ -86,7 +95,7 @@ class Listening final : public Mailbox {
  private:
   Mailbox& mail_;
   Lines& lines_;
-  bool reads_;
+  Access access_;
   std::vector<int> to_;
   size_t bytes_ = 0;
 };
@@ -193,12 +202,14 @@ TEST_CASE("simulated and real messages of All-Scan have the same order") {
 
 namespace {
 
+constexpr Access kReads{true, false, false}, kPrivate{true, true, false}, kShared{true, true, true};
+
 /// Runs body(rank, mailbox) on threads; returns each rank's messages.
-std::vector<Lines> real(int ranks, bool reads, const std::function<void(int, Mailbox&)>& body) {
+std::vector<Lines> real(int ranks, Access access, const std::function<void(int, Mailbox&)>& body) {
   std::vector<Lines> lines(static_cast<size_t>(ranks));
   MemoryLanes lanes(ranks, {});
   lanes.run([&](Mailbox& mail) {
-    Listening listening(mail, lines[static_cast<size_t>(mail.rank())], reads);
+    Listening listening(mail, lines[static_cast<size_t>(mail.rank())], access);
     body(mail.rank(), listening);
   });
   return lines;
@@ -256,11 +267,14 @@ TEST_CASE("simulated and real messages of ring steps have the same order") {
     exchangeFlows(mail, std::span(&flow, 1));
     CHECK(received == std::vector<std::byte>(bytes, std::byte(previous)));
   };
-  const auto lines = real(ranks, true, step);
   const std::string size = std::to_string(bytes);
-  if (bytes > 8192) compareOnHosts(ranks, "--ring " + size, "ring", lines);
-  if (bytes > 8192) compareOnHosts(ranks, "--exchange shift," + size, "shift", lines);
-  compareOnGpus(ranks, "--ring " + size, "ring", real(ranks, false, step));
+  if (bytes > 8192) {
+    compareOnHosts(ranks, "--ring " + size, "ring", real(ranks, kShared, step));  // in the ring's own buffers
+    compareOnHosts(ranks, "--exchange shift," + size, "shift", real(ranks, kPrivate, step));
+    compareOnHosts(ranks, "--mapped --exchange shift," + size, "shift", real(ranks, kShared, step));
+    compareOnHosts(ranks, "--what-if host.maps=0 --ring " + size, "ring", real(ranks, kReads, step));
+  }
+  compareOnGpus(ranks, "--ring " + size, "ring", real(ranks, {}, step));
 }
 
 TEST_CASE("simulated and real messages of exchanges have the same order") {
@@ -275,7 +289,7 @@ TEST_CASE("simulated and real messages of exchanges have the same order") {
   shards.tokens.assign(count, tokens);
   shards.inner = sizeof(float);
   for (int rank = 0; rank < ranks; ++rank) shards.ranks.push_back(rank);
-  const auto gathered = real(ranks, false, [&](int rank, Mailbox& mail) {
+  const auto gathered = real(ranks, {}, [&](int rank, Mailbox& mail) {
     const std::vector<float> shard(tokens, static_cast<float>(rank));
     std::vector<float> whole(tokens * count);
     const auto* const send = reinterpret_cast<const std::byte*>(shard.data());
@@ -318,8 +332,9 @@ TEST_CASE("simulated and real messages of exchanges have the same order") {
     for (size_t i = 0; i < bytes; ++i) REQUIRE(head[i] == std::byte(i / (bytes / count)));
   };
   const std::string arguments = "--exchange to_heads," + std::to_string(bytes);
-  compareOnHosts(ranks, arguments, "to_heads", real(ranks, true, exchange));
-  compareOnGpus(ranks, arguments, "to_heads", real(ranks, false, exchange));
+  compareOnHosts(ranks, arguments, "to_heads", real(ranks, kPrivate, exchange));
+  compareOnHosts(ranks, "--mapped " + arguments, "to_heads", real(ranks, kShared, exchange));
+  compareOnGpus(ranks, arguments, "to_heads", real(ranks, {}, exchange));
 }
 
 }  // namespace seqpar::test

@@ -112,6 +112,9 @@ Player::Path Player::pathOf(const Parcel& parcel) const {
       return {machine_.local.alphaUs, machine_.local.copyStartUs, machine_.local.copyGbs, true};
     case Engine::Nccl:
       return {machine_.nccl.hopUs, 0, machine_.nccl.gbs, true};
+    case Engine::NcclHop:
+      return {machine_.nccl.hopUs, 0, programs_.size() > 2 ? machine_.nccl.flow(parcel.bytes) : machine_.nccl.gbs,
+              true};
     case Engine::Gather:
       return {machine_.nccl.gatherHopUs, 0, machine_.nccl.gatherGbs, true};
     default:

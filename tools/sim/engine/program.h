@@ -9,8 +9,8 @@ namespace seqpar::sim {
 enum class OpKind : uint8_t { Compute, Record, Wait, Exchange, Steps };
 
 /// The hardware that moves an operation's bytes between GPUs of a node. Between nodes all use the network.
-/// Gather: the ring of NCCL's all-gather.
-enum class Engine : uint8_t { Kernel, Copy, Nccl, Gather };
+/// NcclHop: NCCL with one peer at a time, which has some of its channels. Gather: the ring of NCCL's all-gather.
+enum class Engine : uint8_t { Kernel, Copy, Nccl, NcclHop, Gather };
 
 /// An operation of a stream; it starts after the previous one, and not before the host has enqueued it.
 struct Op {

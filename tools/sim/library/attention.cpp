@@ -150,25 +150,38 @@ class SimulatedBlock final : public Block {
   void charge(double bytes, const char* label) const { Recorder::current().memory(exec_.main(), bytes, label); }
   void charge(size_t bytes, const char* label) const { charge(static_cast<double>(bytes), label); }
 
+  /// TFLOP/s of a square of scores. A host's causal square beyond the table: full ones and, along its diagonal, the
+  /// largest of the table.
+  double rateOf(const char* kernel, bool full, double size) const {
+    const auto& tables = Recorder::current().machine().softmax;
+    const auto find = [&](const char* mask) -> const sim::Curve& {
+      return tables.at(std::string(typeName()) + mask + kernel);
+    };
+    if (full) return find("full").at(size);
+    const auto& causal = find("causal");
+    const double largest = causal.points.back().first;
+    if (!onHost() || size <= largest) return causal.at(size);
+    const double share = largest / size;
+    return 1 / (share / causal.at(largest) + (1 - share) / find("full").at(size));
+  }
+  bool onHost() const { return exec_.device() == SEQPAR_HOST_DEVICE; }
+  const char* typeName() const { return !onHost() ? "" : shape_.type == seqparFloat32 ? "fp32 " : "bf16 "; }
+
   /// One kernel a rectangle, at the measured rate of a square of as many scores.
   void attend(std::span<const Rectangle> rectangles, bool backward) const {
-    const auto& tables = Recorder::current().machine().softmax;
     for (const auto& rectangle : rectangles) {
       const auto scores = static_cast<double>(rectangle.scores());
       if (scores == 0) continue;
       const auto area = static_cast<double>(rectangle.rows) * static_cast<double>(rectangle.columns);
       const bool full = scores > 0.75 * area;
-      const bool onHost = exec_.device() == SEQPAR_HOST_DEVICE;
-      const char* const type = !onHost ? "" : shape_.type == seqparFloat32 ? "fp32 " : "bf16 ";
-      const auto& curve =
-          tables.at(std::string(type) + (full ? "full" : "causal") + (backward ? " backward" : " forward"));
       const auto heads = static_cast<double>(shape_.batch * shape_.heads);
       const double flops =
           2 * (backward ? 2.5 : 1) * scores * heads * static_cast<double>(shape_.headDim + shape_.valueDim);
       const double side = std::sqrt(full ? scores : 2 * scores);
       // GPUs need enough work for all SMs, a processor computes head after head.
-      const double size = onHost ? side : side * std::sqrt(heads / 32);
-      Recorder::current().compute(exec_.main(), flops / curve.at(size) * 1e-6,
+      const double size = onHost() ? side : side * std::sqrt(heads / 32);
+      const double rate = rateOf(backward ? " backward" : " forward", full, size);
+      Recorder::current().compute(exec_.main(), flops / rate * 1e-6,
                                   backward ? "attention backward" : "attention forward");
     }
   }

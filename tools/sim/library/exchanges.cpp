@@ -73,7 +73,7 @@ class SimulatedExchanges final : public ExchangeBackend {
     double zeros = 0;
     for (const auto& region : exchange.zeros) zeros += static_cast<double>(region.bytes());
     Recorder::current().memory(streamOf(stream), zeros, "clear");
-    run(comm, call, exchange.route->sends, exchange.route->receives, stream, 0);
+    run(comm, call, exchange.route->sends, exchange.route->receives, stream, 0, areMapped(exchange.sends));
   }
 
   void reduce(Communicator& comm, const char* call, BufferedReduction reduction,
@@ -82,7 +82,7 @@ class SimulatedExchanges final : public ExchangeBackend {
     for (const auto& sum : reduction.reduction->sums) {
       for (const int from : sum.from) receives.push_back({from, sum.region});
     }
-    run(comm, call, reduction.reduction->sends, receives, stream, totalBytes(receives));
+    run(comm, call, reduction.reduction->sends, receives, stream, totalBytes(receives), areMapped(reduction.sends));
   }
 
   void reduceLse(Communicator& comm, const char* call, LseReduction given, const CallerStream& stream) const override {
@@ -104,15 +104,20 @@ class SimulatedExchanges final : public ExchangeBackend {
   }
 
  private:
-  /// `added`: bytes that are summed after they have been received.
+  static bool areMapped(const std::vector<const std::byte*>& buffers) {
+    return std::all_of(buffers.begin(), buffers.end(), [](const auto* each) { return Recorder::isMapped(each); });
+  }
+
+  /// `added`: bytes that are summed after they have been received; from mapped buffers, while they are received.
   static void run(Communicator& comm, const char* call, const std::vector<Transfer>& sends,
-                  const std::vector<Transfer>& receives, const CallerStream& stream, double added) {
+                  const std::vector<Transfer>& receives, const CallerStream& stream, double added,
+                  bool mapped = false) {
     auto& recorder = Recorder::current();
     if (recorder.machine().onHosts()) {
       const void* const host = stream.host.get();
       return recorder.inOrder(&comm, host, [&] {
-        recorder.exchangeOnHost(host, {sends, receives}, call);
-        recorder.memory(host, added * 2, "sum");
+        recorder.exchangeOnHost(host, {sends, receives}, call, mapped);
+        recorder.memory(host, added * (mapped && recorder.machine().host.maps ? 1 : 2), "sum");
       });
     }
     comm.enqueue(call, stream.device, [&](DeviceGroup&) {
@@ -136,7 +141,7 @@ class SimulatedRing final : public RingBackend {
         const bool scratch = set > 0 && !buffers_.scratch.empty();
         sets_[set].push_back(home      ? buffers_.home[tensor]
                              : scratch ? buffers_.scratch[set - 1][tensor]
-                                       : static_cast<std::byte*>(recorder.allocate(buffers_.mostBytes[tensor])));
+                                       : static_cast<std::byte*>(recorder.allocateMapped(buffers_.mostBytes[tensor])));
       }
     }
   }
@@ -170,7 +175,9 @@ class SimulatedRing final : public RingBackend {
     std::vector<std::vector<std::span<std::byte>>> in(transfers.size());
     std::vector<Flow> flows;
     for (size_t i = 0; i < transfers.size(); ++i) {
-      for (const auto& part : transfers[i].out) out[i].emplace_back(buffer(part.set, part.tensor), part.bytes);
+      for (const auto& part : transfers[i].out) {
+        out[i].emplace_back(part.source == nullptr ? buffer(part.set, part.tensor) : part.source, part.bytes);
+      }
       for (const auto& part : transfers[i].in) in[i].emplace_back(buffer(part.set, part.tensor), part.bytes);
       flows.push_back({transfers[i].to, out[i], transfers[i].from, in[i]});
     }

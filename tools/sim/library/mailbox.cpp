@@ -20,6 +20,12 @@ constexpr size_t kMostAnnounced = 2048;
 /// The message under construction has contents.
 bool announces = false;
 
+/// The largest messages that take no longer than a hop: states of 1 KiB with their decays.
+constexpr size_t kSmallMessage = 1536;
+
+/// Bytes that were copied from views since the last endViews().
+size_t copiedFromViews = 0;
+
 /// The work of copying a message's bytes in or out. GPUs' copies are part of their messages.
 void chargeCopy(size_t bytes) {
   if (onHosts())
@@ -50,6 +56,7 @@ Target RecordingMailbox::acquire(std::span<const int> to, size_t bytes) {
 }
 
 void RecordingMailbox::commit() {
+  receives_ = false;
   auto& recorder = Recorder::current();
   const StepKind kind = posts_ ? StepKind::Post : to_.size() > 1 ? StepKind::Share : StepKind::Send;
   if (onHosts()) recorder.step(StepKind::Work, 0, recorder.machine().host.messageUs);
@@ -65,7 +72,10 @@ const std::byte* RecordingMailbox::receive(int from, size_t bytes) {
   auto& recorder = Recorder::current();
   const auto& machine = recorder.machine();
   const bool shared = machine.onHosts() && machine.gpus > machine.host.processors;
-  if (shared) recorder.step(StepKind::Work, 0, machine.host.switchUs);  // another rank runs meanwhile
+  // Another rank runs meanwhile. When this one runs again, small messages of other peers have arrived too.
+  const bool arrived = receives_ && bytes <= kSmallMessage;
+  if (shared && !arrived) recorder.step(StepKind::Work, 0, machine.host.switchUs);
+  receives_ = true;
   recorder.step(StepKind::Receive, from, static_cast<double>(bytes) * scale_);
   // A hop is the reader's wait for memory that another processor wrote, so several messages' hops add up.
   if (direct(from)) recorder.step(StepKind::Work, 0, machine.host.alphaUs);
@@ -74,14 +84,30 @@ const std::byte* RecordingMailbox::receive(int from, size_t bytes) {
   return to;
 }
 
-void RecordingMailbox::read(int peer, std::span<const RemoteBytes>, std::span<const std::span<std::byte>> into) {
+void RecordingMailbox::read(int peer, std::span<const RemoteBytes> from, std::span<const std::span<std::byte>> into) {
   double bytes = 0;
   for (const auto& part : into) {
     bytes += static_cast<double>(part.size()) * (Recorder::isTensor(part.data()) ? 1 : scale_);
   }
   auto& recorder = Recorder::current();
   recorder.step(StepKind::Read, peer, bytes);
-  recorder.step(StepKind::Work, 0, bytes / recorder.readGbs() * 1e-3);
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
+  const bool maps = mapped(peer) && Recorder::isMapped(reinterpret_cast<const void*>(from.front().address));
+  recorder.step(StepKind::Work, 0, bytes / (maps ? recorder.copyGbs() : recorder.readGbs()) * 1e-3);
+}
+
+/// The bytes are copied or added from the returned address: the work of the caller.
+const std::byte* RecordingMailbox::view(int peer, uint64_t address, size_t bytes) {
+  viewed_[peer] += bytes;
+  // Ranks have equal addresses.
+  return reinterpret_cast<const std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+
+/// Views of strided payloads include the gaps, which are not copied.
+void RecordingMailbox::endViews(int peer) {
+  const size_t bytes = copiedFromViews > 0 ? copiedFromViews : viewed_[peer];
+  Recorder::current().step(StepKind::Read, peer, static_cast<double>(bytes));
+  viewed_[peer] = copiedFromViews = 0;
 }
 
 std::byte* RecordingMailbox::at(size_t bytes) {
@@ -108,7 +134,8 @@ void copyTo(Target to, const void* from, size_t bytes) {
   sim::chargeCopy(bytes);
 }
 
-void copyFrom(void*, const void*, size_t bytes, Store) {
+void copyFrom(void*, const void* from, size_t bytes, Store) {
+  if (sim::Recorder::isMapped(from)) sim::copiedFromViews += bytes;
   sim::chargeCopy(bytes);
 }
 

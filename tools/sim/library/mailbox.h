@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -32,20 +33,21 @@ class RecordingMailbox final : public Mailbox {
   bool readable(int peer) const override { return direct(peer); }
   bool prefersMessages(int) override { return Recorder::current().machine().host.sendsMessages; }
   void read(int, std::span<const RemoteBytes>, std::span<const std::span<std::byte>>) override;
-  // Tensors of simulated hosts are not of seqparMemAlloc().
-  bool mapped(int) const override { return false; }
-  bool shared(const void*, size_t) const override { return false; }
-  const std::byte* view(int, uint64_t, size_t) override { return nullptr; }
-  void endViews(int) override {}
+  bool mapped(int peer) const override { return direct(peer) && Recorder::current().machine().host.maps; }
+  bool shared(const void* data, size_t) const override { return Recorder::isMapped(data); }
+  const std::byte* view(int peer, uint64_t address, size_t bytes) override;
+  void endViews(int peer) override;
 
  private:
   std::byte* at(size_t bytes);
 
   double scale_;
   bool posts_;
+  bool receives_ = false;  ///< since the last sent message
   std::vector<std::byte> memory_;
   std::vector<int> to_;
   size_t bytes_ = 0;
+  std::map<int, size_t> viewed_;  ///< by peer, until endViews()
 };
 
 }  // namespace seqpar::sim

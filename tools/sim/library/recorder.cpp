@@ -16,6 +16,8 @@ namespace {
 Recorder* recording = nullptr;
 
 constexpr size_t kReserved = size_t{1} << 43;
+/// Of them, at the end: buffers that other ranks map.
+constexpr size_t kMapped = size_t{1} << 41;
 constexpr size_t kPage = 4096;
 constexpr size_t kFewTransfers = 64;
 
@@ -27,6 +29,11 @@ std::byte* reservation() {
     return static_cast<std::byte*>(at);
   }();
   return base;
+}
+
+/// Buffers are followed by a page that belongs to none.
+size_t pagesFor(size_t bytes) {
+  return (bytes + kPage - 1) / kPage * kPage + kPage;
 }
 
 std::vector<std::string>& allLabels() {
@@ -148,7 +155,7 @@ void Recorder::setCopiedBytes(double bytes) {
   readGbs_ = machine_.host.readGbs.at(machine_.inCaches(bytes));
 }
 
-void Recorder::exchangeOnHost(const void* stream, const Route& route, const char* label) {
+void Recorder::exchangeOnHost(const void* stream, const Route& route, const char* label, bool mapped) {
   Route others;
   double own = 0, moved = 0;
   int buffers = 0;
@@ -163,7 +170,8 @@ void Recorder::exchangeOnHost(const void* stream, const Route& route, const char
   append(route.sends, others.sends);
   append(route.receives, others.receives);
   setCopiedBytes(moved + own);
-  const std::vector<const std::byte*> sends(static_cast<size_t>(buffers), reservation());
+  const std::byte* const sent = reservation() + (mapped ? kReserved - kMapped : 0);
+  const std::vector<const std::byte*> sends(static_cast<size_t>(buffers), sent);
   const std::vector<std::byte*> receives(static_cast<size_t>(buffers), reservation());
   RecordingMailbox mail;
   const double ownGbs = machine_.host.ownGbs.at(machine_.inCaches(moved + own));
@@ -197,8 +205,15 @@ uint32_t Recorder::laneOf(const std::string& group) {
 
 void* Recorder::allocate(size_t bytes) {
   std::byte* const at = reservation() + used_;
-  used_ += (bytes + kPage - 1) / kPage * kPage + kPage;
-  if (used_ > kReserved) throw std::runtime_error("the tensors of a simulated rank exceed 8 TiB");
+  used_ += pagesFor(bytes);
+  if (used_ > kReserved - kMapped) throw std::runtime_error("the tensors of a simulated rank exceed 6 TiB");
+  return at;
+}
+
+void* Recorder::allocateMapped(size_t bytes) {
+  std::byte* const at = reservation() + (kReserved - kMapped) + usedMapped_;
+  usedMapped_ += pagesFor(bytes);
+  if (usedMapped_ > kMapped) throw std::runtime_error("the mapped buffers of a simulated rank exceed 2 TiB");
   return at;
 }
 
@@ -223,6 +238,11 @@ bool Recorder::isTensor(const void* address) {
   const std::byte* const base = reservation();
   const auto* const at = static_cast<const std::byte*>(address);
   return !std::less<>()(at, base) && std::less<>()(at, base + kReserved);
+}
+
+bool Recorder::isMapped(const void* address) {
+  return isTensor(address) &&
+         !std::less<>()(static_cast<const std::byte*>(address), reservation() + (kReserved - kMapped));
 }
 
 void* callerStreamOfSimulation() {

@@ -54,7 +54,8 @@ class Recorder {
   void exchange(const void* stream, const std::vector<Transfer>& sends, const std::vector<Transfer>& receives,
                 uint32_t lane, Engine engine, const char* label, bool ofRing = false);
   /// An exchange by messages of the rank's processor, on hosts: the library's own messages and copies in their order.
-  void exchangeOnHost(const void* stream, const Route& route, const char* label);
+  /// `mapped`: the sent buffers are those of allocateMapped().
+  void exchangeOnHost(const void* stream, const Route& route, const char* label, bool mapped = false);
   /// Records operations of a communicator in their order, whatever their streams.
   template <typename Body>
   void inOrder(const void* communicator, const void* stream, const Body& body) {
@@ -89,7 +90,10 @@ class Recorder {
 
   /// Addresses that nothing may read or write.
   void* allocate(size_t bytes);
+  /// The same in buffers that all ranks of a node map, such as those of seqparMemAlloc().
+  void* allocateMapped(size_t bytes);
   static bool isTensor(const void* address);
+  static bool isMapped(const void* address);
 
   Program take() { return std::move(program_); }
   static const std::vector<std::string>& labels();
@@ -108,7 +112,7 @@ class Recorder {
   std::map<int, uint32_t> sent_, received_;  ///< messages by peer
   std::map<const void*, uint32_t> last_;     ///< of each communicator: the event after its latest operation
   double hostUs_ = 0, copyGbs_ = 1, readGbs_ = 1;
-  size_t used_ = 0;
+  size_t used_ = 0, usedMapped_ = 0;
 };
 
 /// Identifies the caller's stream of every rank.

@@ -161,10 +161,14 @@ class SimulatedScans final : public ScanBackend {
     const auto& machine = Recorder::current().machine();
     if (machine.onHosts()) return;
     link_ = {machine.local.alphaUs * 1e-6, machine.local.gbs * 1e9};
+    constexpr double kMeasured = 4 << 20;  // bytes of a message of the library's measurement
+    const double gbs = comm.size() > 2 ? machine.nccl.flow(kMeasured) : machine.nccl.gbs;
     links_.node = {machine.nccl.hopUs * 1e-6, 1e-9 / machine.nccl.gbs};
+    scanLinks_.node = {links_.node.alpha, 1e-9 / gbs};
     links_.network = Recorder::current().oneNode() ? links_.node
                                                    : NcclLink{(machine.net.alphaUs + machine.net.overheadUs) * 1e-6,
                                                               1e-9 / machine.sharedNetGbs()};
+    scanLinks_.network = Recorder::current().oneNode() ? scanLinks_.node : links_.network;
   }
 
   std::vector<seqparScanEstimate_t> estimates(const ScanProblem& problem, int blocks) const override {
@@ -176,7 +180,7 @@ class SimulatedScans final : public ScanBackend {
       return estimateScan(problem, setting, blocks);
     }
     if (!Recorder::current().direct()) {
-      return ncclScanEstimates(problem, scanNodes(comm_.topology().nodes, problem.direction), links_, blocks);
+      return ncclScanEstimates(problem, scanNodes(comm_.topology().nodes, problem.direction), scanLinks_, blocks);
     }
     const int channels = comm_.device()->peers().channels;
     if (problem.op == seqparScanMatrix) return estimateDeviceMatrixScan(problem, comm_.size(), link_, channels);
@@ -244,7 +248,9 @@ class SimulatedScans final : public ScanBackend {
     // Kernels store a shard while they compute the next one.
     RecordingMailbox mail(affine.scale(), kernel && row.traffic == ScanTraffic::Shards);
     if (onHosts()) recorder.setCopiedBytes(2 * bytesOf(problem));
-    recorder.steps(stream, 0, direct || onHosts() ? Engine::Kernel : Engine::Nccl, ctas, row.name, [&] {
+    const bool onePeer = row.pipelined || row.id == seqparScanDoubling || row.id == seqparScanLasp1;
+    const Engine engine = direct || onHosts() ? Engine::Kernel : onePeer ? Engine::NcclHop : Engine::Nccl;
+    recorder.steps(stream, 0, engine, ctas, row.name, [&] {
       recorder.step(StepKind::Work, 1, rates.startUs);
       program.host.run(affine, problem, {ranks, position, nodes, {}}, mail,
                        chunks ? chunksOfLasp1(problem) : parts(problem, row, blocks));
@@ -313,7 +319,7 @@ class SimulatedScans final : public ScanBackend {
 
   Communicator& comm_;
   DeviceLink link_;
-  NcclLinks links_;
+  NcclLinks links_, scanLinks_;  ///< of exchanges, of All-Scan
 };
 
 }  // namespace
