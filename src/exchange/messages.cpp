@@ -25,18 +25,14 @@ bool equal(std::span<const Transfer* const> a, std::span<const Transfer* const> 
                     [](const Transfer* x, const Transfer* y) { return equal(x->region, y->region); });
 }
 
-/// For less than a few whole cache lines, non-temporal stores do not pay off.
-constexpr size_t kLeastStreamed = 512;
-/// Bytes of a run to prefetch: hardware prefetchers follow a long run, but cannot predict the address of the next run.
-constexpr size_t kAhead = 2048;
+}  // namespace
 
-void prefetch(const RegionWalk<const std::byte>& walk) {
+void prefetchRun(const RegionWalk<const std::byte>& walk) {
+  constexpr size_t kAhead = 2048;
   const std::byte* const begin = walk.ahead();
   const size_t bytes = std::min(walk.contiguous(), kAhead);
   for (size_t at = 0; at < bytes; at += kCacheLine) __builtin_prefetch(begin + at);
 }
-
-}  // namespace
 
 Cutting::Cutting(const Mailbox& mail) : ranks_(static_cast<size_t>(mail.size())) {
   const size_t round = mail.window() / (kLead + 1);
@@ -70,7 +66,7 @@ size_t Cutting::messageAt(size_t payloadBytes, size_t index) const {
 void pack(Target to, RegionWalk<const std::byte>& from, size_t bytes) {
   while (bytes > 0) {
     const auto part = from.next(bytes);
-    prefetch(from);
+    prefetchRun(from);
     copyPartTo(to, part.data(), part.size());
     to = to.after(part.size());
     bytes -= part.size();
@@ -81,7 +77,7 @@ void pack(Target to, RegionWalk<const std::byte>& from, size_t bytes) {
 void unpack(RegionWalk<std::byte>& to, const std::byte* from, size_t bytes, Store store) {
   while (bytes > 0) {
     const auto part = to.next(bytes);
-    copyFrom(part.data(), from, part.size(), part.size() < kLeastStreamed ? Store::Cached : store);
+    copyFrom(part.data(), from, part.size(), storeOfPart(store, part.size()));
     from += part.size();
     bytes -= part.size();
   }

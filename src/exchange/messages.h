@@ -43,6 +43,17 @@ void pack(Target to, RegionWalk<const std::byte>& from, size_t bytes);
 /// follow.
 void unpack(RegionWalk<std::byte>& to, const std::byte* from, size_t bytes, Store store = Store::Cached);
 
+/// Loads the start of the next run into the caches: hardware prefetchers follow a long run, but cannot predict the
+/// address of the next run.
+void prefetchRun(const RegionWalk<const std::byte>& walk);
+
+/// The stores for a part of `bytes` in an exchange that uses `store`: for less than a few whole cache lines,
+/// non-temporal stores do not pay off.
+constexpr Store storeOfPart(Store store, size_t bytes) {
+  constexpr size_t kLeastStreamed = 512;
+  return bytes < kLeastStreamed ? Store::Cached : store;
+}
+
 /// A payload that this rank sends, with all ranks that receive equal bytes.
 struct OutgoingPayload {
   std::vector<int> receivers;

@@ -175,6 +175,32 @@ TEST_CASE("large payloads are read in place unless they have many parts") {
   CHECK((lanes.messagesOn(0, 1) == (partsAtSender == 1 ? 1 : 2)) == read);
 }
 
+TEST_CASE("a large copy of a rank to itself may bypass the caches") {
+  const size_t bytes = GENERATE(size_t{9} << 20, size_t{17} << 20);
+  const size_t fromParts = GENERATE(1, 4096), toParts = GENERATE(1, 4096);
+  CAPTURE(bytes, fromParts, toParts);
+  const auto regionOf = [&](size_t parts) {
+    return StridedRegion{0, 3, bytes / parts, {parts, 1, 1}, {bytes / parts + (parts > 1 ? 7 : 0), 0, 0}};
+  };
+  const StridedRegion from = regionOf(fromParts), to = regionOf(toParts);
+  const size_t room = bytes + 7 * 4096 + 3;
+  std::mt19937_64 random(5);
+  Route route;
+  route.sends = {{0, from}};
+  route.receives = {{0, to}};
+  Bytes block = randomBytes(random, 4099), sent(room);
+  for (size_t i = 0; i < room; ++i) sent[i] = block[i % block.size()];
+  Buffers sends = {{sent}}, receives = {{Bytes(room)}};
+  Buffers expected = receives;
+  for (size_t at = 0; at < bytes; ++at) {
+    const auto place = [&](const StridedRegion& p) { return p.offset + at / p.run * p.stride[0] + at % p.run; };
+    expected[0][0][place(to)] = sends[0][0][place(from)];
+  }
+  MemoryLanes lanes(1, {});
+  lanes.run([&](Mailbox& mail) { exchangeOnHost(mail, route, pointersTo(sends[0]), pointersTo(receives[0])); });
+  CHECK((receives == expected));
+}
+
 TEST_CASE("data equal for several ranks is written once") {
   const size_t bytes = 60000;
   std::vector<Route> routes(4);
