@@ -145,21 +145,24 @@ Estimate estimateUlysses(const Problem& problem) {
   const double copies = std::max(1.0, static_cast<double>(ranks) / static_cast<double>(d.kvHeads));
   const double q = leaves * model.qBytes(queries), out = leaves * model.outBytes(queries);
   const double rows = leaves * model.rowBytes(queries);
+  const int64_t headsOfBusiest = (d.heads + ranks - 1) / ranks;
+  // The busiest rank receives more bytes of queries than it sends.
+  const double uneven = static_cast<double>(headsOfBusiest * ranks) / static_cast<double>(d.heads);
   const bool copied = d.kvHeads % ranks != 0;  // else each head's gradients are complete on its rank
   const double kv = leaves * copies * model.kvBytes(keys);
   const double sums = copied ? leaves * copies * model.kvSumBytes(keys) : kv;
   double scores = 0;
   for (int rank = 0; rank < ranks; ++rank) scores += model.scoresOfRank(rank);
-  const int64_t headsOfBusiest = (d.heads + ranks - 1) / ranks;
   const double mine = scores * static_cast<double>(headsOfBusiest) / static_cast<double>(d.heads);
   const double again = problem.reserves() ? 0 : 1;  // number of input exchanges in the backward pass
   const std::vector<std::vector<TokenRun>> allQueries{problem.queries.allRuns()}, allKeys{problem.keys.allRuns()};
   const auto shape = model.ofHeads(model.shapeOf(joinRuns(allQueries), joinRuns(allKeys)), 1.0 / ranks);
   const auto send = [&](double sent) { return model.groupUs(sent, ranks, 1); };
-  return {
-      model.blockUs(mine, false, shape) + send(q) + send(kv) + send(out),
-      model.blockUs(mine, true, shape) + again * (send(q) + send(kv) + send(rows)) + send(q) + send(out) + send(sums),
-      2 * q + kv + 2 * out + sums + again * (q + kv + rows)};
+  const auto sendRows = [&](double sent) { return send(uneven * sent); };
+  return {model.blockUs(mine, false, shape) + sendRows(q) + send(kv) + sendRows(out),
+          model.blockUs(mine, true, shape) + again * (sendRows(q) + send(kv) + sendRows(rows)) + sendRows(q) +
+              sendRows(out) + send(sums),
+          2 * q + kv + 2 * out + sums + again * (q + kv + rows)};
 }
 
 Estimate estimateMegatronSp(const Problem& problem) {
