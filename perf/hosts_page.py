@@ -18,7 +18,8 @@ Ranks are processes; two ranks have a processor each, four ranks share the two. 
 other programs do not interrupt them. us, medians of 5 loops of up to 1000 operations, one after the other; *blocking*:
 stream `NULL`; *stream*: each operation is enqueued and synchronized, after a barrier; *MPI*: the fastest of the MPI
 rows of `--peers` in the run of *blocking*, OpenMPI 4.1.4, pinned with two ranks, `mpi_yield_when_idle` with four.
-*ratio*: MPI / blocking; below 1 MPI is faster.
+*ratio*: MPI / blocking; below 1 MPI is faster. One run: rows from 4 MiB on differ between runs by up to 1.5 times, as
+other virtual machines use the same memory.
 
     chrt -f 10 perf/figures.sh build/host NEW_DIRECTORY collectives
     perf/hosts_page.py NEW_DIRECTORY > docs/perf/hosts.md
