@@ -5,6 +5,7 @@
 #include "kernels/attn/linear/delta/chain.h"
 #include "kernels/attn/linear/delta/differentiate.h"
 #include "kernels/attn/linear/delta/half/advance.h"
+#include "kernels/attn/linear/delta/half/advance_sm90.h"
 #include "kernels/attn/linear/delta/half/differentiate_channels.h"
 #include "kernels/attn/linear/delta/half/differentiate_sm90.h"
 #include "kernels/attn/linear/delta/half/differentiate_sums.h"
@@ -12,6 +13,7 @@
 #include "kernels/attn/linear/delta/half/prepare.h"
 #include "kernels/attn/linear/delta/half/prepare_sm90.h"
 #include "kernels/attn/linear/delta/half/retreat.h"
+#include "kernels/attn/linear/delta/half/retreat_sm90.h"
 #include "kernels/attn/linear/delta/prepare.h"
 #include "unit/attn/linear_passes_check.h"
 #include "unit/seed.h"
@@ -39,7 +41,7 @@ class EmulatedSteps final : public DeltaSteps {
 
   void run(delta::Step step, const delta::Task& task, void*) override {
     if (sm90_ && task.half && delta::half::hasSm90(step, task)) {
-      return emulate(delta::half::ctasOf(step, task), delta::half::threadsOfSm90(step, task),
+      return emulate(delta::half::ctasOfSm90(step, task), delta::half::threadsOfSm90(step),
                      delta::half::sharedBytesSm90(step),
                      task.type == seqparBfloat16 ? sm90Kernel<Bf16>(step, task) : sm90Kernel<Fp16>(step, task), task);
     }
@@ -89,14 +91,13 @@ class EmulatedSteps final : public DeltaSteps {
   }
   template <class T>
   static Kernel sm90Kernel(delta::Step step, const delta::Task& task) {
-    const bool isWide = delta::half::chainWidth(task) == delta::half::kColumns;
     switch (step) {
       case delta::Step::Prepare:
         return &delta::half::PrepareSm90<T>::run;
       case delta::Step::Advance:
-        return isWide ? &delta::half::Advance<T, 4, true>::run : &delta::half::Advance<T, 2, true>::run;
+        return &delta::half::AdvanceSm90<T>::run;
       case delta::Step::Retreat:
-        return isWide ? &delta::half::Retreat<T, 4, true>::run : &delta::half::Retreat<T, 2, true>::run;
+        return &delta::half::RetreatSm90<T>::run;
       case delta::Step::Differentiate:
         break;
     }
@@ -143,7 +144,7 @@ TEST_CASE("the GPU's passes of the delta rule for 16-bit tensors agree with the 
     for (const bool alone : {true, false}) {
       if (!covers(static_cast<size_t>(family), 1, alone, 2)) continue;
       const int type = random() % 2 == 0 ? seqparBfloat16 : seqparFloat16;
-      const auto lengths = alone ? std::vector<size_t>{1 + random() % 140} : std::vector<size_t>{65, 0, 10};
+      const auto lengths = alone ? std::vector<size_t>{1 + random() % 300} : std::vector<size_t>{65, 0, 10};
       auto c = makeCase(family, std::accumulate(lengths.begin(), lengths.end(), size_t{0}),
                         static_cast<DecayStrength>(random() % 3));
       // Keys of few numbers are alike or opposite, and may be tiny: their inverses and betas near 2 amplify roundings.
@@ -156,15 +157,60 @@ TEST_CASE("the GPU's passes of the delta rule for 16-bit tensors agree with the 
       c.keys = static_cast<seqpar::test::Keys>(random() % 3);
       c.mostBeta = type == seqparBfloat16 && !few && random() % 2 == 0 ? 2 : 1;  // gradients that fp16 can represent
       if (!alone && random() % 2 == 0) c.cuSeqlens = {0, 1, 64, 66, 75};
-      const bool sm90 = random() % 2 == 0;
+      const bool sm90 = random() % 3 != 0;
+      const size_t records = random() % 2 == 0 ? 4 : 16;
+      const int partChunks = random() % 2 == 0 ? 1 : 16;
       c.fill(random());
-      CAPTURE(c.describe(), lengths, sm90);
-      const auto make = [sm90](const Shard& shard, Exec& exec) {
-        return std::make_unique<DeltaWindows>(shard, exec, std::make_unique<EmulatedSteps>(sm90), 4, fitsHalf(shard));
+      CAPTURE(c.describe(), lengths, sm90, records, partChunks);
+      const auto make = [=](const Shard& shard, Exec& exec) {
+        return std::make_unique<DeltaWindows>(shard, exec, std::make_unique<EmulatedSteps>(sm90), records,
+                                              fitsHalf(shard), partChunks);
       };
       check(c, lengths, 1, make, roundingsOf(type));
     }
   }
+}
+
+/// Counts launches without computing.
+class CountedSteps final : public DeltaSteps {
+ public:
+  explicit CountedSteps(std::vector<delta::Task>& prepared) : prepared_(prepared) {}
+
+  void run(delta::Step step, const delta::Task& task, void*) override {
+    if (step == delta::Step::Prepare) prepared_.push_back(task);
+  }
+  void transpose(float*, const float*, int64_t, int, void*) override {}
+  void identity(float*, int64_t, int, void*) override {}
+  void upload(void*, const void*, size_t) override {}
+
+ private:
+  std::vector<delta::Task>& prepared_;
+};
+
+TEST_CASE("a window of the delta rule is prepared in parts, but not with decays of channels") {
+  const int family = GENERATE(seqparAttnDelta, seqparAttnGatedDelta, seqparAttnKda);
+  constexpr size_t kChunks = 8, kTokens = kChunks * delta::kRows;
+  auto c = makeCase(family, kTokens, DecayStrength::Weak);
+  c.dataType = seqparBfloat16;
+  c.fill(1);
+  CAPTURE(c.describe());
+  std::vector<delta::Task> prepared;
+  Rank rank(c, 0, kTokens, true, 1, [&](const Shard& shard, Exec& exec) {
+    return std::make_unique<DeltaWindows>(shard, exec, std::make_unique<CountedSteps>(prepared), 2 * kChunks,
+                                          fitsHalf(shard), 1);
+  });
+  rank.exec.begin(nullptr);
+  const std::vector<float> zeros(c.states(), 0.0f);
+  rank.passes->forwardAlone(rank.in, rank.out.tensor, zeros.data(), rank.final.data());
+  REQUIRE(prepared.size() == (family == seqparAttnKda ? 1 : 4));
+  int chunks = 0;
+  for (const delta::Task& task : prepared) {
+    CHECK(task.first == chunks);
+    CHECK(task.overlaps == (chunks > 0));
+    CHECK(task.stride == kChunks);
+    chunks += task.count;
+  }
+  CHECK(chunks == kChunks);
 }
 
 #ifndef SEQPAR_SANITIZED  // 26,880 emulated threads are more than ThreadSanitizer has memory for

@@ -42,8 +42,9 @@ struct Task {
 
   const Chunk* chunks = nullptr;
   int first = 0, count = 0;        ///< the window's chunks, of each batch entry
+  int stride = 0;                  ///< records per head, at least `count`
   bool training = false;           ///< records have the arrays of gradients
-  float* records = nullptr;        ///< [batch][heads][count] records
+  float* records = nullptr;        ///< [batch][heads][stride] records
   const float* initial = nullptr;  ///< [sequences][heads][dk][dv]; NULL: zeros
   float* dInitial = nullptr;       ///< NULL: not requested
 
@@ -53,6 +54,8 @@ struct Task {
   float* transition = nullptr;  ///< [batch][heads][dk][dk]: product of the chunks' matrices; in Retreat transposed
   float* checkpoint = nullptr;  ///< out: [batch][heads][dk][dv] before the window
   bool writesOut = false, keepsStates = false;
+  /// Prepare of half/ may start before the previous kernel of the stream, Advance of other records, ends.
+  bool overlaps = false;
 };
 
 SEQPAR_BOTH_INLINE int padded(int dimension) {
@@ -126,7 +129,7 @@ SEQPAR_BOTH_INLINE int64_t recordNumbers(const Task& task) {
 SEQPAR_BOTH_INLINE Record recordAt(const Task& task, int64_t batch, int head, int chunk) {
   Record record;
   const int64_t numbers = recordNumbers(task);
-  record.place(task.records + ((batch * task.heads + head) * task.count + chunk) * numbers, task);
+  record.place(task.records + ((batch * task.heads + head) * task.stride + chunk) * numbers, task);
   return record;
 }
 

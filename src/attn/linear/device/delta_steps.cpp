@@ -8,7 +8,7 @@ namespace seqpar::attn::linear {
 namespace {
 
 constexpr size_t kRecords = 264;       // two CTAs for each of 132 SMs
-constexpr size_t kHalfRecords = 4224;  // 375 MB forward, 695 MB backward, with heads of 128
+constexpr size_t kHalfRecords = 8448;  // 0.75 GB forward, 1.4 GB backward, with heads of 128
 
 class DeviceSteps final : public DeltaSteps {
  public:

@@ -9,6 +9,15 @@
 namespace seqpar::attn::linear {
 using delta::Step;
 using delta::Task;
+namespace {
+
+/// Parts of a window, at most. CTAs that prepare decays of channels have most of an SM's memory: few fit beside a
+/// chain, and one H200 took 675 us for a forward in four parts, 591 in one.
+int mostParts(const Task& task) {
+  return task.width > 1 ? 1 : 4;
+}
+
+}  // namespace
 
 const char* whyNoDeltaKernel(const Shard& shard) {
   return shard.dk > kMostKeyDimension ? "headDim is above 256" : nullptr;
@@ -22,11 +31,13 @@ bool fitsHalf(const Shard& shard) {
   return delta::half::supports(task);
 }
 
-DeltaWindows::DeltaWindows(const Shard& shard, Exec& exec, std::unique_ptr<DeltaSteps> steps, size_t records, bool half)
+DeltaWindows::DeltaWindows(const Shard& shard, Exec& exec, std::unique_ptr<DeltaSteps> steps, size_t records, bool half,
+                           int partChunks)
     : shard_(shard),
       exec_(exec),
       steps_(std::move(steps)),
       half_(half),
+      partChunks_(partChunks),
       logDecay_(shard.family->find(kLogDecay)),
       beta_(shard.family->find(kBeta)) {
   if (shard_.batch == 0) return;
@@ -111,14 +122,40 @@ void DeltaWindows::addGradients(const Gradients& to, Task& task) const {
 
 void DeltaWindows::select(Task& task, size_t window) const {
   task.first = static_cast<int>(window * window_);
-  task.count = static_cast<int>(std::min(window_, chunks_.size() - window * window_));
+  task.count = task.stride = static_cast<int>(std::min(window_, chunks_.size() - window * window_));
 }
 
 void DeltaWindows::prepare(Task& task, size_t window) {
   select(task, window);
-  if (!prepared_ || prepared_->window != window || prepared_->training != task.training) run(Step::Prepare, task);
+  if (!isPrepared(window, task.training)) run(Step::Prepare, task);
   prepared_ = {window, task.training};
   if (task.keepsStates) prepared_.reset();  // D replaces U
+}
+
+void DeltaWindows::advance(Task& task, size_t window) {
+  select(task, window);
+  const int parts = mostParts(task);
+  if (isPrepared(window, task.training) || task.count < 2 * partChunks_ || !half_ || parts == 1) {
+    prepare(task, window);
+    return run(Step::Advance, task);
+  }
+  Task part = task;
+  const int64_t bytes = delta::half::recordBytes(task);
+  const int chunks = std::max((task.count + parts - 1) / parts, partChunks_);
+  for (int first = 0; first < task.count; first += chunks) {
+    part.first = task.first + first;
+    part.count = std::min(chunks, task.count - first);
+    part.records = task.records + first * bytes / static_cast<int64_t>(sizeof(float));
+    part.overlaps = first > 0;
+    run(Step::Prepare, part);
+    run(Step::Advance, part);
+  }
+  prepared_ = {window, task.training};
+}
+
+// Other ranks compute what this one waits for.
+void DeltaWindows::prepareAhead(Task& task) {
+  if (!chunks_.empty()) prepare(task, 0);
 }
 
 void DeltaWindows::startTransition(float* to, MapUse use) {
@@ -129,16 +166,13 @@ void DeltaWindows::startTransition(float* to, MapUse use) {
 
 void DeltaWindows::states(const Inputs& in, MapUse use) {
   discardRecords();
-  if (use == MapUse::Nothing) return;
+  Task task = taskOf(in);
+  if (use == MapUse::Nothing) return prepareAhead(task);
   copyStates(rankStates_, nullptr);
   startTransition(rankTransition_, use);
-  Task task = taskOf(in);
   task.states = rankStates_;
   if (use == MapUse::Whole) task.transition = rankTransition_;
-  for (size_t w = 0; w < windows(); ++w) {
-    prepare(task, w);
-    run(Step::Advance, task);
-  }
+  for (size_t w = 0; w < windows(); ++w) advance(task, w);
 }
 
 void DeltaWindows::outputs(const Inputs& in, const Tensor& out, const float* incoming) {
@@ -158,20 +192,17 @@ void DeltaWindows::forwardFrom(const Inputs& in, const Tensor& out, const float*
   task.out = outputOf(out);
   task.writesOut = true;
   copyStates(task.states, incoming);
-  for (size_t w = 0; w < windows(); ++w) {
-    prepare(task, w);
-    run(Step::Advance, task);
-  }
+  for (size_t w = 0; w < windows(); ++w) advance(task, w);
 }
 
 void DeltaWindows::stateGradients(const Inputs& in, const Gradients& to, MapUse use) {
   discardRecords();
-  if (use == MapUse::Nothing) return;
-  copyStates(rankStates_, nullptr);
-  startTransition(transposed_, use);
   Task task = taskOf(in);
   addGradients(to, task);
   task.dInitial = nullptr;
+  if (use == MapUse::Nothing) return prepareAhead(task);
+  copyStates(rankStates_, nullptr);
+  startTransition(transposed_, use);
   task.states = rankStates_;
   if (use == MapUse::Whole) task.transition = transposed_;
   for (size_t w = windows(); w-- > 0;) {

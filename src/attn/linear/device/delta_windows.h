@@ -28,8 +28,9 @@ const char* whyNoDeltaKernel(const Shard& shard);
 class DeltaWindows final : public Passes {
  public:
   /// `records`: of a window, at least, if the shard has as many chunks of all heads.
-  /// `half`: the kernels for 16-bit tensors.
-  DeltaWindows(const Shard& shard, Exec& exec, std::unique_ptr<DeltaSteps> steps, size_t records, bool half);
+  /// `half`: the kernels for 16-bit tensors. `partChunks`: the least chunks of a part of a window.
+  DeltaWindows(const Shard& shard, Exec& exec, std::unique_ptr<DeltaSteps> steps, size_t records, bool half,
+               int partChunks = 16);
 
   void carve(Arena& arena) override;
   void open() override;
@@ -62,6 +63,14 @@ class DeltaWindows final : public Passes {
   void forwardFrom(const Inputs& in, const Tensor& out, const float* incoming, float* final);
   /// Selects a window and prepares its records, unless records_ still holds them.
   void prepare(delta::Task& task, size_t window);
+  /// The same, and then runs states through the window: in parts, unless decays are of channels, so that a part's
+  /// chain, which leaves SMs idle, overlaps with the preparation of the next one.
+  void advance(delta::Task& task, size_t window);
+  bool isPrepared(size_t window, bool training) const {
+    return prepared_ && prepared_->window == window && prepared_->training == training;
+  }
+  /// A pass without work: prepares the records that the next one reads first.
+  void prepareAhead(delta::Task& task);
   /// Start of a call: its tensors differ from those of the records.
   void discardRecords() { prepared_.reset(); }
   /// Sets the rank's transition before a pass that multiplies by the chunks'.
@@ -71,6 +80,7 @@ class DeltaWindows final : public Passes {
   Exec& exec_;
   std::unique_ptr<DeltaSteps> steps_;
   bool half_;
+  int partChunks_;
   size_t logDecay_, beta_;  ///< indices of gates
   std::vector<delta::Chunk> chunks_;
   size_t window_ = 1;  ///< chunks

@@ -5,13 +5,13 @@
 
 namespace seqpar::attn::delta::half {
 
-template <class T, int kGroups, bool kBulk = false>
-class Advance : Chain<T, kGroups, kBulk> {
+template <class T, int kGroups>
+class Advance : Chain<T, kGroups> {
  public:
   SEQPAR_DEVICE static void run(const Task& task) { Advance(task).window(); }
 
  private:
-  using Base = Chain<T, kGroups, kBulk>;
+  using Base = Chain<T, kGroups>;
   using Base::kWidth, Base::kAll, Base::kParts, Base::kChainWarps, Base::kOwn, Base::kOwnTokens;
   using Base::task_, Base::state_, Base::warp_, Base::memory_, Base::lane_, Base::helper_, Base::ofState_,
       Base::column_;
@@ -24,13 +24,14 @@ class Advance : Chain<T, kGroups, kBulk> {
     if (n < task_.count) {
       const Record r = this->record(n);
       const auto to = chainStage(n);
-      this->expectImages(n, writesOut() ? 3 : 2, writesOut());
-      this->template startImage<kKeyBytes>(n, to.w.offset, r.w);
-      this->template startImage<kKeyBytes>(n, to.kOut.offset, r.kOut);
-      if (ofState_) startTile<kWidth, kHelpers>(to.values, r.written + int64_t{column_} * kRows, helper_);
+      startImage<kKeyBytes, kHelpers>(to.w.offset, r.w, helper_);
+      startImage<kKeyBytes, kHelpers>(to.kOut.offset, r.kOut, helper_);
+      if (ofState_) {
+        startImage<2 * kWidth * kRows, kHelpers>(to.values.offset, r.written + int64_t{column_} * kRows, helper_);
+      }
       if (writesOut()) {
-        this->template startImage<kKeyBytes>(n, to.qIn.offset, r.qIn);
-        this->template startImage<kSquareBytes>(n, to.scores.offset, r.scores);
+        startImage<kKeyBytes, kHelpers>(to.qIn.offset, r.qIn, helper_);
+        startImage<kSquareBytes, kHelpers>(to.scores.offset, r.scores, helper_);
       }
       this->startTotal(to.total, r.total);
     }
@@ -42,19 +43,16 @@ class Advance : Chain<T, kGroups, kBulk> {
       this->loadState(this->running(), this->index());
       if (ofState_ && task_.checkpoint != nullptr) this->storeState(task_.checkpoint, this->index());
     } else {
-      this->placeBarriers();
       for (int n = 0; n + 1 < kChainStages; ++n) start(n);
     }
     for (int n = 0; n < task_.count; ++n) {
       if (this->inChain()) {
         ptx::syncthreads();
-        this->waitForImages(n, n);
         step(n);
       } else {
         ptx::cpAsyncWaitGroup<kChainStages - 2>();
         ptx::syncthreads();
         start(n + kChainStages - 1);
-        this->waitForImages(n, n);
         help(n);
       }
     }
@@ -119,7 +117,8 @@ class Advance : Chain<T, kGroups, kBulk> {
       }
     }
     ptx::barrierSync<kValuesRounded, kAll>();
-    if (this->keeps()) storeTile<kWidth, kHelpers>(r.written + int64_t{column_} * kRows, stage.values, helper_);
+    if (this->keeps())
+      storeImage<2 * kWidth * kRows, kHelpers>(r.written + int64_t{column_} * kRows, stage.values.offset, helper_);
     if (!writesOut()) return;
     for (int k = 0; k <= row; k += kBlock) {
       uint32_t p[4];

@@ -4,19 +4,18 @@
 // Work      a CTA has one (slice of 16 kGroups columns, head, batch entry) of the state, or of the product of the
 //           chunks' matrices, whose columns start as those of the identity and have no values: columns never mix
 // Roles     the chain: kParts warps have 16 columns of the state, each a part of its channels and of a chunk's tokens.
-//           Four helper warps load stages, and compute a chunk's outputs or copy data that later steps read. On sm_90
-//           one of their threads starts bulk copies of the records' tiles (kBulk); otherwise all of them use cp.async
+//           Four helper warps load stages with cp.async, and compute a chunk's outputs or copy data that later steps
+//           read
 // Tiles     chunks of 64 tokens x 128 channels. The state is fp32 in registers, as its transpose: a warp's accumulators
 //           are the next product's left operand
 // Smem      ChainMemory: three stages of 64.5 KiB; the state and the values rounded to 16 bits; the helpers' outputs
-// Barriers  __syncthreads() at each chunk: its stage is loaded, and the stage before it is free. Bulk copies: an
-//           mbarrier per stage. Named, ChainBarrier: the chain arrives when it has stored the rounded state, and the
-//           values; helpers wait. With several parts, the warps of a group wait for each other after both
+// Barriers  __syncthreads() at each chunk: its stage is loaded, and the stage before it is free. Named, ChainBarrier:
+//           the chain arrives when it has stored the rounded state, and the values; helpers wait. With several parts,
+//           the warps of a group wait for each other after both
 // Overlap   the chain's update of the state runs concurrently with the helpers' work on the same chunk. No overlap with
 //           other kernels
 #pragma once
 
-#include "kernels/arch/tma.h"
 #include "kernels/attn/linear/delta/half/swizzled.h"
 
 namespace seqpar::attn::delta::half {
@@ -30,7 +29,7 @@ enum ChainBarrier {
 
 /// Shared memory of Advance and Retreat.
 struct ChainStage {
-  KeyRows w, kOut, qIn;
+  KeyPanels<kRows> w, kOut, qIn;
   SquareRows scores;
   SquareRows values;  ///< Advance: U, transposed, then D in its place; Retreat: dOut
   Floats total;
@@ -51,8 +50,7 @@ struct ChainMemory {
   SquareRows outputs{kBehind + kKeyBytes + kSquareBytes};  ///< [kRows][columns]
 };
 
-/// kBulk: bulk copies of one thread load records, with barriers; else cp.async.
-template <class T, int kGroups, bool kBulk>
+template <class T, int kGroups>
 class Chain {
  protected:
   static constexpr int kWidth = kGroups * kBlock;  ///< columns of a CTA
@@ -91,39 +89,6 @@ class Chain {
   SEQPAR_DEVICE int64_t index() const { return batch_ * task_.heads + head_; }
   SEQPAR_DEVICE int64_t sequenceIndex(const Chunk& chunk) const { return chunk.sequence * task_.heads + head_; }
 
-  SEQPAR_DEVICE uint32_t barrier(int n) const {
-    return ptx::sharedAddress(ptx::sharedMemory()) + static_cast<uint32_t>(kChainBarriers + n % kChainStages * 8);
-  }
-  /// A helper, before its first copy.
-  SEQPAR_DEVICE void placeBarriers() const {
-    if constexpr (kBulk) {
-      if (helper_ != 0) return;
-      for (int i = 0; i < kChainStages; ++i) ptx::mbarrierInit(barrier(i), 1);
-      ptx::fenceMbarrierInit();
-    }
-  }
-  /// Helpers, before the copies of a chunk's stage: kTiles of kKeyBytes, and scores.
-  SEQPAR_DEVICE void expectImages(int n, int tiles, bool scores) const {
-    if constexpr (kBulk) {
-      if (helper_ == 0) ptx::mbarrierArriveExpectTx(barrier(n), tiles * kKeyBytes + (scores ? kSquareBytes : 0));
-    }
-  }
-  template <int kBytes>
-  SEQPAR_DEVICE void startImage(int n, int to, const uint16_t* from) const {
-    if constexpr (kBulk) {
-      if (helper_ == 0) ptx::cpAsyncBulkLoad(ptx::sharedMemory() + to, from, kBytes, barrier(n));
-    } else {
-      const uint32_t at = ptx::sharedAddress(ptx::sharedMemory()) + static_cast<uint32_t>(to + 16 * helper_);
-      SEQPAR_UNROLL
-      for (int i = 0; i < kBytes; i += 16 * kHelpers) {
-        ptx::cpAsync16(at + static_cast<uint32_t>(i), from + 8 * helper_ + i / 2, true);
-      }
-    }
-  }
-  /// All threads, after __syncthreads(): the stage of the `i`-th of the window's chunks, n, has arrived.
-  SEQPAR_DEVICE void waitForImages(int n, int i) const {
-    if constexpr (kBulk) ptx::mbarrierWaitParity(barrier(n), i / kChainStages % 2);
-  }
   SEQPAR_DEVICE bool keeps() const { return task_.keepsStates && ofState_; }
 
   /// Calls each(channel, column of the state, element) for the warp's elements.

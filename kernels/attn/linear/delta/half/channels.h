@@ -45,6 +45,14 @@ SEQPAR_DEVICE void loadDecays(float (&of)[kTokens][2], const Task& task, int64_t
   }
 }
 
+/// Prefetches a chunk's decays to L2; the first 4 kRows threads.
+SEQPAR_DEVICE void prefetchChannelDecays(const Task& task, int64_t batch, const Chunk& chunk, int head, int thread) {
+  const int t = thread / 4, c = thread % 4 * (kKeys / 4);
+  if (t >= chunk.rows || c >= task.dk) return;
+  const int64_t at = rowOf(task.gates, batch, chunk.first + t, head) + c;
+  ptx::prefetch(static_cast<const char*>(task.gates.data) + at * (task.gateType == seqparFloat32 ? 4 : 2));
+}
+
 /// The decays of a block of 16 tokens and a pair of channels: those of one of 256 threads.
 struct BlockDecays {
   float of[kBlock][2];

@@ -105,7 +105,7 @@ SEQPAR_DEVICE_NOINLINE float smallBetaGradient(const RecordedToken k) {
     for (int m = 0; m < kKeys / 32; ++m) score += forgetting(run, mine[m] * other[m]);
     score = sumOfWarp(score);
     SEQPAR_UNROLL
-    for (int h = 0; h < kParts; ++h) values[h] -= forgetting(score, number(r.written[(lane + 32 * h) * kRows + j]));
+    for (int h = 0; h < kParts; ++h) values[h] -= forgetting(score, number(r.written[imageIndex(lane + 32 * h, j)]));
   }
   run *= decayOf(k.task, k.batch, k.chunk, k.head, 0);
   SEQPAR_UNROLL
@@ -124,7 +124,7 @@ SEQPAR_DEVICE_NOINLINE float smallBetaGradient(const RecordedToken k) {
     float dX = 0;
     SEQPAR_ROLLED
     for (int s = k.t; s < kRows; ++s) {
-      dX += forgetting(number(r.inverse[s * kRows + k.t]), number(r.dWritten[(lane + 32 * h) * kRows + s]));
+      dX += forgetting(number(r.inverse[s * kRows + k.t]), number(r.dWritten[imageIndex(lane + 32 * h, s)]));
     }
     sum += dX * values[h];
   }

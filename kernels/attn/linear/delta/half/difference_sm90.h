@@ -55,12 +55,17 @@ class DifferenceSm90 {
   SEQPAR_DEVICE void startValues() const {
     const int thread = threadAgain();
     const Record r = record();
+    constexpr int kBlockBytes = kColumns * kKeys * 2;
+    prefetchBytes<(kTwo ? 2 : 1) * kBlockBytes, kAll>(r.state, thread);
+    prefetchBytes<(kTwo ? 2 : 1) * kBlockBytes, kAll>(r.dState, thread);
+    prefetchTensor<kKeys, kAll>({task_.k, batch_, chunk_, keyHead_, 0, task_.dk}, thread);
+    prefetchTensor<kKeys, kAll>({task_.q, batch_, chunk_, keyHead_, 0, task_.dk}, thread);
     startTile<kRows, kAll>(SquareRows{memory_.inverse}, r.inverse, thread);
     SEQPAR_UNROLL
     for (int block = 0; block < (kTwo ? 2 : 1); ++block) {
       const int at = block * kSquareBytes, first = block * kColumns;
-      startTile<kColumns, kAll>(SquareRows{memory_.dX + at}, r.dWritten + first * kRows, thread);
-      startTile<kColumns, kAll>(SquareRows{memory_.written + at}, r.written + first * kRows, thread);
+      startImage<kSquareBytes, kAll>(memory_.dX + at, r.dWritten + first * kRows, thread);
+      startImage<kSquareBytes, kAll>(memory_.written + at, r.written + first * kRows, thread);
       startTensor<kColumns, kAll>(SquareRows{memory_.dOut + at}, {task_.dOut, batch_, chunk_, head_, first, task_.dv},
                                   thread);
     }

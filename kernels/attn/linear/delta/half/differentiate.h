@@ -51,6 +51,7 @@ class Differentiate {
       startTile<kRows, kAll>(SquareRows{memory_.inverse}, record().inverse, threadAgain());
       startBlock(0);
       startBlock(kColumns);
+      if constexpr (kChannel) prefetchChannelDecays(task_, batch_, chunk_, head_, threadAgain());
       loadGates();
       if (i == 0) loadKeys();
       if constexpr (!kChannel) {
@@ -133,8 +134,8 @@ class Differentiate {
       const Stage to = stage(first);
       const Record r = record();
       const int thread = threadAgain();
-      startTile<kColumns, kAll>(to.dWritten, r.dWritten + int64_t{first} * kRows, thread);
-      startTile<kColumns, kAll>(to.written, r.written + int64_t{first} * kRows, thread);
+      startImage<kSquareBytes, kAll>(to.dWritten.offset, r.dWritten + int64_t{first} * kRows, thread);
+      startImage<kSquareBytes, kAll>(to.written.offset, r.written + int64_t{first} * kRows, thread);
       startTensor<kColumns, kAll>(to.dOut, {task_.dOut, batch_, chunk_, head_, first, task_.dv}, thread);
       startTile<kColumns, kAll>(to.state, r.state + int64_t{first} * kKeys, thread);
       startTile<kColumns, kAll>(to.dState, r.dState + int64_t{first} * kKeys, thread);

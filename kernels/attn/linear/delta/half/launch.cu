@@ -57,7 +57,7 @@ int launch(Step step, const Task& task, void* stream) {
   if (blocks == 0) return cudaSuccess;
   const auto kernel = task.type == seqparBfloat16 ? kernelOf<Bf16>(step, task) : kernelOf<Fp16>(step, task);
   return launchKernel(kernel, gridOf(blocks, 0), threadsOf(step, task), sharedBytes(step, task.type, task.width > 1),
-                      stream, false, task);
+                      stream, task.overlaps && step == Step::Prepare, task);
 }
 
 }  // namespace seqpar::attn::delta::half

@@ -28,17 +28,18 @@ SEQPAR_BOTH_INLINE int paddedColumns(const Task& task) {
   return (task.dv + kColumns - 1) / kColumns * kColumns;
 }
 
-/// The arrays of a record, dense rows of kKeys or kRows elements. Padding is 0.
+/// The arrays of a record. Padding is 0.
 struct Record {
-  uint16_t *w, *kOut, *qIn;  ///< [kRows][kKeys], as the Swizzled tiles that copies fill: imageIndex()
+  // As the tiles that copies fill, imageIndex():
+  uint16_t *w, *kOut, *qIn;  ///< [kRows][kKeys]
   uint16_t* written;         ///< [columns][kRows]: U, then D, transposed
-  uint16_t* scores;          ///< [kRows][kRows], likewise; blocks above the diagonal are undefined
+  uint16_t* scores;          ///< [kRows][kRows]; 0 above the diagonal
   float* total;              ///< [kKeys]
   // Training:
-  uint16_t* inverse;   ///< [kRows][kRows]
-  uint16_t* state;     ///< [columns][kKeys] before the chunk, transposed
-  uint16_t* dWritten;  ///< [columns][kRows]: the gradient of D, transposed
-  uint16_t* dState;    ///< [columns][kKeys] after the chunk, transposed
+  uint16_t* inverse;   ///< [kRows][kRows], dense
+  uint16_t* state;     ///< [columns][kKeys] before the chunk, transposed, dense
+  uint16_t* dWritten;  ///< [columns][kRows], an image: the gradient of D, transposed
+  uint16_t* dState;    ///< [columns][kKeys] after the chunk, transposed, dense
   float *sumQ, *sumK;  ///< [kRows][kKeys], of heads that share q and k
 
   /// Returns the bytes of a record.
@@ -80,15 +81,15 @@ SEQPAR_BOTH_INLINE int64_t recordBytes(const Task& task) {
 SEQPAR_BOTH_INLINE Record recordOf(const Task& task, int64_t batch, int head, int chunk) {
   Record record;
   const int64_t bytes = record.place(nullptr, task);
-  record.place(reinterpret_cast<char*>(task.records) + ((batch * task.heads + head) * task.count + chunk) * bytes,
+  record.place(reinterpret_cast<char*>(task.records) + ((batch * task.heads + head) * task.stride + chunk) * bytes,
                task);
   return record;
 }
 
-/// The index of an element of a tile with kWidth columns. Unit u of row r, 16 bytes, is at u ^ (r % 8).
-template <int kWidth>
+/// The index of an element of a tile of panels of 64 columns (SquareRows; KeyPanels<kRows>): unit u of row r of a
+/// panel, 16 bytes, is at u ^ (r % 8). Only tiles with one panel have more than kRows rows.
 SEQPAR_BOTH_INLINE int imageIndex(int row, int column) {
-  return row * kWidth + (column / 8 ^ row % 8) * 8 + column % 8;
+  return column / 64 * kRows * 64 + row * 64 + (column / 8 % 8 ^ row % 8) * 8 + column % 8;
 }
 
 /// The first of the rows of near arrays for block n.
@@ -279,7 +280,6 @@ SEQPAR_BOTH_INLINE int64_t ctasOf(Step step, const Task& task) {
 }
 constexpr int kChainStage = 3 * kKeyBytes + 2 * kSquareBytes + 4 * kKeys;  ///< bytes
 constexpr int kChainStages = 3;
-constexpr int kChainBarriers = kChainStages * kChainStage + kKeyBytes + 2 * kSquareBytes;  ///< their offset
 SEQPAR_BOTH_INLINE int sharedBytes(Step step, int type, bool ofChannels) {
   if (step == Step::Prepare) {
     PrepareMemory memory;
@@ -289,10 +289,8 @@ SEQPAR_BOTH_INLINE int sharedBytes(Step step, int type, bool ofChannels) {
     DifferentiateMemory memory;
     return memory.place(ofChannels);
   }
-  return kChainBarriers;
+  return kChainStages * kChainStage + kKeyBytes + 2 * kSquareBytes;
 }
-
-static_assert(kChainBarriers + 8 * kChainStages <= ptx::kSharedBytesSm90);
 
 /// The largest of all steps.
 inline int mostSharedBytes() {

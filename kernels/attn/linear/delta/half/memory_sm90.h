@@ -9,8 +9,8 @@ constexpr int kThreadsSm90 = 256;  ///< of these kernels
 
 /// Shared memory of PrepareSm90. Tiles of 16-bit elements are offsets in bytes, aligned to 1024.
 struct PrepareSm90Memory {
-  static constexpr int kCtas = 3;
-  int keys, queries, values;  ///< [2][kRows][64]
+  static constexpr int kCtas = 4;
+  int keys, queries, values;  ///< [2][kRows][64]; values in place of the inverse
   int ofKeys, ofValues;       ///< [kRows][kRows]: the inverse, left operands of W and U, in place of queries
   Floats square;              ///< [kRows][kSquare]: L, then its inverse
   Floats beta, kNorm, qNorm;
@@ -19,10 +19,10 @@ struct PrepareSm90Memory {
     Carver carver;
     keys = carver.take(kKeyBytes);
     queries = carver.take(kKeyBytes);
-    values = carver.take(kKeyBytes);
     ofKeys = queries;
     ofValues = queries + kSquareBytes;
     square = {carver.take(4 * kRows * kSquare)};
+    values = square.offset;
     beta = {carver.take(4 * kRows)};
     kNorm = {carver.take(4 * kRows)};
     qNorm = {carver.take(4 * kRows)};
@@ -78,6 +78,18 @@ struct DifferentiateSm90Memory {
   }
 };
 
+/// Shared memory of AdvanceSm90 and RetreatSm90: byte offsets; those of tiles are multiples of 1024.
+struct ChainSm90Memory {
+  static constexpr int kStages = 3, kStage = 3 * kKeyBytes + 2 * kSquareBytes;  ///< and bytes of a stage
+  static constexpr int kState = kStages * kStage;                               ///< [columns][kKeys], rounded
+  static constexpr int kValues = kState + kKeyBytes;                            ///< [columns][kRows]: dD
+  static constexpr int kTotals = kValues + kSquareBytes;                        ///< [kStages][kKeys]
+  static constexpr int kBarriers = kTotals + kStages * 4 * kKeys;               ///< [2][kStages]
+  static constexpr int kBytes = kBarriers + 2 * kStages * 8;
+  static constexpr int kThreads = 3 * 128;
+};
+static_assert(ChainSm90Memory::kBytes <= ptx::kSharedBytesSm90);
+
 SEQPAR_BOTH_INLINE bool isChain(Step step) {
   return step == Step::Advance || step == Step::Retreat;
 }
@@ -87,11 +99,15 @@ SEQPAR_BOTH_INLINE bool hasSm90(Step step, const Task& task) {
   if (task.width > 1) return false;
   return step == Step::Prepare || paddedColumns(task) <= DifferentiateSm90Memory::kMostColumns;
 }
-SEQPAR_BOTH_INLINE int threadsOfSm90(Step step, const Task& task) {
-  return isChain(step) ? threadsOf(step, task) : kThreadsSm90;
+SEQPAR_BOTH_INLINE int threadsOfSm90(Step step) {
+  return isChain(step) ? ChainSm90Memory::kThreads : kThreadsSm90;
+}
+SEQPAR_BOTH_INLINE int64_t ctasOfSm90(Step step, const Task& task) {
+  if (!isChain(step)) return ctasOf(step, task);
+  return task.batch * task.heads * (slicesOf(task, kColumns) + transitionSlicesOf(task, kColumns));
 }
 SEQPAR_BOTH_INLINE int sharedBytesSm90(Step step) {
-  if (isChain(step)) return kChainBarriers + 8 * kChainStages;
+  if (isChain(step)) return ChainSm90Memory::kBytes;
   return step == Step::Prepare ? PrepareSm90Memory::bytes() : DifferentiateSm90Memory::bytes();
 }
 

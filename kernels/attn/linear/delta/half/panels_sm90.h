@@ -10,24 +10,6 @@ namespace seqpar::attn::delta::half {
 
 using warpgroup::Terms;
 
-/// Rows of 128 elements in two panels.
-template <int kTileRows>
-struct KeyPanels {
-  static constexpr int kWidth = kKeys / 8, kRowBytes = warpgroup::kRowBytes, kPanelBytes = kTileRows * kRowBytes;
-  int offset;
-  SEQPAR_DEVICE uint16_t* unit(int row, int unit) const {
-    return reinterpret_cast<uint16_t*>(ptx::sharedMemory() + offset + unit / 8 * kPanelBytes + row * kRowBytes +
-                                       (unit % 8 ^ row % 8) * 16);
-  }
-  SEQPAR_DEVICE uint16_t* at(int row, int column) const { return unit(row, column / 8) + column % 8; }
-  SEQPAR_DEVICE uint32_t& pair(int row, int column) const { return *reinterpret_cast<uint32_t*>(at(row, column)); }
-  /// Of unit u of row `row` + r, r < 8; `byte` is 0.
-  SEQPAR_DEVICE uint32_t address(int row, int r, int byte, int u) const {
-    return ptx::sharedAddress(ptx::sharedMemory()) +
-           static_cast<uint32_t>(offset + byte + u / 8 * kPanelBytes + (row + r) * kRowBytes + (u % 8 ^ r) * 16);
-  }
-};
-
 /// The operand that starts at byte `at` of shared memory.
 SEQPAR_DEVICE warpgroup::Operand operand(int at) {
   return {ptx::sharedMemory() + at, KeyPanels<kRows>::kPanelBytes};
@@ -63,7 +45,7 @@ SEQPAR_DEVICE void transposeWords(uint32_t (&words)[4], int p) {
   }
 }
 /// Stores a warp's tiles, rows from `row` on, as 32 columns from `column` on of an image (imageIndex()).
-template <class T, int kWidth>
+template <class T>
 SEQPAR_DEVICE void storeTilesOfImage(uint16_t* to, int row, int column, const float (&c)[4][4]) {
   const ptx::AccumulatorLayout layout{threadAgain() % 32};
   const int p = layout.lane % 4;
@@ -73,7 +55,7 @@ SEQPAR_DEVICE void storeTilesOfImage(uint16_t* to, int row, int column, const fl
     SEQPAR_UNROLL
     for (int n = 0; n < 4; ++n) words[n] = ptx::pack<T>(c[n][2 * h], c[n][2 * h + 1]);
     transposeWords(words, p);
-    ptx::store(to + imageIndex<kWidth>(layout.row(row, 2 * h), column + 8 * p), words);
+    ptx::store(to + imageIndex(layout.row(row, 2 * h), column + 8 * p), words);
   }
 }
 /// Stores a warp's tiles, rows from `row` on, as the tensor's first 32 columns: 16 bytes per lane, after a

@@ -6,7 +6,7 @@
 // Tiles     chunks of 64 tokens x 128 channels
 // Smem      PrepareMemory; tiles that have been used are replaced
 // Barriers  __syncthreads() between steps
-// Overlap   cp.async loads values during the products of keys. No overlap with other kernels
+// Overlap   cp.async loads values during the products of keys. Task::overlaps
 #pragma once
 
 #include "kernels/attn/linear/delta/half/channels.h"
@@ -19,7 +19,10 @@ namespace seqpar::attn::delta::half {
 template <class T, bool kChannel>
 class Prepare {
  public:
-  SEQPAR_DEVICE static void run(const Task& task) { Prepare(task).steps(); }
+  SEQPAR_DEVICE static void run(const Task& task) {
+    Prepare(task).steps();
+    endOverlap(task);
+  }
 
  private:
   static constexpr int kParts = ptx::kIsBf16<T> ? 1 : 2;
@@ -43,6 +46,9 @@ class Prepare {
     ptx::cpAsyncCommitGroup();
     if constexpr (!kChannel) startValues(0);
     loadGates();
+    if constexpr (kChannel) {
+      prefetchTensor<kKeys, kThreads>({task_.v, batch_, chunk_, head_, 0, task_.dv}, thread);
+    }
     ptx::cpAsyncWaitGroup<kChannel ? 0 : 1>();
     ptx::syncthreads();
     loadNorms<T>(memory_.kNorm, keys(), task_.normalize, 1);
@@ -132,7 +138,7 @@ class Prepare {
   }
   SEQPAR_DEVICE void putQueries(int i, int j, float x, float y) {
     const bool used = i < chunk_.rows;
-    storeRounded<T>(record_.scores + imageIndex<kRows>(i, j), used && i >= j ? x : 0, used && i > j ? y : 0);
+    storeRounded<T>(record_.scores + imageIndex(i, j), used && i >= j ? x : 0, used && i > j ? y : 0);
   }
   SEQPAR_DEVICE void putKeys(int i, int j, float x, float y) {
     const bool used = i < chunk_.rows;
@@ -186,14 +192,14 @@ class Prepare {
       put(memory_.kInverse, t, inverse[0] * key[0], inverse[1] * key[1]);
       const float in[2] = {run[0] * before[0], run[1] * before[1]};
       KeyRows{memory_.kIn}.pair(t, c) = ptx::pack<T>(times(in[0], key[0]), times(in[1], key[1]));
-      storeRounded<T>(record_.qIn + imageIndex<kKeys>(t, c), times(in[0], query[0]), times(in[1], query[1]));
+      storeRounded<T>(record_.qIn + imageIndex(t, c), times(in[0], query[0]), times(in[1], query[1]));
     }
     float suffix[2] = {1, 1};
     SEQPAR_UNROLL
     for (int i = kBlock; i-- > 0;) {
       const int t = block * kBlock + i;
       const float key[2] = {ptx::lowOf<T>(raw[i]), ptx::highOf<T>(raw[i])};
-      storeRounded<T>(record_.kOut + imageIndex<kKeys>(t, c), times(suffix[0] * after[0], key[0]),
+      storeRounded<T>(record_.kOut + imageIndex(t, c), times(suffix[0] * after[0], key[0]),
                       times(suffix[1] * after[1], key[1]));
       SEQPAR_UNROLL
       for (int n = 1; n < kBlocks; ++n) {
@@ -267,6 +273,7 @@ class Prepare {
 
   /// Keys to the chunk's end and queries from its start, and the chunk's decays.
   SEQPAR_DEVICE void storeRows(int thread, int threads) {
+    clearUpper(record_.scores, thread, threads);
     for (int c = thread; c < kKeys; c += threads) {
       float total = 1;
       for (int n = 0; n < kBlocks; ++n) total *= kChannel ? memory_.totals[n * kKeys + c] : memory_.tokens.totals[n];
@@ -288,8 +295,8 @@ class Prepare {
           q[j] =
               ptx::pack<T>(forgetting(in, qNorm * ptx::lowOf<T>(q[j])), forgetting(in, qNorm * ptx::highOf<T>(q[j])));
         }
-        ptx::store(record_.kOut + imageIndex<kKeys>(t, unit * 8), k);
-        ptx::store(record_.qIn + imageIndex<kKeys>(t, unit * 8), q);
+        ptx::store(record_.kOut + imageIndex(t, unit * 8), k);
+        ptx::store(record_.qIn + imageIndex(t, unit * 8), q);
       }
     }
   }
@@ -351,15 +358,16 @@ class Prepare {
     ptx::syncthreads();
     if (first == 0) storeImage<kKeyBytes, kThreads>(record_.w, memory_.w, threadAgain());
     uint16_t* const to = record_.written + int64_t{first} * kRows;
-    storeTile<kColumns, kThreads>(to, u, threadAgain());
+    storeImage<kSquareBytes, kThreads>(to, u.offset, threadAgain());
     if (width > kColumns) {
-      storeTile<kColumns, kThreads>(to + kColumns * kRows, SquareRows{u.offset + kSquareBytes}, threadAgain());
+      storeImage<kSquareBytes, kThreads>(to + kColumns * kRows, u.offset + kSquareBytes, threadAgain());
     }
   }
   SEQPAR_DEVICE void writeKeys() {
     const int column = warp_ / 4 * 64;
     const SquareRows inverse{memory_.ofKeys};
-    const KeyRows rows{kChannel ? memory_.kIn : memory_.keys}, w{memory_.w};
+    const KeyRows rows{kChannel ? memory_.kIn : memory_.keys};
+    const KeyPanels<kRows> w{memory_.w};
     float c[8][4] = {};
     for (int k = 0; k <= row_; k += kBlock) {
       uint32_t a[4];

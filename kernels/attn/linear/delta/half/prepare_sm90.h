@@ -1,14 +1,15 @@
 // The first step on sm_90a for 16-bit tensors, for decays of tokens and without decays: Prepare (prepare.h) with wgmma.
 //
-// Work      a CTA of 256 threads, three per SM, has one (chunk, head, batch entry)
+// Work      a CTA of 256 threads, four per SM, has one (chunk, head, batch entry)
 // Roles     two warpgroups: the first has the products of keys, the second those of queries; then each has 64 channels
 // of
 //           W and 64 columns of U. Blocks of 16 x 16 of the inverse by substitution and the first merges by two warps,
 //           while the others store decayed rows
 // Tiles     chunks of 64 tokens x 128 channels
-// Smem      PrepareSm90Memory, 71 KiB; the operands of W and U replace queries
+// Smem      PrepareSm90Memory, 55 KiB; the operands of W and U replace queries, values replace the inverse
 // Barriers  __syncthreads() between steps
-// Overlap   cp.async loads values during the products of keys. No overlap with other kernels
+// Overlap   cp.async loads values, which the first step has prefetched to L2, during the product of W.
+//           Task::overlaps
 #pragma once
 
 #include "kernels/attn/linear/delta/half/inverse.h"
@@ -19,7 +20,10 @@ namespace seqpar::attn::delta::half {
 template <class T>
 class PrepareSm90 {
  public:
-  SEQPAR_DEVICE static void run(const Task& task) { PrepareSm90(task).steps(); }
+  SEQPAR_DEVICE static void run(const Task& task) {
+    PrepareSm90(task).steps();
+    endOverlap(task);
+  }
 
  private:
   using KeyTile = KeyPanels<kRows>;
@@ -41,9 +45,9 @@ class PrepareSm90 {
     startTensor<kKeys, kAll>(keys(), {task_.k, batch_, chunk_, keyHead, 0, task_.dk}, thread);
     startTensor<kKeys, kAll>(queries(), {task_.q, batch_, chunk_, keyHead, 0, task_.dk}, thread);
     ptx::cpAsyncCommitGroup();
-    startValues(0);
+    prefetchTensor<kKeys, kAll>({task_.v, batch_, chunk_, head_, 0, task_.dv}, thread);
     loadGates();
-    ptx::cpAsyncWaitGroup<1>();
+    ptx::cpAsyncWaitGroup<0>();
     warpgroup::fenceProxyAsync();
     ptx::syncthreads();
     float scores[kRows / 8][4];
@@ -70,6 +74,7 @@ class PrepareSm90 {
     ptx::syncthreads();
     inverse.mergeHalves(warp_);
     roundInverse();
+    startValues(0);
     writeKeys();
     const int columns = paddedColumns(task_);
     for (int first = 0; first < columns; first += kKeys) writeValues(first, columns);
@@ -136,23 +141,14 @@ class PrepareSm90 {
         ptx::storePair(memory_.square + i * kSquare + j, forgetting(beta, x), forgetting(beta, y));
       });
     } else {
-      storeAsImage<kRows>(record().scores, 0, c);
+      storeAsImage(record().scores, 0, c);
     }
   }
   /// Stores a warp's tiles as rows from row_ on, columns from `column` on, of an image.
-  template <int kWidth>
   SEQPAR_DEVICE void storeAsImage(uint16_t* to, int column, const float (&c)[kRows / 8][4]) const {
     SEQPAR_UNROLL
     for (int n = 0; n < 2; ++n) {
-      storeTilesOfImage<T, kWidth>(to, row_, column + 32 * n, reinterpret_cast<const float(&)[4][4]>(c[4 * n]));
-    }
-  }
-  /// Stores a warp's tiles as dense rows from row_ on; a row has `stride` elements.
-  template <int kQuads, int kTiles>
-  SEQPAR_DEVICE void storeDense(uint16_t* to, int stride, const float (&c)[kTiles][4]) const {
-    SEQPAR_UNROLL
-    for (int n = 0; n < kQuads; ++n) {
-      storeTiles<T>(TensorRows(to + 32 * n, stride, kRows, 32), row_, reinterpret_cast<const float(&)[4][4]>(c[4 * n]));
+      storeTilesOfImage<T>(to, row_, column + 32 * n, reinterpret_cast<const float(&)[4][4]>(c[4 * n]));
     }
   }
 
@@ -177,8 +173,8 @@ class PrepareSm90 {
             ptx::pack<T>(forgetting(out, kNorm * ptx::lowOf<T>(k[j])), forgetting(out, kNorm * ptx::highOf<T>(k[j])));
         q[j] = ptx::pack<T>(forgetting(in, qNorm * ptx::lowOf<T>(q[j])), forgetting(in, qNorm * ptx::highOf<T>(q[j])));
       }
-      ptx::store(r.kOut + imageIndex<kKeys>(t, unit * 8), k);
-      ptx::store(r.qIn + imageIndex<kKeys>(t, unit * 8), q);
+      ptx::store(r.kOut + imageIndex(t, unit * 8), k);
+      ptx::store(r.qIn + imageIndex(t, unit * 8), q);
     }
   }
 
@@ -210,7 +206,6 @@ class PrepareSm90 {
       ptx::store(ofKeys.unit(r, unit), keyWords);
       if (task_.training) ptx::store(inverse + r * kRows + unit * 8, words);
     }
-    ptx::cpAsyncWaitGroup<0>();  // values
     warpgroup::fenceProxyAsync();
     ptx::syncthreads();
   }
@@ -230,17 +225,17 @@ class PrepareSm90 {
       recompute(c, row_, channel,
                 [&](int t, int n) { return sumForgetting<T, true, false>(inverse, t, keys(), n, 0, row_ + kBlock); });
     }
-    storeAsImage<kKeys>(record().w, channel, c);
+    storeAsImage(record().w, channel, c);
   }
   /// The transpose of U: 64 columns of values per warpgroup.
   SEQPAR_DEVICE void writeValues(int first, int columns) const {
     if (first > 0) {
       ptx::syncthreads();
       startValues(first);
-      ptx::cpAsyncWaitGroup<0>();
-      warpgroup::fenceProxyAsync();
-      ptx::syncthreads();
     }
+    ptx::cpAsyncWaitGroup<0>();
+    warpgroup::fenceProxyAsync();
+    ptx::syncthreads();
     const int column = first + group_ * kColumns;
     const SquareRows inverse{memory_.ofValues};
     float c[kRows / 8][4];
@@ -257,7 +252,7 @@ class PrepareSm90 {
         return sumForgetting<T, true, false>(inverse, t, values(), v, 0, t / kBlock * kBlock + kBlock);
       });
     }
-    storeDense<2>(record().written + int64_t{column} * kRows, kRows, c);
+    storeAsImage(record().written + int64_t{column} * kRows, 0, c);
   }
 
   const Task& task_;

@@ -7,13 +7,13 @@ namespace seqpar::attn::delta::half {
 
 /// With Y the gradient of the state after the chunk, dO that of the outputs:
 ///     dD = scores^T dO + kOut Y        Y = total Y + qIn^T dO - W^T dD
-template <class T, int kGroups, bool kBulk = false>
-class Retreat : Chain<T, kGroups, kBulk> {
+template <class T, int kGroups>
+class Retreat : Chain<T, kGroups> {
  public:
   SEQPAR_DEVICE static void run(const Task& task) { Retreat(task).window(); }
 
  private:
-  using Base = Chain<T, kGroups, kBulk>;
+  using Base = Chain<T, kGroups>;
   using Base::kWidth, Base::kAll, Base::kParts, Base::kChainWarps, Base::kOwn, Base::kOwnTokens;
   using Base::task_, Base::state_, Base::warp_, Base::memory_, Base::lane_, Base::helper_, Base::ofState_,
       Base::column_;
@@ -24,12 +24,11 @@ class Retreat : Chain<T, kGroups, kBulk> {
     if (n >= 0) {
       const Record r = this->record(n);
       const auto to = chainStage(n);
-      this->expectImages(n, ofState_ ? 3 : 2, ofState_);
-      this->template startImage<kKeyBytes>(n, to.w.offset, r.w);
-      this->template startImage<kKeyBytes>(n, to.kOut.offset, r.kOut);
+      startImage<kKeyBytes, kHelpers>(to.w.offset, r.w, helper_);
+      startImage<kKeyBytes, kHelpers>(to.kOut.offset, r.kOut, helper_);
       if (ofState_) {
-        this->template startImage<kKeyBytes>(n, to.qIn.offset, r.qIn);
-        this->template startImage<kSquareBytes>(n, to.scores.offset, r.scores);
+        startImage<kKeyBytes, kHelpers>(to.qIn.offset, r.qIn, helper_);
+        startImage<kSquareBytes, kHelpers>(to.scores.offset, r.scores, helper_);
         startTensor<kWidth, kHelpers>(
             to.values, {task_.dOut, this->batch_, this->chunk(n), this->head_, column_, task_.dv}, helper_);
       }
@@ -42,19 +41,16 @@ class Retreat : Chain<T, kGroups, kBulk> {
     if (this->inChain()) {
       this->loadState(this->running(), this->index());
     } else {
-      this->placeBarriers();
       for (int n = 0; n + 1 < kChainStages; ++n) start(task_.count - 1 - n);
     }
     for (int n = task_.count; n-- > 0;) {
       if (this->inChain()) {
         ptx::syncthreads();
-        this->waitForImages(n, task_.count - 1 - n);
         step(n);
       } else {
         ptx::cpAsyncWaitGroup<kChainStages - 2>();
         ptx::syncthreads();
         start(n - kChainStages + 1);
-        this->waitForImages(n, task_.count - 1 - n);
         help(n);
       }
     }
@@ -118,7 +114,8 @@ class Retreat : Chain<T, kGroups, kBulk> {
     ptx::barrierSync<kStateRounded, kAll>();
     if (this->keeps()) storeTile<kWidth, kHelpers>(r.dState + int64_t{column_} * kKeys, memory_.state, helper_);
     ptx::barrierSync<kValuesRounded, kAll>();
-    if (this->keeps()) storeTile<kWidth, kHelpers>(r.dWritten + int64_t{column_} * kRows, memory_.values, helper_);
+    if (this->keeps())
+      storeImage<2 * kWidth * kRows, kHelpers>(r.dWritten + int64_t{column_} * kRows, memory_.values.offset, helper_);
   }
 };
 

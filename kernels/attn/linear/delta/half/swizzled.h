@@ -35,11 +35,30 @@ struct Swizzled {
 using KeyRows = Swizzled<kKeys / 8>;     ///< [rows][kKeys]
 using SquareRows = Swizzled<kRows / 8>;  ///< [rows][64]
 
+/// Rows of 128 elements in two panels of 64 columns, each like SquareRows.
+template <int kTileRows>
+struct KeyPanels {
+  static constexpr int kWidth = kKeys / 8, kRowBytes = 128, kPanelBytes = kTileRows * kRowBytes;
+  int offset;
+  SEQPAR_DEVICE uint16_t* unit(int row, int unit) const {
+    return reinterpret_cast<uint16_t*>(ptx::sharedMemory() + offset + unit / 8 * kPanelBytes + row * kRowBytes +
+                                       (unit % 8 ^ row % 8) * 16);
+  }
+  SEQPAR_DEVICE uint16_t* at(int row, int column) const { return unit(row, column / 8) + column % 8; }
+  SEQPAR_DEVICE uint32_t& pair(int row, int column) const { return *reinterpret_cast<uint32_t*>(at(row, column)); }
+  /// As Swizzled::address().
+  SEQPAR_DEVICE uint32_t address(int row, int r, int byte, int u) const {
+    const int at = byte ^ u * 16;
+    return ptx::sharedAddress(ptx::sharedMemory()) +
+           static_cast<uint32_t>(offset + at / kRowBytes * kPanelBytes + (row + r) * kRowBytes +
+                                 (at % kRowBytes ^ r * 16));
+  }
+};
+
 /// The left operand of a product for 16 rows and 16 terms. kTermsInRows: rows of memory are rows of the product; else
 /// they are terms.
-template <bool kTermsInRows, int kUnits>
-SEQPAR_DEVICE void loadLeft(uint32_t (&a)[4], const Swizzled<kUnits>& from, int row, int term,
-                            int lane = threadAgain() % 32) {
+template <bool kTermsInRows, class Tile>
+SEQPAR_DEVICE void loadLeft(uint32_t (&a)[4], const Tile& from, int row, int term, int lane = threadAgain() % 32) {
   const int inEight = lane % 8, odd = lane / 8 % 2, upper = lane / 16;
   if constexpr (kTermsInRows) {
     ptx::ldmatrixX4(a, from.address(row + odd * 8, inEight, 2 * term, upper));
@@ -50,9 +69,9 @@ SEQPAR_DEVICE void loadLeft(uint32_t (&a)[4], const Swizzled<kUnits>& from, int 
 
 /// c += a b for 8 `last` - 8 `first` columns from `column` + 8 `first` on, 16 terms. kTermsInRows: rows of memory are
 /// columns of the product.
-template <class T, bool kTermsInRows, int kTiles, int kUnits>
-SEQPAR_DEVICE void accumulate(float (&c)[kTiles][4], const uint32_t (&a)[4], const Swizzled<kUnits>& b, int column,
-                              int term, int first = 0, int last = kTiles, int lane = threadAgain() % 32) {
+template <class T, bool kTermsInRows, int kTiles, class Tile>
+SEQPAR_DEVICE void accumulate(float (&c)[kTiles][4], const uint32_t (&a)[4], const Tile& b, int column, int term,
+                              int first = 0, int last = kTiles, int lane = threadAgain() % 32) {
   const int inEight = lane % 8, odd = lane / 8 % 2, upper = lane / 16;
   SEQPAR_UNROLL
   for (int n = 0; n < kTiles; n += 2) {
@@ -181,7 +200,17 @@ SEQPAR_DEVICE void startTile(const Tile& to, const uint16_t* from, int thread) {
     ptx::cpAsync16(at + static_cast<uint32_t>(i * to.kRowBytes), from + i * 8 * kUnits, true);
   }
 }
-/// Copies bytes of shared memory, `from` behind its start.
+/// Starts copies of an image to shared memory, `to` behind its start. The caller commits.
+template <int kBytes, int kThreads>
+SEQPAR_DEVICE void startImage(int to, const uint16_t* from, int thread) {
+  const uint32_t at = ptx::sharedAddress(ptx::sharedMemory()) + static_cast<uint32_t>(to + 16 * thread);
+  SEQPAR_UNROLL
+  for (int i = 0; i < kBytes; i += 16 * kThreads) {
+    if (kBytes % (16 * kThreads) != 0 && i + 16 * thread >= kBytes) break;
+    ptx::cpAsync16(at + static_cast<uint32_t>(i), from + 8 * thread + i / 2, true);
+  }
+}
+/// Copies an image from shared memory, `from` behind its start.
 template <int kBytes, int kThreads>
 SEQPAR_DEVICE void storeImage(uint16_t* to, int from, int thread) {
   SEQPAR_UNROLL
@@ -201,6 +230,16 @@ SEQPAR_DEVICE void storeTile(uint16_t* to, const Tile& from, int thread) {
     uint32_t words[4];
     ptx::load(words, from.unit((i + thread) / kUnits, (i + thread) % kUnits));
     ptx::store(to + (i + thread) * 8, words);
+  }
+}
+
+/// Clears the blocks above the diagonal of an image of a square.
+SEQPAR_DEVICE void clearUpper(uint16_t* image, int thread, int threads) {
+  constexpr int kUnits = kRows / 8;
+  const uint32_t zeros[4] = {};
+  for (int i = thread; i < kRows * kUnits; i += threads) {
+    const int t = i / kUnits, column = i % kUnits * 8;
+    if (column / kBlock > t / kBlock) ptx::store(image + imageIndex(t, column), zeros);
   }
 }
 
@@ -239,6 +278,22 @@ SEQPAR_DEVICE_NOINLINE void storeElements(const TensorRows to, int first, int ro
   for (int i = thread; i < rows * width; i += threads) {
     const int r = i / width, c = i % width;
     if (first + r < to.rows && c < to.columns) to.data[(first + r) * to.stride + c] = *from.at(r, c);
+  }
+}
+
+/// Prefetches to L2, for later loads.
+template <int kBytes, int kThreads>
+SEQPAR_DEVICE void prefetchBytes(const void* from, int thread) {
+  SEQPAR_UNROLL
+  for (int i = 128 * thread; i < kBytes; i += 128 * kThreads) ptx::prefetch(static_cast<const char*>(from) + i);
+}
+template <int kWidth, int kThreads>
+SEQPAR_DEVICE void prefetchTensor(const TensorRows& from, int thread) {
+  constexpr int kOfRow = kWidth / 64;
+  SEQPAR_UNROLL
+  for (int i = thread; i < kRows * kOfRow; i += kThreads) {
+    const int r = i / kOfRow, c = i % kOfRow * 64;
+    if (r < from.rows && c < from.columns) ptx::prefetch(from.data + r * from.stride + c);
   }
 }
 

@@ -1,9 +1,15 @@
 // Betas, lengths and decays of a chunk's tokens, in shared memory.
 #pragma once
 
+#include "kernels/arch/pdl.h"
 #include "kernels/attn/linear/delta/half/swizzled.h"
 
 namespace seqpar::attn::delta::half {
+
+/// The end of a kernel that may overlap with the previous one: the next kernel may only start after both.
+SEQPAR_DEVICE void endOverlap(const Task& task) {
+  if (task.overlaps && ptx::block() == 0) ptx::griddepcontrolWait();
+}
 
 /// The decay of a logarithm; 0 below 2^-126.
 SEQPAR_DEVICE float decayOfLog(float log) {

@@ -1,0 +1,224 @@
+// The recurrences over the chunks of a window for 16-bit tensors on sm_90a with wgmma: AdvanceSm90 for states and
+// outputs, RetreatSm90 for the states' gradients.
+//
+// Work      a CTA has one (slice of 64 columns, head, batch entry) of the state, or of the product of the chunks'
+//           matrices, which starts as the identity and has no values: columns never mix
+// Roles     warpgroup 0, the chain, has the state; warpgroup 1, the helper, computes a chunk's outputs, or copies data
+//           that later steps read; one thread of warpgroup 2, the producer, loads stages with bulk copies. 240,
+//           168 and 96 registers per thread
+// Tiles     chunks of 64 tokens x 128 channels. The state is fp32 in registers, as its transpose: accumulators of one
+//           product are, rounded, the left operand of the next
+// Smem      ChainSm90Memory, 217 KiB: three stages; the state and the values rounded to 16 bits
+// Barriers  mbarriers of a stage: `full` by the bulk copies, and in RetreatSm90 by the helper that loads dOut; `empty`
+// by
+//           each warp of both warpgroups. Named, ChainSm90Barrier: the chain arrives when it has stored the rounded
+//           state, and the values; the helper arrives when it has read both
+// Overlap   the chain's products with the helper's work on the same chunk and with loads of the next ones. The next
+//           kernel may start when all CTAs of AdvanceSm90 have
+#pragma once
+
+#include "kernels/arch/tma.h"
+#include "kernels/attn/linear/delta/half/panels_sm90.h"
+
+namespace seqpar::attn::delta::half {
+
+/// Named barriers; __syncthreads() has 0.
+enum ChainSm90Barrier {
+  kSm90StateRounded = 1,   ///< the chain to the helper: the rounded state of a chunk is in ChainSm90Memory::kState
+  kSm90ValuesRounded = 2,  ///< the chain to the helper: its values are in kValues, or in place of U
+  kSm90Read = 3,           ///< the helper to the chain: both may be replaced
+};
+
+struct ChainSm90Stage {
+  KeyPanels<kRows> w, kOut, qIn;
+  SquareRows scores;
+  SquareRows values;  ///< AdvanceSm90: U, transposed, then D in its place; RetreatSm90: dOut
+  Floats total;
+};
+
+template <class T>
+class ChainSm90 {
+ protected:
+  using Memory = ChainSm90Memory;
+  using StateTile = KeyPanels<kColumns>;
+  static constexpr int kBoth = 2 * warpgroup::kThreads;  ///< threads of the chain and the helper
+  static constexpr int kTiles = kKeys / 8;
+  static constexpr int kChainRegisters = 240, kHelperRegisters = 168, kProducerRegisters = 96;
+  static_assert(warpgroup::kThreads * (kChainRegisters + kHelperRegisters + kProducerRegisters) <=
+                warpgroup::kSmRegisters);
+
+  SEQPAR_DEVICE explicit ChainSm90(const Task& t)
+      : task_(t), warp_(ptx::uniform(ptx::thread() / 32)), row_(warp_ % 4 * kBlock), lane_(ptx::thread() % 32) {
+    const int ofStates = slicesOf(t, kColumns), slices = ofStates + transitionSlicesOf(t, kColumns);
+    int index = ptx::block();
+    const int slice = index % slices;
+    index /= slices;
+    head_ = index % t.heads;
+    batch_ = index / t.heads;
+    ofState_ = slice < ofStates;
+    column_ = (ofState_ ? slice : slice - ofStates) * kColumns;
+    width_ = ofState_ ? t.dv : t.dk;
+  }
+
+  SEQPAR_DEVICE bool isChain() const { return warp_ < 4; }
+  SEQPAR_DEVICE bool isHelper() const { return warp_ / 4 == 1; }
+  SEQPAR_DEVICE bool isProducer() const { return ptx::thread() == kBoth; }
+  /// Calls the function of the thread's role with each running number i of a chunk; chain() has them all.
+  template <class Start, class Help, class ChainOf>
+  SEQPAR_DEVICE void runRoles(const Start& start, const Help& help, const ChainOf& chain) {
+    if (isChain()) {
+      warpgroup::setmaxnregInc<kChainRegisters>();
+      loadState(running(), index());
+      chain();
+      storeState(running(), index());
+    } else if (isHelper()) {
+      for (int i = 0; i < task_.count; ++i) help(i);
+    } else {
+      warpgroup::setmaxnregDec<kProducerRegisters>();
+      for (int i = 0; isProducer() && i < task_.count; ++i) start(i);
+    }
+  }
+  SEQPAR_DEVICE bool keeps() const { return task_.keepsStates && ofState_; }
+  SEQPAR_DEVICE Record record(int n) const { return recordOf(task_, batch_, head_, n); }
+  SEQPAR_DEVICE const Chunk& chunk(int n) const { return task_.chunks[task_.first + n]; }
+  SEQPAR_DEVICE float* running() const { return ofState_ ? task_.states : task_.transition; }
+  SEQPAR_DEVICE int64_t index() const { return batch_ * task_.heads + head_; }
+  SEQPAR_DEVICE int64_t sequenceIndex(const Chunk& chunk) const { return chunk.sequence * task_.heads + head_; }
+  SEQPAR_DEVICE StateTile roundedState() const { return {Memory::kState}; }
+
+  // Stages by running number i of a chunk.
+  SEQPAR_DEVICE static ChainSm90Stage stage(int i) {
+    const int at = i % Memory::kStages * Memory::kStage;
+    return {{at},
+            {at + kKeyBytes},
+            {at + 2 * kKeyBytes},
+            {at + 3 * kKeyBytes},
+            {at + 3 * kKeyBytes + kSquareBytes},
+            {Memory::kTotals + i % Memory::kStages * 4 * kKeys}};
+  }
+  SEQPAR_DEVICE static uint32_t full(int i) {
+    return ptx::sharedAddress(ptx::sharedMemory()) + static_cast<uint32_t>(Memory::kBarriers + i % Memory::kStages * 8);
+  }
+  SEQPAR_DEVICE static uint32_t empty(int i) { return full(i) + 8 * Memory::kStages; }
+  /// `writers`: threads that arrive on `full` in addition to the producer. All threads.
+  SEQPAR_DEVICE void placeBarriers(int writers) const {
+    if (isProducer()) {
+      for (int i = 0; i < Memory::kStages; ++i) {
+        ptx::mbarrierInit(full(i), 1 + writers);
+        ptx::mbarrierInit(empty(i), kBoth / 32);
+      }
+      ptx::fenceMbarrierInit();
+    }
+    ptx::syncthreads();
+  }
+  SEQPAR_DEVICE static void waitFull(int i) { ptx::mbarrierWaitParity(full(i), i / Memory::kStages % 2); }
+  SEQPAR_DEVICE static void waitEmpty(int i) {
+    if (i >= Memory::kStages) ptx::mbarrierWaitParity(empty(i), (i / Memory::kStages + 1) % 2);
+  }
+  SEQPAR_DEVICE void release(int i) const {
+    ptx::syncwarp();
+    if (lane_ == 0) ptx::mbarrierArrive(empty(i));
+  }
+  template <int kBytes>
+  SEQPAR_DEVICE static void load(int i, int to, const void* from) {
+    ptx::cpAsyncBulkLoad(ptx::sharedMemory() + to, from, kBytes, full(i));
+  }
+
+  /// Calls each(channel, column of the state, element) for the thread's elements.
+  template <class Each>
+  SEQPAR_DEVICE void eachElement(const Each& each) {
+    const ptx::AccumulatorLayout layout{lane_};
+    SEQPAR_UNROLL
+    for (int n = 0; n < kTiles; ++n) {
+      SEQPAR_UNROLL
+      for (int e = 0; e < 4; ++e) each(layout.column(8 * n, e), layout.row(column_ + row_, e), state_[n][e]);
+    }
+  }
+  /// `states`: of all heads, or zeros; `index` of the head.
+  SEQPAR_DEVICE void loadState(const float* states, int64_t index) {
+    const float* const from = states == nullptr ? nullptr : states + index * task_.dk * width_;
+    eachElement([&](int c, int v, float& x) {
+      x = from != nullptr && c < task_.dk && v < width_ ? from[int64_t{c} * width_ + v] : 0;
+    });
+  }
+  SEQPAR_DEVICE void storeState(float* states, int64_t index) {
+    float* const to = states + index * task_.dk * width_;
+    eachElement([&](int c, int v, float x) {
+      if (c < task_.dk && v < width_) to[int64_t{c} * width_ + v] = x;
+    });
+  }
+  SEQPAR_DEVICE void roundState(uint32_t (&a)[kKeys / kBlock][4]) const {
+    SEQPAR_UNROLL
+    for (int k = 0; k < kKeys / kBlock; ++k) roundTiles<T>(a[k], state_[2 * k], state_[2 * k + 1]);
+  }
+  /// Stores the warp's 16 rows of operands, 16 terms each, for the helper.
+  template <int kCount, class Tile>
+  SEQPAR_DEVICE void storeOperands(const Tile& to, const uint32_t (&a)[kCount][4]) const {
+    const int inEight = lane_ % 8, odd = lane_ / 8 % 2, upper = lane_ / 16;
+    SEQPAR_UNROLL
+    for (int k = 0; k < kCount; ++k) ptx::stmatrixX4(to.address(row_ + odd * 8, inEight, 2 * k * kBlock, upper), a[k]);
+    warpgroup::fenceProxyAsync();
+    ptx::syncwarp();
+  }
+  /// The rounded state for the helper, which has read the one of the chunk before.
+  SEQPAR_DEVICE void shareState(int i, const uint32_t (&a)[kKeys / kBlock][4]) const {
+    if (i > 0) ptx::barrierSync<kSm90Read, kBoth>();
+    storeOperands(roundedState(), a);
+    ptx::barrierArrive<kSm90StateRounded, kBoth>();
+  }
+  SEQPAR_DEVICE void shareValues(const SquareRows& to, const uint32_t (&d)[kRows / kBlock][4]) const {
+    storeOperands(to, d);
+    ptx::barrierArrive<kSm90ValuesRounded, kBoth>();
+  }
+  /// The helper: the chain may replace what it has shared for chunk i.
+  SEQPAR_DEVICE void finishReading(int i) const {
+    if (i + 1 < task_.count) ptx::barrierArrive<kSm90Read, kBoth>();
+  }
+
+  /// state = total * state + added, where `term(channel, column)` recomputes a sum of `added`.
+  template <class Term>
+  SEQPAR_DEVICE void update(const float* total, float (&added)[kTiles][4], const Term& term) {
+    const ptx::AccumulatorLayout layout{lane_};
+    SEQPAR_UNROLL
+    for (int n = 0; n < kTiles; ++n) {
+      float low, high;
+      ptx::loadPair(total + 8 * n + layout.column(), low, high);
+      SEQPAR_UNROLL
+      for (int e = 0; e < 4; ++e) added[n][e] += (e % 2 == 0 ? low : high) * state_[n][e];
+    }
+    if (!ptx::voteAll(allFinite(added))) recomputeState(total, added, term);
+    SEQPAR_UNROLL
+    for (int n = 0; n < kTiles; ++n) {
+      SEQPAR_UNROLL
+      for (int e = 0; e < 4; ++e) state_[n][e] = added[n][e];
+    }
+  }
+  template <class Term>
+  SEQPAR_DEVICE void recomputeState(const float* total, float (&added)[kTiles][4], const Term& term) {
+    const ptx::AccumulatorLayout layout{lane_};
+    const int v = layout.row(row_), c = layout.column();
+    SEQPAR_ROLLED
+    for (int i = 0; i < kKeys / 2; ++i) {
+      const int channel = i / 4 * 8 + c + i % 2;
+      const float value = term(channel, v + i / 2 % 2 * 8), decay = total[channel];
+      SEQPAR_UNROLL
+      for (int n = 0; n < kTiles; ++n) {
+        SEQPAR_UNROLL
+        for (int e = 0; e < 4; ++e) {
+          if (4 * n + e == i && !(added[n][e] - added[n][e] == 0))
+            added[n][e] = value + forgetting(decay, state_[n][e]);
+        }
+      }
+    }
+  }
+
+  const Task& task_;
+  const int warp_, row_;  ///< row_: the warp's first in the slice's transpose, or its first token
+  int lane_;              ///< read again for each chunk: keeps fewer addresses
+  int head_, column_, width_;
+  int64_t batch_;
+  bool ofState_;
+  float state_[kTiles][4];  ///< of the transpose
+};
+
+}  // namespace seqpar::attn::delta::half
