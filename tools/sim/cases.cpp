@@ -281,7 +281,7 @@ void writeWholeModel(const Options& options, const Model& model, const std::vect
 
 std::vector<Row> runModel(const Machine& machine, const Options& options, const Model& model, int ranks, int64_t tokens,
                           std::vector<Timeline>& timelines) {
-  if (tokens > kMostTokens || tokens % (2 * ranks) != 0) {
+  if (tokens > kMostTokens || tokens % (int64_t{2} * ranks) != 0) {
     throw std::invalid_argument("--tokens: " + std::to_string(tokens) + " tokens on " + std::to_string(ranks) +
                                 " ranks, expected at most " + std::to_string(kMostTokens) +
                                 ", and a multiple of twice the ranks, for shards of equal lengths");

@@ -147,6 +147,8 @@ void writeChoice(std::ostream& out, const std::string& choice, const std::string
     if (i >= 4 && modeled[i].second != choice) continue;
     out << (i == 0 ? " " : ", ") << modeled[i].second << " " << time(modeled[i].first);
   }
+  if (!modeled.empty() && modeled.front().second != choice)
+    out << "; among nodes it takes the fewest bytes of those within 5 %";
   out << (json.at("layout").is_string() ? "; layout " + json.at("layout").get<std::string>() : "") << "\n";
   const Row *best = nullptr, *own = nullptr;
   for (const auto& row : rows) {

@@ -157,7 +157,7 @@ std::string recordScan(RankOf& rank, const Case& given) {
   seqparAllScanParams_t params = given.scan;
   const auto elements = given.scanBytes / (params.wireType == seqparFloat32 ? 4 : 2);
   if (params.heads == 0) {  // 64 KiB a head where that divides
-    params.heads = std::max<int64_t>(1, elements / (128 * 128));
+    params.heads = std::max<int64_t>(1, elements / (int64_t{128} * 128));
     params.dk = std::min<int64_t>(128, std::max<int64_t>(1, elements / params.heads));
     params.dv = elements / params.heads / params.dk;
   }
