@@ -90,6 +90,13 @@ def _form_of(text, q, k, v, gates):
     return (rest, q.shape, k.shape, v.shape, q.dtype, *(gate.dtype for gate in gates))
 
 
+@functools.lru_cache(maxsize=None)
+def _idle_stream(device):
+    """A stream without work. Prepare writes tables at once, and memory of the current stream may be in use by work that is pending.
+    Plans return this stream's memory after their work."""
+    return torch.cuda.Stream(device)
+
+
 def _workspace(handle, device):
     """Memory of PyTorch for a plan on a GPU, None on hosts. The size is rounded up by at most an eighth, so that the memory
     of a freed plan serves the next packing."""
@@ -98,7 +105,10 @@ def _workspace(handle, device):
     size = ctypes.c_size_t()
     _abi.check_attn(_abi.attn_lib().seqparAttnPlanWorkspaceSize(handle, ctypes.byref(size)))
     granule = 1 << max(20, size.value.bit_length() - 4)
-    return torch.empty(-(-size.value // granule) * granule, dtype=torch.uint8, device=device) if size.value else None
+    if not size.value:
+        return None
+    with torch.cuda.stream(_idle_stream(device)):
+        return torch.empty(-(-size.value // granule) * granule, dtype=torch.uint8, device=device)
 
 
 def _make(comm, text, q, k, v, gates, held):

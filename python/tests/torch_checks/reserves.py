@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 import seqpar.torch as sp
 from seqpar import _abi
+from seqpar.testing import reference
 from torch_checks import check, same, whole
 
 
@@ -20,6 +21,25 @@ def _moved(x):
     """A copy at an address where no reserve can be, if `x` is a reserve."""
     room = torch.empty(x.numel() + 3, dtype=x.dtype, device=x.device)
     return torch.as_strided(room, x.shape, x.stride(), 3).copy_(x) if x.dtype == torch.uint8 else x
+
+
+@check
+def plans_take_memory_without_pending_work(comm, seed):
+    """PyTorch reuses freed memory in the order of a stream; a plan writes tables of packed sequences at once."""
+    tokens = 128 * comm.size
+    bounds, layout = (0, 37, 90, tokens), sp.Layout("contiguous", tokens, comm.size)
+    q, k, v, gate = (whole(seed + i, 1, tokens, 2, 32) for i in range(4))
+    expected, _ = reference.linear("gla", q, k, v, -gate.abs(), cu_seqlens=bounds)
+    mine = [sp.shard(x, layout, comm) for x in (q, k, v, -gate.abs())]
+    if comm.device.type == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        block = torch.empty(1 << 28, dtype=torch.uint8, device=comm.device)
+        torch.cuda._sleep(1 << 28)  # about 0.15 s
+        block.fill_(255)
+        del block
+    out = sp.gla(*mine, comm, cu_seqlens=bounds)
+    same(out, sp.shard(expected, layout, comm), 200)
 
 
 @check
