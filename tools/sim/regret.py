@@ -26,8 +26,8 @@ GRID = ((GPUS, (1, 2, 4, 8), ("8K", "32K", "128K", "1M"), MODELS),
         (("xeon_host4",), (1, 2, 4), ("2K", "8K"), OF_HOSTS))
 SMALL = ((("h200x8", "a100x8"), (1, 2, 4), ("8K", "64K"), ("llama3-8b", "llama2-7b")),
          (("h200x4_sockets",), (2,), ("8K", "32K"), ("llama3-8b", "gla-1b")),
-         (("xeon_host4",), (1, 2), ("2K",), OF_HOSTS))
-MEAN, WORST = 0.03, 0.35  # bounds of the small grid
+         (("xeon_host4",), (1, 2, 4), ("2K", "8K"), OF_HOSTS))
+MEAN, WORST = 0.015, 0.2  # bounds of the small grid
 NOTED = 0.05
 
 
