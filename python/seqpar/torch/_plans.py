@@ -107,8 +107,12 @@ def _workspace(handle, device):
     granule = 1 << max(20, size.value.bit_length() - 4)
     if not size.value:
         return None
-    with torch.cuda.stream(_idle_stream(device)):
-        return torch.empty(-(-size.value // granule) * granule, dtype=torch.uint8, device=device)
+    idle = _idle_stream(device)
+    with torch.cuda.stream(idle):
+        memory = torch.empty(-(-size.value // granule) * granule, dtype=torch.uint8, device=device)
+    if not torch.cuda.is_current_stream_capturing():
+        idle.synchronize()  # PyTorch's streams share 32 streams of CUDA: the program may enqueue work on this one
+    return memory
 
 
 def _make(comm, text, q, k, v, gates, held):

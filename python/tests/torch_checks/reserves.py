@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 import seqpar.torch as sp
 from seqpar import _abi
 from seqpar.testing import reference
+from seqpar.torch import _plans
 from torch_checks import check, same, whole
 
 
@@ -27,19 +28,27 @@ def _moved(x):
 def plans_take_memory_without_pending_work(comm, seed):
     """PyTorch reuses freed memory in the order of a stream; a plan writes tables of packed sequences at once."""
     tokens = 128 * comm.size
-    bounds, layout = (0, 37, 90, tokens), sp.Layout("contiguous", tokens, comm.size)
+    layout = sp.Layout("contiguous", tokens, comm.size)
     q, k, v, gate = (whole(seed + i, 1, tokens, 2, 32) for i in range(4))
-    expected, _ = reference.linear("gla", q, k, v, -gate.abs(), cu_seqlens=bounds)
     mine = [sp.shard(x, layout, comm) for x in (q, k, v, -gate.abs())]
-    if comm.device.type == "cuda":
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-        block = torch.empty(1 << 28, dtype=torch.uint8, device=comm.device)
-        torch.cuda._sleep(1 << 28)  # about 0.15 s
-        block.fill_(255)
-        del block
-    out = sp.gla(*mine, comm, cu_seqlens=bounds)
-    same(out, sp.shard(expected, layout, comm), 200)
+    streams = [contextlib.nullcontext()]
+    if comm.device.type == "cuda":  # a program may get the stream of workspaces, because PyTorch's streams are shared
+        streams.append(torch.cuda.stream(_plans._idle_stream(comm.device)))
+    for stream, bounds in zip(streams, ((0, 37, 90, tokens), (0, 38, 91, tokens))):
+        expected, _ = reference.linear("gla", q, k, v, -gate.abs(), cu_seqlens=bounds)
+        if comm.device.type == "cuda":
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+        with stream:
+            if comm.device.type == "cuda":
+                block = torch.empty(1 << 28, dtype=torch.uint8, device=comm.device)
+                torch.cuda._sleep(1 << 28)  # about 0.15 s
+                block.fill_(255)
+                del block
+            out = sp.gla(*mine, comm, cu_seqlens=bounds)
+        if comm.device.type == "cuda":
+            torch.cuda.synchronize()
+        same(out, sp.shard(expected, layout, comm), 200)
 
 
 @check
