@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <memory>
 #include <set>
+#include <tuple>
 
 #include "common/draw_seed.h"
 #include "gpu/support/caller_kernel.h"
@@ -114,6 +115,18 @@ std::vector<std::pair<const char*, SoftmaxSpec>> largeSpecs() {
     s.heads = s.kvHeads = 1;
   });
   add("d 256", [](SoftmaxSpec& s) { s.headDim = s.valueDim = 256; });
+  for (const auto& [name, keys, values] : {std::tuple{"d 256, documents", 256, 256},
+                                           {"d 256, values of 128, documents", 256, 128},
+                                           {"d 192, values of 128, documents", 192, 128}}) {
+    add(name, [keys = keys, values = values](SoftmaxSpec& s) {
+      s.heads = 4;
+      s.kvHeads = 2;
+      s.headDim = keys;
+      s.valueDim = values;
+      s.mask = seqparAttnCausal;
+      s.bounds = {0, 304, 400, s.tokens};
+    });
+  }
   return all;
 }
 

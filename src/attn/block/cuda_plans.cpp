@@ -31,6 +31,14 @@ BlockLimits limitsOf(const BlockShape& s, bool kernels) {
   return limits;
 }
 
+/// Whether cuDNN's gradients are right. For queries of 256 and values of 128, cuDNN 9.19 accepts a ragged backward call
+/// and computes wrong gradients of a document's last tile.
+bool hasGradients(const BlockShape& s) {
+  constexpr int64_t kAnyDims = 128, kLatentDim = 192;  // DeepSeek's queries of 192 have values of 128
+  return std::max(s.headDim, s.valueDim) <= kAnyDims || s.headDim == s.valueDim ||
+         (s.headDim == kLatentDim && s.valueDim == kAnyDims);
+}
+
 std::string nameOf(const BlockShape& s, const BlockLimits& limits) {
   if (limits.cudnn) return "cuDNN";
   if (s.type == seqparFloat32 || Sdpa::problem().empty()) return "fp32 band kernels";
@@ -212,6 +220,7 @@ void CudaBlock::describe(Prepared& prepared) {
 std::vector<CudaBlock::Prepared> CudaBlock::prepareSteps(Work& work, bool backward) {
   auto joined = limits_;
   joined.sharedColumns = joined.join = !backward;
+  joined.cudnn = limits_.cudnn && (!backward || hasGradients(shape_));
   auto ragged = joined, apart = joined, without = joined;
   ragged.leastDense = apart.leastDense = INT64_MAX;
   apart.join = false;
