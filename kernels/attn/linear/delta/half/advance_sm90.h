@@ -59,6 +59,7 @@ class AdvanceSm90 : ChainSm90<T> {
     begins_ = i + 1 < task_.count ? this->chunk(i + 1).begins : 0;  // early: the load has a chunk's time
     const ChainSm90Stage s = stage(i);
     const auto rounded = this->roundedState();
+    const auto values = this->roundedValues();
     const ptx::AccumulatorLayout layout{lane_};
     uint32_t a[kKeys / kBlock][4], d[kRows / kBlock][4];  // d: U, then D
     float read[kRows / 8][4];                             // (W S)^T
@@ -77,7 +78,7 @@ class AdvanceSm90 : ChainSm90<T> {
         d[k][j] = kOfState ? s.values.pair(layout.row(row_, 2 * j), layout.column(k * kBlock + j / 2 * 8)) : 0;
       }
     }
-    this->shareState(i, a);
+    this->shareState(i, a, writesOut());
     warpgroup::wait<0>();
     warpgroup::fenceOperand(read);
     if (!ptx::voteAll(allFinite(read))) {
@@ -99,11 +100,11 @@ class AdvanceSm90 : ChainSm90<T> {
       warpgroup::multiplyStep<T, Terms::Rows>(added, d[k], operand(s.kOut.offset), kRows, k, k > 0);
     }
     warpgroup::commit();
-    this->shareValues(s.values, d);
+    this->shareValues(d, writesOut());
     warpgroup::wait<0>();
     warpgroup::fenceOperand(added);
     this->update(s.total, added,
-                 [&](int c, int v) { return sumForgetting<T, false, true>(s.kOut, c, s.values, v, 0, kRows); });
+                 [&](int c, int v) { return sumForgetting<T, false, true>(s.kOut, c, values, v, 0, kRows); });
     this->release(i);
   }
 
@@ -112,6 +113,7 @@ class AdvanceSm90 : ChainSm90<T> {
     const ChainSm90Stage s = stage(i);
     const Record r = this->record(i);
     const auto rounded = this->roundedState();
+    const auto values = this->roundedValues();
     const int helper = threadAgain() - warpgroup::kThreads;
     float out[kRows / 8][4];
     this->waitFull(i);
@@ -129,19 +131,19 @@ class AdvanceSm90 : ChainSm90<T> {
     }
     ptx::barrierSync<kSm90ValuesRounded, Base::kBoth>();
     if (this->keeps()) {
-      storeImage<kSquareBytes, warpgroup::kThreads>(r.written + int64_t{column_} * kRows, s.values.offset, helper);
+      storeImage<kSquareBytes, warpgroup::kThreads>(r.written + int64_t{column_} * kRows, values.offset, helper);
     }
     if (writesOut()) {
       warpgroup::arrive();
-      multiplyTerms<T, Terms::AlongRows, Terms::AlongRows, kRows>(out, operand(s.scores.offset),
-                                                                  operand(s.values.offset), true);
+      multiplyTerms<T, Terms::AlongRows, Terms::AlongRows, kRows>(out, operand(s.scores.offset), operand(values.offset),
+                                                                  true);
       warpgroup::commit();
       warpgroup::wait<0>();
       warpgroup::fenceOperand(out);
       if (!ptx::voteAll(allFinite(out))) {
         recompute(out, row_, 0, [&](int t, int v) {
           return sumForgetting<T, true, true>(s.qIn, t, rounded, v, 0, kKeys) +
-                 sumForgetting<T, true, true>(s.scores, t, s.values, v, 0, row_ + kBlock);
+                 sumForgetting<T, true, true>(s.scores, t, values, v, 0, row_ + kBlock);
         });
       }
     }

@@ -25,14 +25,14 @@ namespace seqpar::attn::delta::half {
 /// Named barriers; __syncthreads() has 0.
 enum ChainSm90Barrier {
   kSm90StateRounded = 1,   ///< the chain to the helper: the rounded state of a chunk is in ChainSm90Memory::kState
-  kSm90ValuesRounded = 2,  ///< the chain to the helper: its values are in kValues, or in place of U
+  kSm90ValuesRounded = 2,  ///< the chain to the helper: its values are in kValues
   kSm90Read = 3,           ///< the helper to the chain: both may be replaced
 };
 
 struct ChainSm90Stage {
   KeyPanels<kRows> w, kOut, qIn;
   SquareRows scores;
-  SquareRows values;  ///< AdvanceSm90: U, transposed, then D in its place; RetreatSm90: dOut
+  SquareRows values;  ///< AdvanceSm90: U, transposed; RetreatSm90: dOut
   Floats total;
 };
 
@@ -85,6 +85,7 @@ class ChainSm90 {
   SEQPAR_DEVICE int64_t index() const { return batch_ * task_.heads + head_; }
   SEQPAR_DEVICE int64_t sequenceIndex(const Chunk& chunk) const { return chunk.sequence * task_.heads + head_; }
   SEQPAR_DEVICE StateTile roundedState() const { return {Memory::kState}; }
+  SEQPAR_DEVICE SquareRows roundedValues() const { return {Memory::kValues}; }
 
   // Stages by running number i of a chunk.
   SEQPAR_DEVICE static ChainSm90Stage stage(int i) {
@@ -136,6 +137,7 @@ class ChainSm90 {
   }
   /// `states`: of all heads, or zeros; `index` of the head.
   SEQPAR_DEVICE void loadState(const float* states, int64_t index) {
+    ptx::syncwarp();  // a branch: selects would delay chunks that continue a state
     const float* const from = states == nullptr ? nullptr : states + index * task_.dk * width_;
     eachElement([&](int c, int v, float& x) {
       x = from != nullptr && c < task_.dk && v < width_ ? from[int64_t{c} * width_ + v] : 0;
@@ -151,23 +153,23 @@ class ChainSm90 {
     SEQPAR_UNROLL
     for (int k = 0; k < kKeys / kBlock; ++k) roundTiles<T>(a[k], state_[2 * k], state_[2 * k + 1]);
   }
-  /// Stores the warp's 16 rows of operands, 16 terms each, for the helper.
+  /// Stores the warp's 16 rows of operands, 16 terms each, for the helper; its products need a fence.
   template <int kCount, class Tile>
-  SEQPAR_DEVICE void storeOperands(const Tile& to, const uint32_t (&a)[kCount][4]) const {
+  SEQPAR_DEVICE void storeOperands(const Tile& to, const uint32_t (&a)[kCount][4], bool ofProducts) const {
     const int inEight = lane_ % 8, odd = lane_ / 8 % 2, upper = lane_ / 16;
     SEQPAR_UNROLL
     for (int k = 0; k < kCount; ++k) ptx::stmatrixX4(to.address(row_ + odd * 8, inEight, 2 * k * kBlock, upper), a[k]);
-    warpgroup::fenceProxyAsync();
+    if (ofProducts) warpgroup::fenceProxyAsync();
     ptx::syncwarp();
   }
   /// The rounded state for the helper, which has read the one of the chunk before.
-  SEQPAR_DEVICE void shareState(int i, const uint32_t (&a)[kKeys / kBlock][4]) const {
+  SEQPAR_DEVICE void shareState(int i, const uint32_t (&a)[kKeys / kBlock][4], bool ofProducts) const {
     if (i > 0) ptx::barrierSync<kSm90Read, kBoth>();
-    storeOperands(roundedState(), a);
+    storeOperands(roundedState(), a, ofProducts);
     ptx::barrierArrive<kSm90StateRounded, kBoth>();
   }
-  SEQPAR_DEVICE void shareValues(const SquareRows& to, const uint32_t (&d)[kRows / kBlock][4]) const {
-    storeOperands(to, d);
+  SEQPAR_DEVICE void shareValues(const uint32_t (&d)[kRows / kBlock][4], bool ofProducts) const {
+    storeOperands(roundedValues(), d, ofProducts);
     ptx::barrierArrive<kSm90ValuesRounded, kBoth>();
   }
   /// The helper: the chain may replace what it has shared for chunk i.

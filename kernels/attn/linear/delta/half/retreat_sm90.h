@@ -20,13 +20,11 @@ class RetreatSm90 : ChainSm90<T> {
   using Base::stage;
   using Base::state_;
   using Base::task_;
-  using typename Base::Memory;
 
   static constexpr uint32_t kSigns = 0x80008000U;
 
   SEQPAR_DEVICE explicit RetreatSm90(const Task& task) : Base(task) {}
 
-  SEQPAR_DEVICE static SquareRows values() { return {Memory::kValues}; }
   /// The chunk of running number i.
   SEQPAR_DEVICE int number(int i) const { return task_.count - 1 - i; }
 
@@ -91,14 +89,14 @@ class RetreatSm90 : ChainSm90<T> {
       multiplyTerms<T, Terms::Rows, Terms::Rows, kRows>(added, operand(s.values.offset), operand(s.qIn.offset), false);
       warpgroup::commit();
     }
-    this->shareState(i, a);
+    this->shareState(i, a, false);
     warpgroup::wait<kOfState ? 1 : 0>();
     warpgroup::fenceOperand(dD);
     // The product with `added` is in flight: a repair must wait.
     const bool finite = ptx::voteAll(allFinite(dD));
     SEQPAR_UNROLL
     for (int k = 0; k < kRows / kBlock; ++k) roundTiles<T>(d[k], dD[2 * k], dD[2 * k + 1]);
-    if (finite) this->shareValues(values(), d);
+    if (finite) this->shareValues(d, false);
     SEQPAR_UNROLL
     for (auto& words : d) {
       SEQPAR_UNROLL
@@ -120,7 +118,7 @@ class RetreatSm90 : ChainSm90<T> {
       });
       SEQPAR_UNROLL
       for (int k = 0; k < kRows / kBlock; ++k) roundTiles<T>(d[k], dD[2 * k], dD[2 * k + 1]);
-      this->shareValues(values(), d);
+      this->shareValues(d, false);
       SEQPAR_UNROLL
       for (auto& tile : added) {
         SEQPAR_UNROLL
@@ -128,7 +126,7 @@ class RetreatSm90 : ChainSm90<T> {
       }
     }
     this->update(s.total, added, [&](int c, int v) {
-      const float sum = -sumForgetting<T, false, true>(s.w, c, values(), v, 0, kRows);
+      const float sum = -sumForgetting<T, false, true>(s.w, c, this->roundedValues(), v, 0, kRows);
       return kOfState ? sum + sumForgetting<T, false, false>(s.qIn, c, s.values, v, 0, kRows) : sum;
     });
     this->release(i);
@@ -157,7 +155,8 @@ class RetreatSm90 : ChainSm90<T> {
     }
     ptx::barrierSync<kSm90ValuesRounded, Base::kBoth>();
     if (this->keeps()) {
-      storeImage<kSquareBytes, warpgroup::kThreads>(r.dWritten + int64_t{column_} * kRows, values().offset, helper);
+      storeImage<kSquareBytes, warpgroup::kThreads>(r.dWritten + int64_t{column_} * kRows, this->roundedValues().offset,
+                                                    helper);
     }
     this->finishReading(i);
     this->release(i);
