@@ -50,7 +50,7 @@ Task taskOf(LinearCase& mine) {
   task.training = true;
   task.records = static_cast<float*>(mine.take(static_cast<size_t>(attn::delta::half::recordBytes(task)) *
                                                chunks.size() * static_cast<size_t>(problem.heads)));
-  task.states = mine.takeFloats(static_cast<size_t>(problem.heads * problem.dk * problem.dv));
+  task.states = mine.takeFloats(static_cast<size_t>(problem.heads) * static_cast<size_t>(problem.dk * problem.dv));
   return task;
 }
 
@@ -68,7 +68,7 @@ void measure(LinearCase& mine, void* stream) {
   Task outputs = training, keeps = training, map = training;
   outputs.writesOut = true;
   keeps.keepsStates = true;
-  map.transition = mine.takeFloats(static_cast<size_t>(problem.heads * problem.dk * problem.dk));
+  map.transition = mine.takeFloats(static_cast<size_t>(problem.heads) * static_cast<size_t>(problem.dk * problem.dk));
   const auto launch = [=](Step step, const Task& task) {
     LinearCase::must(attn::delta::half::launch(step, task, stream), "launch");
   };
