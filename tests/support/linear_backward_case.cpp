@@ -88,6 +88,11 @@ BackwardCase::BackwardCase(const BackwardShape& given, uint64_t seed) : shape(gi
   inputs.k = normal(s.keySize(), random, shape.kScale);
   inputs.v = normal(s.valueSize(), random);
   dOutValues = normal(s.valueSize(), random, shape.dOutScale);
+  for (int64_t i = 0; shape.smallest > 0 && i < s.valueSize(); ++i) {
+    const int64_t token = i / (s.heads * s.dv) % s.tokens;
+    inputs.v[i] = std::ldexp(inputs.v[i], static_cast<int>(-(token * 23 % 64) * shape.smallest / 63));
+    dOutValues[i] = std::ldexp(dOutValues[i], static_cast<int>(-(token * 37 % 64) * shape.smallest / 63));
+  }
   q = rounded(inputs.q, shape.type);
   k = rounded(inputs.k, shape.type);
   v = rounded(inputs.v, shape.type);
@@ -213,6 +218,15 @@ BackwardCase::BackwardCase(const BackwardShape& given, uint64_t seed) : shape(gi
     }
     if (reverse) store(sum, stateGradient, logDecay, 1, 0);
   }
+}
+
+LinearGradients BackwardCase::magnitudes() const {
+  LinearInputs positive = inputs;
+  std::vector<double> dOutput = dOutValues, dFinalState = dFinalValues;
+  for (auto* values : {&positive.q, &positive.k, &positive.v, &positive.initial, &dOutput, &dFinalState}) {
+    for (double& x : *values) x = std::abs(x);
+  }
+  return linearGradientReference(reference, positive, dOutput, dFinalState);
 }
 
 void BackwardCase::poison(Place place, double value, int64_t begin, int64_t end) {

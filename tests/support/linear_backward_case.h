@@ -22,6 +22,7 @@ struct BackwardShape {
   bool states = true;                            ///< an initial state and a gradient of the final one
   attn::Maps content = attn::Maps::Prefix;       ///< of the maps
   double qScale = 1, kScale = 1, dOutScale = 1;  ///< standard deviations
+  int smallest = 0;                              ///< rows of v and dOut shrink, to 2^-smallest each 64 tokens
   std::vector<int64_t> starts;
   bool inputGates = false;  ///< the kernels get values and input gates with the case's values as products
   std::string name() const;
@@ -41,6 +42,7 @@ struct BackwardCase {
   std::vector<float> before, beforeLog, after, afterLog;  ///< StateMaps
   std::vector<float> stateGradient, logDecay;             ///< the rank's reverse map
   LinearGradients expected;
+  LinearGradients magnitudes() const;  ///< sums of the magnitudes of the expected gradients' terms
 
   BackwardCase(const BackwardShape& shape, uint64_t seed);
 

@@ -40,13 +40,35 @@ struct KernelsSm90 {
     } else {
       run<sm90::GradientsKernel<T, kChannel, false, kPair>>(task, seed);
     }
-    if constexpr (kChannel) run<sm90::GradientsKernel<T, true, false, false, true>>(task, seed);
+    if constexpr (sm90::kStrongChannels<T, kChannel>) {
+      run<sm90::GradientsKernel<T, true, false, false, true>>(task, seed);
+    } else if constexpr (kChannel) {
+      Kernels<T, kBlock, kChannel>::gradients(task, seed);
+    }
   }
 };
 
 template <class T, bool kChannel>
 void checkSm90(const BackwardShape& shape, double mostOfTokens = 0) {
   checkKernels<T, KernelsSm90<T, kChannel>, kChannel>(shape, mostOfTokens);
+}
+/// Each number's error is bounded relative to the magnitudes of its own terms, however small they are.
+template <class K>
+void checkNumbers(const BackwardShape& shape) {
+  const Seed seed;
+  INFO(shape.name() << ", seed " << seed);
+  const BackwardCase c(shape, seed);
+  const Found found = gradientsOf<K, true>(c, seed);
+  const LinearGradients terms = c.magnitudes();
+  const auto wrong = [](const std::vector<float>& is, const std::vector<double>& expected,
+                        const std::vector<double>& magnitudes) {
+    size_t count = 0;
+    for (size_t i = 0; i < is.size(); ++i) count += !(std::abs(is[i] - expected[i]) <= 0x1p-6 * magnitudes[i]);
+    return count;
+  };
+  CHECK(wrong(found.dq, c.expected.dq, terms.dq) == 0);
+  CHECK(wrong(found.dk, c.expected.dk, terms.dk) == 0);
+  CHECK(wrong(found.dv, c.expected.dv, terms.dv) == 0);
 }
 void checkPairs(const BackwardShape& shape) {
   checkKernels<Bf16, KernelsSm90<Bf16, false, true>, false>(shape);
@@ -151,6 +173,16 @@ TEST_CASE("backward kernels of sm_90 with strong decays round little but states"
   strong.qScale = 1e9;
   strong.kScale = 1e-9;
   checkSm90<Bf16, true>(strong, kMost);
+}
+
+TEST_CASE("backward kernels of sm_90 with strong decays keep gradients of small values and outputs") {
+  constexpr int kSmallest = 43;  // 1e-13
+  for (const bool states : {false, true}) {
+    BackwardShape small = shapeOf(Gate::Channel, 150, 128, 128, 2);
+    small.states = states;
+    small.smallest = kSmallest;
+    checkNumbers<KernelsSm90<Bf16, true>>(small);
+  }
 }
 
 TEST_CASE("backward kernels of sm_90 keep packed sequences with strong decays apart") {

@@ -1,6 +1,6 @@
 // Pass 3 of the backward on sm_90a, bf16 and fp16: all gradients of a segment, by the algorithm of gradients.h with
 // wgmma. With channel decays, a kernel leaves segments with a chunk that decays too much for products relative to the
-// chunk's start to one with kStrong (strong_consumer_sm90.h).
+// chunk's start to one with kStrong (strong_consumer_sm90.h) in fp16, and to gradients.h in bf16.
 //
 // Work      a CTA of 512 threads, one per SM, takes items (sequence, head, 128 channels, 128 columns of v, segment) in
 //           steps of the grid. A sweep stores the states before the chunks to device memory; then the chunks are
@@ -30,6 +30,11 @@
 #include "kernels/attn/linear/backward/token_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
+
+/// Whether GradientsKernel with kStrong computes segments with strong decays. Its operands are fp16 with one scale per
+/// chunk, so that elements below about 2^-39 of the largest become 0. Those are representable in bf16, but not in fp16.
+template <class T, bool kChannel>
+constexpr bool kStrongChannels = kChannel && !ptx::kIsBf16<T>;
 
 template <class T, bool kChannel, bool kGated = false, bool kPair = false, bool kStrong = false>
 struct GradientsKernel {

@@ -271,7 +271,7 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
                            channel ? task.valueBlocks : task.keyBlocks * task.valueBlocks, channel ? problem.dk : 1);
   }
   if (problem.inputGates.data != nullptr) task.dInputGates = wholeTarget(pass.dInputGates, problem.inputGateType);
-  const bool sm90 = hasSm90(problem);
+  const bool sm90 = hasSm90(problem), leavesStrong = problem.gate == Gate::Channel && problem.type == seqparBfloat16;
   if (sm90) {
     task.content = pass.content;
   } else if (pass.content == Maps::PerSegment) {
@@ -285,13 +285,15 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
   } else {
     task.states = base + workspace.states;
     const int ctas = ctasFor(itemsOf(task), sm90 ? 1 : ctasOf(dimensionOf(problem)), launch);
+    error = cudaSuccess;
     if (sm90) {
       task.strong = reinterpret_cast<uint32_t*>(base + workspace.strong);
       task.decays = base + workspace.decays;
       task.beforeVisible = beforeVisible(pass, launch.sequence);
       const bool overlaps = startsEarly(recordOf(pass, task.beforeVisible), launch);
       error = withSm90(problem, [&]<class I>() { return I::gradients(task, ctas, overlaps, stream); });
-    } else {
+    }
+    if (error == cudaSuccess && (!sm90 || leavesStrong)) {  // as sm90::kStrongChannels
       error = withInstance(problem, [&]<class I>() { return I::gradients(task, ctas, stream); });
     }
   }
