@@ -808,7 +808,7 @@ INITIALIZERS = {
     "seqparAttnDesc_t": (0, 0, 1, 0, None, None, 0, None, 0, None, 1, 0, 0, 0, 0, (0, 0, 0, 0), 0, 0.0, 0, -1, -1, 0.0, 0, 0, 0, 1, 0, None, 0, 0, None, 0, 0),
     "seqparAttnForwardArgs_t": ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), None, None, ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0)), None, None, None, None),
     "seqparAttnBackwardArgs_t": ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), None, None, ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0)), None, None, (None, 0, 0, 0), None, (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0)), None, None, None),
-    "seqparAttnSolve_t": (64,),
+    "seqparAttnSolve_t": (128,),
 }
 
 # Result and argument types of each function.
