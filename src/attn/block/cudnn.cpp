@@ -5,7 +5,6 @@
 #define CUDNN_FRONTEND_SKIP_JSON_LIB
 #include <cudnn_frontend.h>
 
-#include <algorithm>
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -281,13 +280,9 @@ class Plans {
 
   bool reserve(const PlanKey& key) {
     const std::lock_guard lock(mutex_);
-    if (reserved_.contains(key)) return true;
-    const auto same = std::count_if(reserved_.begin(), reserved_.end(), [&](const PlanKey& other) {
-      return other.device == key.device && other.sharer == key.sharer;
-    });
-    if (same >= static_cast<int64_t>(Sdpa::kMostReserved)) return false;
-    reserved_.insert(key);
-    return true;
+    auto& shapes = reserved_[{key.device, key.sharer}];
+    if (shapes.size() < Sdpa::kMostReserved) shapes.insert(key.shape);
+    return shapes.contains(key.shape);
   }
 
   void loadOnce(const PlanKey& key, const std::function<void()>& load) { std::call_once(at(key).loaded, load); }
@@ -321,7 +316,7 @@ class Plans {
 
   std::mutex mutex_;
   std::map<PlanKey, Entry> plans_;
-  std::set<PlanKey> reserved_;
+  std::map<std::pair<int, int>, std::set<SdpaShape>> reserved_;  ///< by device and sharer
   std::atomic<int64_t> built_{0};
 };
 
