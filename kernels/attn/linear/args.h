@@ -188,7 +188,7 @@ struct Outputs {
   Tokens tokens = Tokens::OfSegments;        ///< launchForward() sets it
   float* workspace = nullptr;                ///< outputsWorkspaceSize() bytes
 };
-/// 0 for most problems. Only in builds with CUDA.
+/// In bytes. 0 unless the kernels process keys in blocks of channels. Only in builds with CUDA.
 size_t outputsWorkspaceSize(const LinearProblem& problem);
 
 /// Pass 1, backward: the reverse direction. Afterwards `maps` contain for segment i, with Maps::Prefix: as state, the
