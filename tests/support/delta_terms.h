@@ -49,17 +49,23 @@ class Terms {
   struct Term {
     std::vector<double> row, value;
   };
-  static double dot(const double* x, const std::vector<double>& y) {
-    double sum = 0;
-    for (size_t i = 0; i < y.size(); ++i) sum += x[i] * y[i];
-    return sum;
+  /// The magnitude of a score, or the root of the sum of its terms' squares if these cancel: roundings of the terms
+  /// are independent.
+  static double sizeOfScore(const double* x, const std::vector<double>& y) {
+    double sum = 0, squares = 0;
+    for (size_t i = 0; i < y.size(); ++i) {
+      const double term = x[i] * y[i];
+      sum += term;
+      squares += term * term;
+    }
+    return std::max(std::abs(sum), std::sqrt(squares));
   }
 
   using Side = std::vector<double> Term::*;
   std::vector<double> sums(Side probed, const double* probe, Side kept, size_t count) const {
     std::vector<double> sums(count);
     for (const auto& term : terms_) {
-      const double score = std::abs(dot(probe, term.*probed));
+      const double score = sizeOfScore(probe, term.*probed);
       for (size_t i = 0; i < count; ++i) sums[i] += score * std::abs((term.*kept)[i]);
     }
     return sums;
