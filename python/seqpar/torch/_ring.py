@@ -5,10 +5,13 @@ import ctypes
 import torch
 
 from .. import _abi
-from ._collectives import start_shift
+from ._collectives import _several, start_shift
 from ._comm import call
 from ._define import require_place
 from ._refusals import collective
+
+
+_one_or_several = collective(lambda tensors, comm: _several("ring", tensors))  # a generator's errors reach no decorator of it
 
 
 def ring(tensors, comm, *, reverse=False):
@@ -21,8 +24,7 @@ def ring(tensors, comm, *, reverse=False):
     results computed with the tensors are sent around the ring in the same way and summed on the way. reverse: tensors
     are sent to rank - 1 instead of rank + 1.
     """
-    single, by = isinstance(tensors, torch.Tensor), -1 if reverse else 1
-    current = (tensors,) if single else tuple(tensors)
+    (single, current), by = _one_or_several(tensors, comm), -1 if reverse else 1
     for step in range(comm.size):
         work = start_shift(current, comm, by=by) if step + 1 < comm.size else None
         yield (comm.rank - by * step) % comm.size, current[0] if single else current

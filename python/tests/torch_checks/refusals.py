@@ -47,6 +47,7 @@ def an_error_on_one_rank_reaches_the_others(comm, seed):
                   lambda c: sp.start_to_heads(x, c).wait()),
         "library": (lambda c: sp.all_scan(x[0], None, c, op="sum", flags=[9]), "flags",
                     lambda c: sp.all_scan(x[0], None, c, op="sum", flags=[0])),
+        "ring": (lambda c: list(sp.ring(None, c)), "ring: got no tensors", lambda c: list(sp.ring(x, c))),
         "operator": (lambda c: torch.ops.seqpar.all_gather(x, 1, [5] * c.size, c.name), "which `tokens` gives rank",
                      lambda c: torch.ops.seqpar.all_gather(x, 1, [], c.name)),
         "others": (lambda c: sp.attention(x[0], x, x, c), "q has the shape", lambda c: sp.shift(x, c))}
