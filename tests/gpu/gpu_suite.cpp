@@ -1,6 +1,6 @@
 // gpu_suite NAME RANKS: a suite of the host tests on GPU communicators. Ranks are threads of this process, or, under
 // mpirun, processes (RANKS is then ignored). With more ranks than GPUs several share one. gpu_suite soak RANKS [SECONDS
-// [SEED]] mixes all parts.
+// [SEED]] mixes all parts. Without MPI: SEQPAR_TEST_SEED=1 perf/ranks.sh 4 1 gpu_suite scan: four processes.
 #include <functional>
 #include <map>
 
@@ -83,6 +83,20 @@ int runThreads(const Suite& suite, int ranks, int gpus) {
   return errors.empty() ? 0 : 1;
 }
 
+/// A process with the environment of perf/ranks.sh or torchrun.
+int runOneOfProcesses(const Suite& suite, int gpus) {
+  const char* const seed = std::getenv("SEQPAR_TEST_SEED");
+  expect(seed != nullptr, "SEQPAR_TEST_SEED is not set, expected a number, equal on all ranks");
+  const int ranks = std::atoi(std::getenv("WORLD_SIZE"));
+  const auto config = configOf(std::atoi(std::getenv("RANK")), ranks, gpus, patienceMs(kIdleTimeoutMs));
+  seqparComm_t comm = nullptr;
+  expectSuccess(seqparCommInitEnv(&comm, &config), "seqparCommInitEnv");
+  runOn(comm, config.device, suite, std::strtoull(seed, nullptr, 10));
+  expectSuccess(seqparCommDestroy(comm), "seqparCommDestroy");
+  std::printf("all right\n");
+  return 0;
+}
+
 #ifdef SEQPAR_TEST_MPI
 int runProcess(const Suite& suite, int gpus) {
   int device = 0;
@@ -116,13 +130,16 @@ int main(int argc, char** argv) {
   const int ranks = argc > 2 ? std::atoi(argv[2]) : gpus;
   if (argc > 3) soak.seconds = std::atoi(argv[3]);
   if (argc > 4) soak.seed = std::strtoull(argv[4], nullptr, 10);
-  const bool processes = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
+  const bool mpi = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
+  const bool started = !mpi && std::getenv("WORLD_SIZE") != nullptr && std::getenv("RANK") != nullptr;
+  const bool processes = mpi || started;
   DeviceBackend device(processes ? 1 : ranks, !processes && ranks > gpus);
   backend() = &device;
 #ifdef SEQPAR_TEST_MPI
-  if (processes) return runProcess(suite->second, gpus);
+  if (mpi) return runProcess(suite->second, gpus);
 #endif
   try {
+    if (started) return runOneOfProcesses(suite->second, gpus);
     return runThreads(suite->second, ranks, gpus);
   } catch (const std::exception& error) {
     std::printf("%s\n", error.what());
