@@ -132,15 +132,18 @@ std::string LinearCase::describe() const {
   return text.str();
 }
 
+double saturated(double value, int type) {
+  constexpr double kMostHalf = 65504;
+  return type == seqparFloat16 ? std::clamp(value, -kMostHalf, kMostHalf) : value;
+}
+
 std::string farFrom(const Bounded& expected, const std::vector<float>& found, double terms, int type, size_t offset,
                     double least) {
   // States and products below the smallest normal number of fp32, 2^-126, may be 0 in each of up to 64 terms.
   const double kHalfUlp[] = {0.0, 0x1p-11, 0x1p-8}, kSmallest[] = {0x1p-120, 0x1p-24, 0x1p-120};
-  constexpr double kMostHalf = 65504;
   for (size_t i = 0; i < found.size(); ++i) {
     const double exact = expected.value[offset + i], magnitude = expected.magnitude[offset + i];
-    // fp16 results saturate.
-    const double value = type == seqparFloat16 ? std::clamp(exact, -kMostHalf, kMostHalf) : exact;
+    const double value = saturated(exact, type);
     const double allowed = terms * 0x1p-24 * magnitude + kHalfUlp[type] * std::abs(value) + kSmallest[type] + least;
     if (std::abs(static_cast<double>(found[i]) - value) <= allowed) continue;
     std::ostringstream text;

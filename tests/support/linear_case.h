@@ -85,6 +85,9 @@ struct LinearReference {
   LinearReference(const LinearCase& c, const std::vector<size_t>& borders, unsigned threads = 0);
 };
 
+/// `value` as a result of `type`: fp16 results saturate.
+double saturated(double value, int type);
+
 /// Empty, or where `found` differs from the reference by more than fp32 arithmetic over `terms` terms and a rounding to
 /// `type` can cause. `offset`: index of the first element in the reference. `least`: a difference that is always
 /// allowed.

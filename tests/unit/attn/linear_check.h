@@ -10,6 +10,7 @@
 namespace seqpar::attn::test {
 
 using seqpar::test::farFrom;
+using seqpar::test::saturated;
 
 /// More terms than any sum of the case contains, including those of its products of decays.
 inline double termsOf(const LinearCase& c) {
@@ -87,7 +88,7 @@ inline std::string differences(const LinearExpected& expected, const std::vector
       const Bounded part = tokensOf(c, all, row, begin, end);
       for (size_t i = 0; i < found.size() && some; ++i) {
         const size_t token = begin + i / row;
-        if (token >= from && token < to) found[i] = static_cast<float>(part.value[i]);
+        if (token >= from && token < to) found[i] = static_cast<float>(saturated(part.value[i], type));
       }
       note((std::string(name) + " of rank " + std::to_string(r)).c_str(), farFrom(part, found, terms, type));
     };
