@@ -88,10 +88,17 @@ BackwardCase::BackwardCase(const BackwardShape& given, uint64_t seed) : shape(gi
   inputs.k = normal(s.keySize(), random, shape.kScale);
   inputs.v = normal(s.valueSize(), random);
   dOutValues = normal(s.valueSize(), random, shape.dOutScale);
-  for (int64_t i = 0; shape.smallest > 0 && i < s.valueSize(); ++i) {
-    const int64_t token = i / (s.heads * s.dv) % s.tokens;
-    inputs.v[i] = std::ldexp(inputs.v[i], static_cast<int>(-(token * 23 % 64) * shape.smallest / 63));
-    dOutValues[i] = std::ldexp(dOutValues[i], static_cast<int>(-(token * 37 % 64) * shape.smallest / 63));
+  const auto scaleRows = [&](std::vector<double>& values, int64_t width, int step) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      const int64_t token = static_cast<int64_t>(i) / width % s.tokens;
+      const int64_t below = token * step % 64 * (shape.smallest + shape.largest) / 63;
+      values[i] = std::ldexp(values[i], shape.largest - static_cast<int>(below));
+    }
+  };
+  if (shape.smallest != 0 || shape.largest != 0) {
+    const int64_t width = shape.scalesKeys ? int64_t{s.qkHeads} * s.dk : int64_t{s.heads} * s.dv;
+    scaleRows(shape.scalesKeys ? inputs.k : inputs.v, width, 23);
+    scaleRows(shape.scalesKeys ? inputs.q : dOutValues, width, 37);
   }
   q = rounded(inputs.q, shape.type);
   k = rounded(inputs.k, shape.type);

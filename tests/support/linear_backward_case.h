@@ -22,7 +22,8 @@ struct BackwardShape {
   bool states = true;                            ///< an initial state and a gradient of the final one
   attn::Maps content = attn::Maps::Prefix;       ///< of the maps
   double qScale = 1, kScale = 1, dOutScale = 1;  ///< standard deviations
-  int smallest = 0;                              ///< rows of v and dOut shrink, to 2^-smallest each 64 tokens
+  int smallest = 0, largest = 0;  ///< if not both 0: rows are scaled by 2^-smallest to 2^largest, in each 64 tokens
+  bool scalesKeys = false;        ///< those of q and k; otherwise those of v and dOut
   std::vector<int64_t> starts;
   bool inputGates = false;  ///< the kernels get values and input gates with the case's values as products
   std::string name() const;

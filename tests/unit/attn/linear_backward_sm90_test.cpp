@@ -40,10 +40,8 @@ struct KernelsSm90 {
     } else {
       run<sm90::GradientsKernel<T, kChannel, false, kPair>>(task, seed);
     }
-    if constexpr (sm90::kStrongChannels<T, kChannel>) {
+    if constexpr (kChannel) {
       run<sm90::GradientsKernel<T, true, false, false, true>>(task, seed);
-    } else if constexpr (kChannel) {
-      Kernels<T, kBlock, kChannel>::gradients(task, seed);
     }
   }
 };
@@ -175,13 +173,23 @@ TEST_CASE("backward kernels of sm_90 with strong decays round little but states"
   checkSm90<Bf16, true>(strong, kMost);
 }
 
-TEST_CASE("backward kernels of sm_90 with strong decays keep gradients of small values and outputs") {
-  constexpr int kSmallest = 43;  // 1e-13
-  for (const bool states : {false, true}) {
-    BackwardShape small = shapeOf(Gate::Channel, 150, 128, 128, 2);
-    small.states = states;
-    small.smallest = kSmallest;
-    checkNumbers<KernelsSm90<Bf16, true>>(small);
+TEST_CASE("backward kernels of sm_90 keep gradients of rows of very different magnitudes") {
+  for (const double decay : {2.0, 30.0}) {
+    BackwardShape rows = shapeOf(Gate::Channel, 150, 128, 128, decay);
+    rows.smallest = 60;
+    rows.largest = 20;
+    checkNumbers<KernelsSm90<Bf16, true>>(rows);
+    rows.scalesKeys = true;
+    checkNumbers<KernelsSm90<Bf16, true>>(rows);
+    rows.states = false;
+    checkNumbers<KernelsSm90<Bf16, true>>(rows);
+    rows.scalesKeys = false;
+    checkNumbers<KernelsSm90<Bf16, true>>(rows);
+    rows.smallest = 12;  // within the range of images, or not far from it
+    rows.largest = 0;
+    checkNumbers<KernelsSm90<Bf16, true>>(rows);
+    rows.scalesKeys = true;
+    checkNumbers<KernelsSm90<Bf16, true>>(rows);
   }
 }
 

@@ -49,7 +49,6 @@ struct GradientsKernel {
     T* states = reinterpret_cast<T*>(task.states) + ptx::block() * chunks * KD * VD;
     const int64_t items = int64_t{task.batch} * task.headCount * task.keyBlocks * task.valueBlocks * task.segments;
     for (int64_t index = ptx::block(); index < items; index += ptx::blocks()) {
-      if (task.strong != nullptr && task.strong[index] == 0) continue;  // done by the sm_90 kernel
       const Item<T>& item = itemInMemory<T>(task, index, me.thread);
       State<T, KD, VD> state, gradient;
       state.loadFull(Incoming::before(task, item), task.dv, item.keys, item.values, me);

@@ -1,6 +1,6 @@
 // Pass 3 of the backward on sm_90a, bf16 and fp16: all gradients of a segment, by the algorithm of gradients.h with
 // wgmma. With channel decays, a kernel leaves segments with a chunk that decays too much for products relative to the
-// chunk's start to one with kStrong (strong_consumer_sm90.h) in fp16, and to gradients.h in bf16.
+// chunk's start to one with kStrong (strong_consumer_sm90.h).
 //
 // Work      a CTA of 512 threads, one per SM, takes items (sequence, head, 128 channels, 128 columns of v, segment) in
 //           steps of the grid. A sweep stores the states before the chunks to device memory; then the chunks are
@@ -30,11 +30,6 @@
 #include "kernels/attn/linear/backward/token_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
-
-/// Whether GradientsKernel with kStrong computes segments with strong decays. Its operands are fp16 with one scale per
-/// chunk, so that elements below about 2^-39 of the largest become 0. Those are representable in bf16, but not in fp16.
-template <class T, bool kChannel>
-constexpr bool kStrongChannels = kChannel && !ptx::kIsBf16<T>;
 
 template <class T, bool kChannel, bool kGated = false, bool kPair = false, bool kStrong = false>
 struct GradientsKernel {
@@ -110,7 +105,11 @@ struct GradientsKernel {
     loadAfter(gradient, task, item, memory, me);
     ptx::cpAsyncCommitGroup();  // of the last chunk's state, which the sweep stored
     for (int i = item.chunks - 1; i >= 0; --i) {
-      produceChunk(task, item, i, opaque(), producer, gradient, me.opaque());
+      if constexpr (kStrong) {
+        produceStrong(task, item, i, opaque(), gradient, me.opaque());
+      } else {
+        produceChunk(task, item, i, opaque(), producer, gradient, me.opaque());
+      }
     }
     awaitConsumers(item);
     if (item.chunks > 0) Producer::finish(task, item, 0, memory, me.opaque());
@@ -305,7 +304,7 @@ struct GradientsKernel {
     Producer::addTo(task, gradient, chunk, memory, me.opaque());
     warpgroup::commit();
     if (!isLast) Roles::awaitDone(chunk + 1);
-    if (chunk > 0 && !kStrong) {
+    if (chunk > 0) {
       memory.fetchKeys(task, item, chunk - 1, me.opaque().thread);
       ptx::cpAsyncCommitGroup();
     }
@@ -313,10 +312,6 @@ struct GradientsKernel {
     warpgroup::fenceOperand(gradient.x);
     Roles::arriveAdded();
     if (!isLast) Producer::finish(task, item, chunk + 1, memory, me.opaque());
-    if (chunk > 0 && kStrong) {  // finish() has read the decays
-      memory.fetchKeys(task, item, chunk - 1, me.opaque().thread);
-      ptx::cpAsyncCommitGroup();
-    }
     if (chunk > 0) {
       memory.fetchValues(task, item, chunk - 1, me.opaque().thread);
       ptx::cpAsyncCommitGroup();
@@ -328,6 +323,42 @@ struct GradientsKernel {
       memory.fetchState(statesOf(task), chunk - 1, me.opaque().thread);
       ptx::cpAsyncCommitGroup();
     }
+  }
+
+  /// The same for strong decays. The consumers need the state after `added`, and replace it.
+  SEQPAR_DEVICE static void produceStrong(const Task& task, const Item<T>& item, int chunk, Memory& memory,
+                                          StateOf& gradient, Half me) {
+    const bool isLast = chunk == item.chunks - 1;
+    if (!isLast) Roles::awaitRead();
+    gradient.store(memory.after, me);
+    ptx::cpAsyncWaitGroup<1>();  // except for the state
+    warpgroup::fenceProxyAsync();
+    Roles::syncProducers();
+    Roles::arrivePrepared(chunk);
+    decay(gradient, chunk, memory, me.opaque());
+    Producer::addTo(task, gradient, chunk, memory, me.opaque());
+    warpgroup::commit();
+    ptx::cpAsyncWaitGroup<0>();
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(gradient.x);
+    warpgroup::fenceProxyAsync();
+    Roles::syncProducers();
+    float carry[2];
+    gradient.rowSums(carry, memory.before, me.opaque());
+    Roles::arriveAdded();
+    if (!isLast) {
+      Roles::awaitDone(chunk + 1);
+      Producer::finish(task, item, chunk + 1, memory, me.opaque());
+    }
+    Producer::storeCarry(memory, chunk, carry, me.opaque());
+    if (chunk == 0) return;
+    memory.fetchKeys(task, item, chunk - 1, me.opaque().thread);
+    ptx::cpAsyncCommitGroup();
+    memory.fetchValues(task, item, chunk - 1, me.opaque().thread);
+    ptx::cpAsyncCommitGroup();
+    Roles::awaitStateRead();
+    memory.fetchState(statesOf(task), chunk - 1, me.opaque().thread);
+    ptx::cpAsyncCommitGroup();
   }
 
   /// The same for pairs of heads, with loads by the first thread.

@@ -68,18 +68,6 @@ struct ChunkImages {
     return {1, kMost - ofQ, ofKeys < kMostOfKeys ? ofKeys : kMostOfKeys};
   }
 
-  /// The exponents of scales for queries and keys that are only multiplied by factors of at most 1. Very large and very
-  /// small values exceed the range of fp16.
-  SEQPAR_DEVICE static ImageScales strongScalesOf(const Memory& memory, float scale) {
-    uint32_t q = 0, k = 0;
-    SEQPAR_UNROLL
-    for (int i = 0; i < Memory::kWarps; ++i) {
-      q = larger(q, memory.largest[i][0]);
-      k = larger(k, memory.largest[i][1]);
-    }
-    return {1, kMost - boundedExponentOf(fabsf(scale) * asFloat(q << 16)), kMost - boundedExponentOf(asFloat(k << 16))};
-  }
-
   /// Consumers: determines the largest element of dA, for scaleOf() after a barrier.
   template <int N>
   SEQPAR_DEVICE static void measure(const float (&dA)[N][4], Memory& memory, const Half& me) {
@@ -139,11 +127,6 @@ struct ChunkImages {
   static constexpr uint32_t kAbsolute = 0x7fffffff;
 
   SEQPAR_DEVICE static uint32_t larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
-  SEQPAR_DEVICE static int boundedExponentOf(float x) {
-    constexpr int kMostExponent = 48;
-    const int exponent = exponentOf(x);
-    return exponent < -kMostExponent ? -kMostExponent : exponent > kMostExponent ? kMostExponent : exponent;
-  }
   /// Returns 0 for 0, which fits any scale.
   SEQPAR_DEVICE static int exponentOf(float x) { return x == 0 ? 0 : exponentAbove(x); }
   /// The largest element of the rows that this thread has loaded, as bits of bf16.

@@ -43,7 +43,7 @@ cudaError_t InstanceSm90<T, kChannel>::gradients(const Task& task, int ctas, boo
     if (gated) return run.template operator()<GradientsKernel<T, false, true>>(task);
   }
   const cudaError_t error = run.template operator()<GradientsKernel<T, kChannel>>(task);
-  if constexpr (sm90::kStrongChannels<T, kChannel>) {
+  if constexpr (kChannel) {
     using Kernel = GradientsKernel<T, true, false, false, true>;
     if (error == cudaSuccess) {
       return launchKernel(gradientsSm90<Kernel>, dim3(static_cast<unsigned>(ctas)), sm90::kGradientThreads,

@@ -271,7 +271,7 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
                            channel ? task.valueBlocks : task.keyBlocks * task.valueBlocks, channel ? problem.dk : 1);
   }
   if (problem.inputGates.data != nullptr) task.dInputGates = wholeTarget(pass.dInputGates, problem.inputGateType);
-  const bool sm90 = hasSm90(problem), leavesStrong = problem.gate == Gate::Channel && problem.type == seqparBfloat16;
+  const bool sm90 = hasSm90(problem);
   if (sm90) {
     task.content = pass.content;
   } else if (pass.content == Maps::PerSegment) {
@@ -293,7 +293,7 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
       const bool overlaps = startsEarly(recordOf(pass, task.beforeVisible), launch);
       error = withSm90(problem, [&]<class I>() { return I::gradients(task, ctas, overlaps, stream); });
     }
-    if (error == cudaSuccess && (!sm90 || leavesStrong)) {  // as sm90::kStrongChannels
+    if (!sm90) {
       error = withInstance(problem, [&]<class I>() { return I::gradients(task, ctas, stream); });
     }
   }

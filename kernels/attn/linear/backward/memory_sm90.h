@@ -79,6 +79,10 @@ struct ChannelMemory : ChunkTiles<T> {
   SEQPAR_DEVICE float* terms(int chunk, int half) {
     return reinterpret_cast<float*>(half == 0 ? this->v(chunk) : this->dOut(chunk));
   }
+  /// The same in place of q and k, for strong decays.
+  SEQPAR_DEVICE float* strongTerms(int chunk, int half) {
+    return reinterpret_cast<float*>(half == 0 ? this->q(chunk) : this->k(chunk));
+  }
   SEQPAR_DEVICE T* sweptKeys(int chunk) { return chunk % 3 < 2 ? this->tiles[chunk % 3 * 2] : this->after; }
   SEQPAR_DEVICE T* sweptValues(int chunk) { return sweptKeys(chunk) + kTile; }
   SEQPAR_DEVICE void fetchSwept(const Task& task, const Item<T>& of, int chunk, int thread) {

@@ -1,7 +1,9 @@
 // A chunk's gradients for any channel decays, from images without factors above 1 (strong_images_sm90.h). The gates'
-// terms q dq - k dk use the rounded images, so the terms of pairs that do not pass a gate cancel.
+// terms are q dq - k dk: pairs that do not pass a gate cancel up to the remainders' rounding.
 //
-// The producers leave q and k unchanged, and the state's gradient E is not decayed.
+// The producers leave q and k unchanged, and the state's gradient E is not decayed. Terms of tokens of the same 16 come
+// first, before the state is needed; then its image is overwritten by those of queries and keys, and these by A and the
+// decayed keys for dv.
 #pragma once
 
 #include "kernels/attn/linear/backward/strong_scores_sm90.h"
@@ -11,291 +13,296 @@ namespace seqpar::attn::backward::sm90 {
 template <class T>
 struct StrongChannelConsumer : StrongScores<T> {
   using Base = StrongScores<T>;
-  using Images = ChunkImages<T>;
+  using Base::addPart, Base::decays, Base::multiplyOther, Base::multiplyWithItself, Base::ownsDiagonal, Base::restOfX,
+      Base::storePart, Base::storeX, Base::tile, Base::unit, Base::x;
   using Base::chunk, Base::me, Base::memory, Base::task;
-  using Base::decayOf, Base::decays, Base::far, Base::loadQueriesAndKeys, Base::multiplyDecays, Base::near,
-      Base::scales, Base::tile, Base::unit, Base::upperFar, Base::upperNear;
-  using typename Base::Block, typename Base::Exponents, typename Base::Halves, typename Base::Strong;
+  using typename Base::Distance, typename Base::Exponents, typename Base::Halves, typename Base::Strong;
   using typename Base::Part, typename Base::Products;
 
   SEQPAR_DEVICE void run() {
-    const ChunkOperands<T> operands = this->operands();
     const int64_t token = this->token();
-    Part dk, dq;
-    float fromDA;
+    Block ofA = {}, otherOfA = {};
+    Part dq, dk;
     {
-      Part dv;
       Scores dA;
-      multiplyValues(operands, dA, dk);
-      fromDA = storeDA(operands, dA);
-      backward::clear(dv);
-      addKeys(operands, dv);
-      Roles::syncConsumers();  // E is no longer read, and dA is stored
-      this->storeBetween();
-      Block own, other;
-      this->multiplyOwn(own);
-      if (!this->ownsDiagonal()) this->storePart(own);
-      Roles::syncConsumers();
-      if (this->ownsDiagonal()) this->addPart(own);
-      this->multiplyOther(other);
-      Roles::syncConsumers();  // the parts are added
-      uint32_t rests[2][4];
-      this->storeA(own, other, rests);
-      warpgroup::fenceProxyAsync();
-      Roles::syncConsumers();
-      me = me.opaque();
-      backward::clear(dq);
-      warpgroup::arrive();
-      Products::addValues(operands.a, operands.dOut, dv, me);
-      Products::queriesOfState(operands, dq, me, true);
-      warpgroup::commit();
-      warpgroup::wait<0>();
-      warpgroup::fenceOperand(dv);
-      warpgroup::fenceOperand(dq);
-      Roles::arriveStateRead();
-      Roles::syncConsumers();  // A and, except for the last product of dv, dOut are no longer read
-      this->storeBlocks(rests);
-      warpgroup::fenceProxyAsync();
-      Roles::syncConsumers();
-      me = me.opaque();
-      warpgroup::arrive();
-      Products::addValues(operands.a, operands.dOut, dv, me);
-      warpgroup::commit();
-      warpgroup::wait<0>();
-      warpgroup::fenceOperand(dv);
-      Roles::awaitAdded();
-      Rows(task.dvOut, this->item, token, this->item.keyBlock * task.dvOut.block + this->item.valueBlock * kBlock,
-           this->item.values)
-          .template writeThrough<T>(memory.dOut(chunk), dv, me);
+      multiplyValues(dA, dk);
+      decayKeys(dk);
+      storeDA(dA);
     }
-    GradientMatrices dA;
-    loadDA(dA);
-    Roles::syncConsumers();  // dA, A and the other values are no longer read: the gates' terms replace them
-    finish({task.scale * powerOf2(-scales().keys), powerOf2(-scales().queries),
-            powerOf2(-scales().queries - scales().keys), fromDA},
-           dA, dq, dk, token);
+    Roles::syncConsumers();
+    backward::clear(dq);
+    addWithin(ofA, dq, dk);
+    Roles::awaitAdded();
+    me = me.opaque();
+    addState(dq);
+    Roles::syncConsumers();  // S is no longer read
+    addBetween<Distance::Far>(otherOfA, dq, dk);
+    Roles::syncConsumers();
+    addBetween<Distance::Near>(otherOfA, dq, dk);
+    Roles::syncConsumers();  // nor are x and dA
+    if (!ownsDiagonal()) storePart(ofA);
+    Part terms;
+    finish(terms, dq, dk, token);
+    Roles::syncConsumers();
+    if (ownsDiagonal()) addPart(ofA);
+    this->storeA(ofA, otherOfA);
+    storeTerms(terms);
+    warpgroup::fenceProxyAsync();
+    Roles::syncConsumers();
+    writeValues(token);
+    Roles::arriveDone(chunk);
   }
 
  private:
   /// dA, and dk from the state's gradient without decays.
-  SEQPAR_DEVICE void multiplyValues(const ChunkOperands<T>& of, Scores& dA, Part& dk) const {
+  SEQPAR_DEVICE void multiplyValues(Scores& dA, Part& dk) const {
+    const Operand dOut{memory.dOut(chunk), kTilePanelBytes}, v{memory.v(chunk), kTilePanelBytes};
     warpgroup::arrive();
     warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(
-        dA, Operand{of.dOut, kTilePanelBytes}, kChunk, Operand{of.v + me.group * 32 * kPanel}, kChunk, false);
+        dA, dOut, kChunk, Operand{memory.v(chunk) + me.group * 32 * kPanel}, kChunk, false);
     warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(
-        dk, Operand{of.v, kTilePanelBytes}, kChunk, Operand{of.after + me.firstColumn * kPanel}, kBlock, false);
+        dk, v, kChunk, Operand{memory.after + me.firstColumn * kPanel}, kBlock, false);
     warpgroup::commit();
     warpgroup::wait<0>();
     warpgroup::fenceOperand(dA);
     warpgroup::fenceOperand(dk);
   }
-  /// Stores dA's image in place of v. Returns the inverse of its scale.
-  SEQPAR_DEVICE float storeDA(const ChunkOperands<T>& operands, Scores& dA) {
-    Products::keepDiagonal(memory.own, dA, 1, me);
-    Scores unused = {};
-    Products::clearUpper(dA, unused, me);
-    Images::measure(dA, memory, me);
-    Roles::syncConsumers();  // v is no longer read
-    const int exponent = Images::scaleOf(memory);
-    typename Products::Words words;
-    Products::packHalvesOf(words, dA, powerOf2(exponent));
-    Products::store(operands.dA, words, me);
-    return powerOf2(-exponent);
-  }
-  /// Adds keys, with their decays to the chunk's end, times the state's gradient to dv.
-  SEQPAR_DEVICE void addKeys(const ChunkOperands<T>& operands, Part& dv) const {
-    constexpr int kAtOnce = 2;
-    const Operand after{me.columnsOf(operands.after, kMatrixPanel)};
-    uint32_t keys[kAtOnce][4];
+  /// Applies the keys' decays to the chunk's end.
+  SEQPAR_DEVICE void decayKeys(Part& dk) const {
     SEQPAR_UNROLL
-    for (int step = 0; step < kBlock / 16; ++step) {
-      auto& own = keys[step % kAtOnce];
-      if (step >= kAtOnce) warpgroup::wait<kAtOnce - 1>();
-      Images::loadKeys(own, operands.k, step, me);
+    for (int n = 0; n < Half::kTiles8; n += 2) {
       Exponents decay;
-      Strong::toEnd(decay, decays(), step * 2, me);
+      Strong::toEnd(decay, decays(), unit(n), me);
       Strong::raise(decay);
       SEQPAR_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        own[i] = ptx::pack<T>(Strong::template lowOf<T>(own, decay, i), Strong::template highOf<T>(own, decay, i));
-      }
-      warpgroup::arrive();
-      warpgroup::multiplyStep<T, Terms::Rows>(dv, own, after, kBlock, step, true);
-      warpgroup::commit();
-    }
-    warpgroup::wait<0>();
-    warpgroup::fenceOperand(dv);
-  }
-
-  /// dA of the warp's tokens with those of other tiles and of its own: left operands.
-  struct GradientMatrices {
-    Fragment near, far[2], own;
-  };
-  SEQPAR_DEVICE int neighbor() const { return tile() ^ 1; }
-  SEQPAR_DEVICE int other() const { return upperFar() ? 0 : 2; }  ///< the first tile of the other half
-
-  SEQPAR_DEVICE void loadDA(GradientMatrices& to) const {
-    loadBlock(to.near, neighbor(), upperNear());
-    loadBlock(to.far[0], other(), upperFar());
-    loadBlock(to.far[1], other() + 1, upperFar());
-    Fragment transposed;
-    loadBlock(to.own, tile(), true);
-    loadBlock(transposed, tile(), false);
-    SEQPAR_UNROLL
-    for (int i = 0; i < 4; ++i) to.own[i] |= transposed[i];
-  }
-  /// The rows of the warp's tile; otherwise its columns, transposed.
-  SEQPAR_DEVICE void loadBlock(Fragment& to, int with, bool rows) const {
-    const T* dA = this->operands().dA;
-    if (rows) {
-      const ptx::MatrixRows own{me.lane};
-      ptx::ldmatrixX4(to, unitOf<kChunk>(dA, own.row(tile() * kTileRows), with * 2 + own.half()));
-    } else {
-      const ptx::MatrixRowsAcross own{me.lane};
-      ptx::ldmatrixX4Trans(to, unitOf<kChunk>(dA, own.row(with * kTileRows), tile() * 2 + own.half()));
-    }
-  }
-
-  /// Factors of sums of products of images.
-  struct Factors {
-    float dq, dk, terms;
-    float fromDA;  ///< in addition, of all
-  };
-  SEQPAR_DEVICE void finish(const Factors& by, const GradientMatrices& dA, Part& dq, Part& dk, int64_t token) {
-    const Rows dqRows = this->rowsOf(task.dq, token), dkRows = this->rowsOf(task.dkOut, token);
-    finishTiles<0>(by, dA, dq, dk, dqRows, dkRows);
-    finishTiles<2>(by, dA, dq, dk, dqRows, dkRows);
-    finishTiles<4>(by, dA, dq, dk, dqRows, dkRows);
-    finishTiles<6>(by, dA, dq, dk, dqRows, dkRows);
-    Roles::arriveRead();
-    dqRows.writePut(memory.q(chunk), me);
-    dkRows.writePut(memory.k(chunk), me);
-    Roles::arriveDone(chunk);
-  }
-
-  /// For accumulator tiles n and n + 1, adds the terms of other tokens to the decayed terms of the states. Stores the
-  /// gates' terms in place of v and dOut, dq and dk in place of q and k.
-  template <int n>
-  SEQPAR_DEVICE void finishTiles(const Factors& by, const GradientMatrices& dA, Part& dq, Part& dk, const Rows& dqRows,
-                                 const Rows& dkRows) const {
-    uint32_t qs[4], ks[4], x[4];
-    loadQueriesAndKeys(qs, ks, n);
-    Block terms;
-    addStates<n>(dq, dk, terms, qs, ks);
-    Exponents decay;
-    Block gradient;
-    {
-      const Halves halves = Halves::between(*this, upperNear());
-      decayOf(decay, halves, n, false);
-      loadTiles(x, near(), n, me);
-      backward::clear(gradient);
-      addProducts(gradient, dA.near, near(), neighbor(), n);
-      addPairs<n>(dq, dk, terms, by, gradient, x, decay, halves);
-    }
-    {
-      const Halves halves = Halves::between(*this, upperFar());
-      decayOf(decay, halves, n, true);
-      loadTiles(x, far(), n, me);
-      backward::clear(gradient);
-      addProducts(gradient, dA.far[0], far(), other(), n);
-      addProducts(gradient, dA.far[1], far(), other() + 1, n);
-      addPairs<n>(dq, dk, terms, by, gradient, x, decay, halves);
-    }
-    SEQPAR_ROLLED
-    for (int h = 8; h > 0; h /= 2) {
-      const Halves halves = Halves::within(*this, h);
-      decayOf(decay, halves, n, false);
-      multiplyDecays(x, qs, ks, decay, halves);
-      Fragment between;
-      SEQPAR_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const int t = me.g + i % 2 * 8, s = me.c * 2 + i / 2 * 8;
-        between[i] = dA.own[i] & ((differAt(t, s, h) ? 0xffffu : 0u) | (differAt(t, s + 1, h) ? 0xffff0000u : 0u));
-      }
-      backward::clear(gradient);
-      SEQPAR_UNROLL
       for (int m = 0; m < 2; ++m) {
-        ptx::mmaM16N8K16<Fp16>(gradient[m], between, ptx::movmatrixTrans(x[m * 2]), ptx::movmatrixTrans(x[m * 2 + 1]));
+        SEQPAR_UNROLL
+        for (int e = 0; e < 4; ++e) dk[n + m][e] = times(decay[m][e], dk[n + m][e]);
       }
-      addPairs<n>(dq, dk, terms, by, gradient, x, decay, halves);
-    }
-    addOwn<n>(dq, dk, qs, ks);
-    SEQPAR_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const int tile8 = n + i / 2, r = i % 2;
-      ptx::storePair(memory.terms(chunk, me.group) + pairIndex(me.row + r * 8, tile8, me), terms[i / 2][r * 2],
-                     terms[i / 2][r * 2 + 1]);
-    }
-    dqRows.template put<T, n>(memory.q(chunk), dq, me);
-    dkRows.template put<T, n>(memory.k(chunk), dk, me);
-  }
-  template <int n>
-  SEQPAR_DEVICE void addStates(Part& dq, Part& dk, Block& terms, const uint32_t (&qs)[4],
-                               const uint32_t (&ks)[4]) const {
-    Exponents decay;
-    Strong::fromStart(decay, decays(), unit(n), me);
-    Strong::raise(decay);
-    SEQPAR_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      float *own = dq[n + i / 2] + i % 2 * 2, *term = terms[i / 2] + i % 2 * 2;
-      const float* factor = decay[i / 2] + i % 2 * 2;
-      own[0] = task.scale * times(factor[0], own[0]);
-      own[1] = task.scale * times(factor[1], own[1]);
-      term[0] = ptx::lowOf<T>(qs[i]) * own[0];
-      term[1] = ptx::highOf<T>(qs[i]) * own[1];
-    }
-    Strong::toEnd(decay, decays(), unit(n), me);
-    Strong::raise(decay);
-    SEQPAR_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      float *own = dk[n + i / 2] + i % 2 * 2, *term = terms[i / 2] + i % 2 * 2;
-      const float* factor = decay[i / 2] + i % 2 * 2;
-      own[0] = times(factor[0], own[0]);
-      own[1] = times(factor[1], own[1]);
-      term[0] -= ptx::lowOf<T>(ks[i]) * own[0];
-      term[1] -= ptx::highOf<T>(ks[i]) * own[1];
     }
   }
-  /// gradient += dA times x of 16 other tokens.
-  SEQPAR_DEVICE void addProducts(Block& gradient, const Fragment& matrix, const Fp16* x, int with, int n) const {
-    const int row = with * kTileRows + me.lane % 16;
-    Fragment right;
-    ptx::ldmatrixX4Trans(right, unitOf<kChunk>(x, row, unit(n) + me.lane / 16));
-    multiplyPair<Fp16>(gradient[0], gradient[1], matrix, right);
-  }
-  template <int n>
-  SEQPAR_DEVICE static void addPairs(Part& dq, Part& dk, Block& terms, const Factors& by, const Block& gradient,
-                                     const uint32_t (&x)[4], const Exponents& decay, const Halves& halves) {
+  /// Adds dOut times the state, with the queries' decays from the chunk's start.
+  SEQPAR_DEVICE void addState(Part& dq) const {
+    constexpr int kTogether = 4;  // accumulator tiles; all would exceed the registers
     SEQPAR_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const int m = i / 2, r = i % 2;
-      const float values[2] = {ptx::lowOf<Fp16>(x[i]), ptx::highOf<Fp16>(x[i])};
+    for (int first = 0; first < Half::kTiles8; first += kTogether) {
+      float terms[kTogether][4];
+      warpgroup::arrive();
+      warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(
+          terms, Operand{memory.dOut(chunk), kTilePanelBytes}, kChunk,
+          Operand{memory.before + (me.firstColumn + first * 8) * kPanel}, kBlock, false);
+      warpgroup::commit();
+      warpgroup::wait<0>();
+      warpgroup::fenceOperand(terms);
       SEQPAR_UNROLL
-      for (int e = 0; e < 2; ++e) {
-        const float product = by.fromDA * gradient[m][r * 2 + e], own = decay[m][r * 2 + e] * product,
-                    term = by.terms * (values[e] * product);
-        if (halves.upper[r]) {
-          dq[n + m][r * 2 + e] += by.dq * own;
-          terms[m][r * 2 + e] += term;
-        } else {
-          dk[n + m][r * 2 + e] += by.dk * own;
-          terms[m][r * 2 + e] -= term;
+      for (int n = 0; n < kTogether; n += 2) {
+        Exponents decay;
+        Strong::fromStart(decay, decays(), unit(first + n), me);
+        Strong::raise(decay);
+        SEQPAR_UNROLL
+        for (int m = 0; m < 2; ++m) {
+          SEQPAR_UNROLL
+          for (int e = 0; e < 4; ++e) dq[first + n + m][e] += task.scale * times(decay[m][e], terms[n + m][e]);
         }
       }
     }
   }
-  /// Terms of a token with itself.
-  template <int n>
-  SEQPAR_DEVICE void addOwn(Part& dq, Part& dk, const uint32_t (&qs)[4], const uint32_t (&ks)[4]) const {
+
+  SEQPAR_DEVICE Bf16* matrixDA() const { return reinterpret_cast<Bf16*>(memory.v(chunk)); }
+  SEQPAR_DEVICE Bf16* restOfDA() const { return matrixDA() + kTilePanel; }
+  /// Stores dA, times task.scale, in place of v.
+  SEQPAR_DEVICE void storeDA(Scores& dA) const {
+    Products::keepDiagonal(memory.own, dA, task.scale, me);
+    Scores unused = {};
+    Products::clearUpper(dA, unused, me);
+    Roles::syncConsumers();  // v is no longer read
+    SEQPAR_UNROLL
+    for (int n = 0; n < 4; n += 2) {
+      Split own;
+      SEQPAR_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const float* pair = dA[n + i / 2] + i % 2 * 2;
+        own.set(i, task.scale * pair[0], task.scale * pair[1]);
+      }
+      const int row = me.matrixRows().row(me.warpIndex * 16), at = me.group * 4 + n + me.matrixRows().half();
+      ptx::stmatrixX4(unitOf<kChunk>(matrixDA(), row, at), own.words);
+      ptx::stmatrixX4(unitOf<kChunk>(restOfDA(), row, at), own.rests);
+    }
+  }
+  /// The rows of the warp's tile in dA, and the columns of a tile `with`; otherwise those of its transpose.
+  SEQPAR_DEVICE void loadBlock(Split& to, int with, bool rows) const {
+    if (rows) {
+      const ptx::MatrixRows own{me.lane};
+      const int row = own.row(tile() * kTileRows), at = with * 2 + own.half();
+      to.load(unitOf<kChunk>(matrixDA(), row, at), unitOf<kChunk>(restOfDA(), row, at));
+    } else {
+      const ptx::MatrixRowsAcross own{me.lane};
+      const int row = own.row(with * kTileRows), at = tile() * 2 + own.half();
+      to.loadTransposed(unitOf<kChunk>(matrixDA(), row, at), unitOf<kChunk>(restOfDA(), row, at));
+    }
+  }
+
+  /// Adds the terms of pairs of tokens of the warp's tile to A, dq and dk.
+  SEQPAR_DEVICE void addWithin(Block& a, Part& dq, Part& dk) const {
+    this->addSelf(a);
+    Split dA, transposed;
+    loadBlock(dA, tile(), true);
+    loadBlock(transposed, tile(), false);
     SEQPAR_UNROLL
     for (int i = 0; i < 4; ++i) {
-      const float own = task.scale * memory.own[me.row + i % 2 * 8];
-      float *ofQ = dq[n + i / 2] + i % 2 * 2, *ofK = dk[n + i / 2] + i % 2 * 2;
-      ofQ[0] += own * ptx::lowOf<T>(ks[i]);
-      ofQ[1] += own * ptx::highOf<T>(ks[i]);
-      ofK[0] += own * ptx::lowOf<T>(qs[i]);
-      ofK[1] += own * ptx::highOf<T>(qs[i]);
+      dA.words[i] |= transposed.words[i];
+      dA.rests[i] |= transposed.rests[i];
     }
+    SEQPAR_ROLLED
+    for (int h = 8; h > 0; h /= 2) {
+      const Halves halves(h, me);
+      Split between;
+      SEQPAR_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        between.words[i] = dA.words[i] & halves.maskOf(i);
+        between.rests[i] = dA.rests[i] & halves.maskOf(i);
+      }
+      Block product = {};
+      SEQPAR_UNROLL
+      for (int n = 0; n < Half::kTiles8; n += 2) {
+        Split own, right;
+        Exponents decay;
+        this->multiplyWithin(own, decay, halves, n);
+        multiplyWithItself(product, own);
+        SEQPAR_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          right.words[i] = ptx::movmatrixTrans(own.words[i]);
+          right.rests[i] = ptx::movmatrixTrans(own.rests[i]);
+        }
+        Block gradient = {};
+        multiplySplit(gradient, between, right);
+        SEQPAR_UNROLL
+        for (int m = 0; m < 2; ++m) {
+          SEQPAR_UNROLL
+          for (int e = 0; e < 4; ++e) {
+            const float term = decay[m][e] * gradient[m][e];
+            if (halves.upper[e / 2]) {  // not a reference to either, which would be in memory
+              dq[n + m][e] += term;
+            } else {
+              dk[n + m][e] += term;
+            }
+          }
+        }
+      }
+      this->take(a, product, [h](int t, int s) { return t > s && differAt(t, s, h); });
+    }
+  }
+
+  /// Adds the terms of pairs of tokens of different tiles.
+  template <Distance kDistance>
+  SEQPAR_DEVICE void addBetween(Block& a, Part& dq, Part& dk) const {
+    storeX(kDistance);
+    Roles::syncConsumers();
+    multiplyOther(a, kDistance);
+    if (this->isUpper(kDistance)) {
+      addProducts<kDistance>(dq, true);
+    } else {
+      addProducts<kDistance>(dk, false);
+    }
+  }
+  template <Distance kDistance>
+  SEQPAR_DEVICE void addProducts(Part& to, bool isUpper) const {
+    constexpr int kBlocks = kDistance == Distance::Near ? 1 : 2;
+    const int with = kDistance == Distance::Near ? tile() ^ 1 : isUpper ? 0 : 2;
+    Split dA[kBlocks];
+    SEQPAR_UNROLL
+    for (int i = 0; i < kBlocks; ++i) loadBlock(dA[i], with + i, isUpper);
+    Fragment ones;
+    this->onesToBorder(ones, kDistance);
+    SEQPAR_UNROLL
+    for (int n = 0; n < Half::kTiles8; n += 2) {
+      Block gradient = {};
+      SEQPAR_UNROLL
+      for (int i = 0; i < kBlocks; ++i) {
+        const int row = (with + i) * kTileRows + me.lane % 16, at = unit(n) + me.lane / 16;
+        Split right;
+        right.loadTransposed(unitOf<kChunk>(x(), row, at), unitOf<kChunk>(restOfX(), row, at));
+        multiplySplit(gradient, dA[i], right);
+      }
+      Exponents decay;
+      this->decayToBorder(decay, kDistance, ones, n);
+      SEQPAR_UNROLL
+      for (int m = 0; m < 2; ++m) {
+        SEQPAR_UNROLL
+        for (int e = 0; e < 4; ++e) to[n + m][e] += decay[m][e] * gradient[m][e];
+      }
+    }
+  }
+
+  /// Keys with their decays to the chunk's end.
+  SEQPAR_DEVICE T* decayedKeys() const { return memory.before; }
+  /// Writes dq and dk, and determines the gates' terms and the decayed keys.
+  SEQPAR_DEVICE void finish(Part& terms, Part& dq, Part& dk, int64_t token) const {
+    const Rows dqRows = this->rowsOf(task.dq, token), dkRows = this->rowsOf(task.dkOut, token);
+    finishTiles<0>(terms, dq, dk, dqRows, dkRows);
+    finishTiles<2>(terms, dq, dk, dqRows, dkRows);
+    finishTiles<4>(terms, dq, dk, dqRows, dkRows);
+    finishTiles<6>(terms, dq, dk, dqRows, dkRows);
+    dqRows.writePut(memory.q(chunk), me);
+    dkRows.writePut(memory.k(chunk), me);
+  }
+  /// For accumulator tiles n and n + 1. dq and dk replace q and k.
+  template <int n>
+  SEQPAR_DEVICE void finishTiles(Part& terms, Part& dq, Part& dk, const Rows& dqRows, const Rows& dkRows) const {
+    Fragment qs, ks, keys;
+    loadTiles(qs, memory.q(chunk), n, me);
+    loadTiles(ks, memory.k(chunk), n, me);
+    Exponents decay;
+    Strong::toEnd(decay, decays(), unit(n), me);
+    Strong::raise(decay);
+    SEQPAR_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      keys[i] = ptx::pack<T>(Strong::template lowOf<T>(ks, decay, i), Strong::template highOf<T>(ks, decay, i));
+      const float own = memory.own[me.row + i % 2 * 8];
+      const float q[2] = {ptx::lowOf<T>(qs[i]), ptx::highOf<T>(qs[i])},
+                  k[2] = {ptx::lowOf<T>(ks[i]), ptx::highOf<T>(ks[i])};
+      SEQPAR_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        const int at = i % 2 * 2 + e;
+        float &ofQ = dq[n + i / 2][at], &ofK = dk[n + i / 2][at];
+        terms[n + i / 2][at] = q[e] * ofQ - k[e] * ofK;
+        ofQ += own * k[e];
+        ofK += own * q[e];
+      }
+    }
+    storeTiles(decayedKeys(), n, keys, me);
+    dqRows.template put<T, n>(memory.q(chunk), dq, me);
+    dkRows.template put<T, n>(memory.k(chunk), dk, me);
+  }
+  SEQPAR_DEVICE void storeTerms(const Part& terms) const {
+    SEQPAR_UNROLL
+    for (int n = 0; n < Half::kTiles8; ++n) {
+      SEQPAR_UNROLL
+      for (int r = 0; r < 2; ++r) {
+        ptx::storePair(memory.strongTerms(chunk, me.group) + pairIndex(me.row + r * 8, n, me), terms[n][r * 2],
+                       terms[n][r * 2 + 1]);
+      }
+    }
+  }
+
+  /// Computes and writes dv.
+  SEQPAR_DEVICE void writeValues(int64_t token) {
+    Part dv;
+    me = me.opaque();
+    warpgroup::arrive();
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::Rows, 8>(dv, Operand{decayedKeys(), kTilePanelBytes}, kChunk,
+                                                                Operand{me.columnsOf(memory.after, kMatrixPanel)},
+                                                                kBlock, false);
+    Products::addValues(this->matrixA(), memory.dOut(chunk), dv, me);
+    Products::addValues(this->restOfA(), memory.dOut(chunk), dv, me);
+    warpgroup::commit();
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(dv);
+    Roles::arriveStateRead();
+    Roles::arriveRead();
+    Rows(task.dvOut, this->item, token, this->item.keyBlock * task.dvOut.block + this->item.valueBlock * kBlock,
+         this->item.values)
+        .template writeThrough<T>(memory.v(chunk), dv, me);
   }
 };
 

@@ -26,25 +26,29 @@ struct StrongDecays {
     ptx::mmaM16N8K16<Fp16>(to[0], ones, logs[0], logs[1]);
     ptx::mmaM16N8K16<Fp16>(to[1], ones, logs[2], logs[3]);
   }
-  SEQPAR_DEVICE static void addTiles(Exponents& to, int firstTile, int endTile, const Sums& sums, int unit,
-                                     const Half& me) {
+  SEQPAR_DEVICE static void addTile(Exponents& to, const Sums& sums, int tile, int unit, const Half& me) {
     const uint32_t all[4] = {kHalfOnes, kHalfOnes, kHalfOnes, kHalfOnes};
-    SEQPAR_ROLLED
-    for (int tile = firstTile; tile < endTile; ++tile) add(to, all, sums, tile, unit, me);
+    add(to, all, sums, tile, unit, me);
   }
   /// From the chunk's start to the warp's tokens, and from these to the chunk's end.
   SEQPAR_DEVICE static void fromStart(Exponents& to, const Sums& sums, int unit, const Half& me) {
     uint32_t ones[4];
     selectBetween(ones, kStart, kStart, me.lane);
     clear(to);
-    addTiles(to, 0, me.warpIndex, sums, unit, me);
+    SEQPAR_UNROLL
+    for (int tile = 0; tile < kTiles - 1; ++tile) {
+      if (tile < me.warpIndex) addTile(to, sums, tile, unit, me);
+    }
     add(to, ones, sums, me.warpIndex, unit, me);
   }
   SEQPAR_DEVICE static void toEnd(Exponents& to, const Sums& sums, int unit, const Half& me) {
     uint32_t ones[4];
     selectBetween(ones, kEnd, kEnd, me.lane);
     clear(to);
-    addTiles(to, me.warpIndex + 1, kTiles, sums, unit, me);
+    SEQPAR_UNROLL
+    for (int tile = 1; tile < kTiles; ++tile) {
+      if (tile > me.warpIndex) addTile(to, sums, tile, unit, me);
+    }
     add(to, ones, sums, me.warpIndex, unit, me);
   }
   /// Exponents to factors.

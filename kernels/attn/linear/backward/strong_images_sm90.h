@@ -4,10 +4,12 @@
 // t is in the upper half and s in the lower one. With the decays relative to the end of the lower half, the factors of
 // q_t and k_s are at most 1. A token is in one half only, so one matrix x contains q of the upper halves and k of the
 // lower ones: the pairs of h have A = x x^T, and the product of the symmetric dA with x contains dq in its upper rows
-// and dk in its lower ones. x is in fp16, scaled like other images (images_sm90.h).
+// and dk in its lower ones.
 //
-// x of h = 32 and h = 16 is in shared memory in place of the state's gradient, because other warps read it. x of
-// smaller h is computed by the warp that multiplies it.
+// x and dA are bf16 with their remainders in bf16: they have 16 bits, and the range of fp32, however small rows are.
+//
+// x of h = 32, then x of h = 16, is in shared memory in place of the state, because other warps read it. x of smaller h
+// is computed by the warp that multiplies it.
 #pragma once
 
 #include "kernels/attn/linear/backward/chunk_sm90.h"
@@ -15,89 +17,115 @@
 
 namespace seqpar::attn::backward::sm90 {
 
+/// A left operand of 16 x 16, or two accumulator tiles in the order of loadTiles(), with its remainder.
+struct Split {
+  Fragment words, rests;
+
+  SEQPAR_DEVICE void set(int i, float low, float high) {
+    words[i] = ptx::pack<Bf16>(low, high);
+    rests[i] = restOf<Bf16>(low, high, words[i]);
+  }
+  SEQPAR_DEVICE void load(const Bf16* at, const Bf16* restsAt) {
+    ptx::ldmatrixX4(words, at);
+    ptx::ldmatrixX4(rests, restsAt);
+  }
+  SEQPAR_DEVICE void loadTransposed(const Bf16* at, const Bf16* restsAt) {
+    ptx::ldmatrixX4Trans(words, at);
+    ptx::ldmatrixX4Trans(rests, restsAt);
+  }
+};
+
+/// 16 x 16, in accumulators.
+using Block = float[2][4];
+
+/// c += a b, without the product of the remainders. The words of `b` are those of both columns' operands.
+SEQPAR_DEVICE void multiplySplit(Block& c, const Split& a, const Split& b) {
+  multiplyPair<Bf16>(c[0], c[1], a.words, b.words);
+  multiplyPair<Bf16>(c[0], c[1], a.rests, b.words);
+  multiplyPair<Bf16>(c[0], c[1], a.words, b.rests);
+}
+
 template <class T>
 struct StrongImages : ChunkConsumer<T, ChannelMemory<T>> {
   using Base = ChunkConsumer<T, ChannelMemory<T>>;
   using Strong = StrongDecays<T>;
   using Exponents = typename Strong::Exponents;
-  using Block = float[2][4];  ///< 16 x 16, in accumulators
   using Base::chunk, Base::me, Base::memory, Base::task;
 
-  SEQPAR_DEVICE const ImageScales& scales() const { return memory.images[chunk % 2]; }
   SEQPAR_DEVICE const typename Strong::Sums& decays() const { return memory.decays.sums[chunk % 2]; }
   SEQPAR_DEVICE int tile() const { return me.warpIndex; }
   SEQPAR_DEVICE int unit(int n) const { return me.firstColumn / 8 + n; }
-  SEQPAR_DEVICE Fp16* near() const { return reinterpret_cast<Fp16*>(memory.after); }  ///< x of h = 16
-  SEQPAR_DEVICE Fp16* far() const { return near() + kTile; }                          ///< x of h = 32
+  SEQPAR_DEVICE Bf16* x() const { return reinterpret_cast<Bf16*>(memory.before); }
+  SEQPAR_DEVICE Bf16* restOfX() const { return x() + kTile; }
 
-  /// A token's half of its block: upper[r] for the thread's row g + 8 r.
-  struct Halves {
-    bool upper[2];
-    float scales[2];  ///< of the images
-    uint32_t ones[4];
-
-    SEQPAR_DEVICE Halves(const StrongImages& of, bool upper0, bool upper1, int anchor0, int anchor1)
-        : upper{upper0, upper1} {
-      const float ofQueries = of.task.scale * powerOf2(of.scales().queries), ofKeys = powerOf2(of.scales().keys);
-      scales[0] = upper0 ? ofQueries : ofKeys;
-      scales[1] = upper1 ? ofQueries : ofKeys;
-      selectBetween(ones, anchor0, anchor1, of.me.lane);
-    }
-    /// Blocks of 2 h <= 16 tokens.
-    SEQPAR_DEVICE static Halves within(const StrongImages& of, int h) {
-      const int t0 = of.me.g, t1 = t0 + 8;
-      return Halves(of, (t0 & h) != 0, (t1 & h) != 0, anchorOf(t0, h), anchorOf(t1, h));
-    }
-    /// All tokens of the tile are in the same half.
-    SEQPAR_DEVICE static Halves between(const StrongImages& of, bool inUpper) {
-      const int anchor = inUpper ? Strong::kStart : Strong::kEnd;
-      return Halves(of, inUpper, inUpper, anchor, anchor);
-    }
-  };
-  SEQPAR_DEVICE bool upperNear() const { return tile() % 2 == 1; }
-  SEQPAR_DEVICE bool upperFar() const { return tile() >= 2; }
-  /// The first and last tiles are 16 tokens away from the middle of the chunk.
-  SEQPAR_DEVICE void addFar(Exponents& decay, int n) const {
-    if (tile() == 0) Strong::addTiles(decay, 1, 2, decays(), unit(n), me);
-    if (tile() == 3) Strong::addTiles(decay, 2, 3, decays(), unit(n), me);
+  /// A distance of tiles: h = 16 or 32.
+  enum class Distance { Near, Far };
+  /// Whether the warp's tile is in the upper half.
+  SEQPAR_DEVICE bool isUpper(Distance distance) const {
+    return distance == Distance::Near ? tile() % 2 == 1 : tile() >= 2;
   }
-  SEQPAR_DEVICE void decayOf(Exponents& decay, const Halves& halves, int n, bool far) const {
+  /// Decays between the warp's tokens and the border of both halves.
+  SEQPAR_DEVICE void decayToBorder(Exponents& decay, Distance distance, const Fragment& ones, int n) const {
     Strong::clear(decay);
-    Strong::add(decay, halves.ones, decays(), tile(), unit(n), me);
-    if (far) addFar(decay, n);
+    Strong::add(decay, ones, decays(), tile(), unit(n), me);
+    // In blocks of 64, the first and last tiles are 16 tokens away from the border.
+    if (distance == Distance::Far && (tile() == 0 || tile() == 3)) {
+      Strong::addTile(decay, decays(), tile() == 0 ? 1 : 2, unit(n), me);
+    }
     Strong::raise(decay);
   }
-  /// x of accumulator tiles n and n + 1, from q and k.
-  SEQPAR_DEVICE static void multiplyDecays(uint32_t (&x)[4], const uint32_t (&qs)[4], const uint32_t (&ks)[4],
-                                           const Exponents& decay, const Halves& halves) {
-    uint32_t from[4];
+  SEQPAR_DEVICE void onesToBorder(Fragment& ones, Distance distance) const {
+    const int anchor = isUpper(distance) ? Strong::kStart : Strong::kEnd;
+    selectBetween(ones, anchor, anchor, me.lane);
+  }
+  SEQPAR_DEVICE void storeX(Distance distance) const {
+    const T* from = isUpper(distance) ? memory.q(chunk) : memory.k(chunk);
+    Fragment ones;
+    onesToBorder(ones, distance);
     SEQPAR_UNROLL
-    for (int i = 0; i < 4; ++i) from[i] = halves.upper[i % 2] ? qs[i] : ks[i];
+    for (int n = 0; n < Half::kTiles8; n += 2) {
+      Fragment numbers;
+      Split own;
+      Exponents decay;
+      loadTiles(numbers, from, n, me);
+      decayToBorder(decay, distance, ones, n);
+      multiplyDecays(own, numbers, decay);
+      storeTiles(x(), n, own.words, me);
+      storeTiles(restOfX(), n, own.rests, me);
+    }
+  }
+  SEQPAR_DEVICE static void multiplyDecays(Split& to, const Fragment& from, const Exponents& decay) {
     SEQPAR_UNROLL
     for (int i = 0; i < 4; ++i) {
-      x[i] = packHalves(halves.scales[i % 2] * Strong::template lowOf<T>(from, decay, i),
-                        halves.scales[i % 2] * Strong::template highOf<T>(from, decay, i));
+      to.set(i, Strong::template lowOf<T>(from, decay, i), Strong::template highOf<T>(from, decay, i));
     }
-  }
-  SEQPAR_DEVICE void loadQueriesAndKeys(uint32_t (&qs)[4], uint32_t (&ks)[4], int n) const {
-    loadTiles(qs, memory.q(chunk), n, me);
-    loadTiles(ks, memory.k(chunk), n, me);
   }
 
-  SEQPAR_DEVICE void storeBetween() const {
-    const Halves nearHalves = Halves::between(*this, upperNear()), farHalves = Halves::between(*this, upperFar());
-    SEQPAR_ROLLED
-    for (int n = 0; n < Half::kTiles8; n += 2) {
-      uint32_t qs[4], ks[4], x[4];
-      loadQueriesAndKeys(qs, ks, n);
-      Exponents decay;
-      decayOf(decay, nearHalves, n, false);
-      multiplyDecays(x, qs, ks, decay, nearHalves);
-      storeTiles(near(), n, x, me);
-      decayOf(decay, farHalves, n, true);
-      multiplyDecays(x, qs, ks, decay, farHalves);
-      storeTiles(far(), n, x, me);
+  /// Blocks of 2 h <= 16 tokens.
+  struct Halves {
+    bool upper[2];  ///< the half of the thread's rows g and g + 8
+    Fragment ones;
+    uint32_t mask[2];  ///< of words of a left operand: pairs of h, if its rows and columns are, or are not, of the same
+                       ///< eight tokens
+
+    SEQPAR_DEVICE Halves(int h, const Half& me) : upper{(me.g & h) != 0, ((me.g + 8) & h) != 0} {
+      selectBetween(ones, anchorOf(me.g, h), anchorOf(me.g + 8, h), me.lane);
+      mask[0] = (differAt(me.g, me.c * 2, h) ? 0xffffu : 0u) | (differAt(me.g, me.c * 2 + 1, h) ? 0xffff0000u : 0u);
+      mask[1] = h == 8 ? 0xffffffffu : 0u;
     }
+    SEQPAR_DEVICE uint32_t maskOf(int i) const { return mask[i % 2 == i / 2 ? 0 : 1]; }
+  };
+  /// x of accumulator tiles n and n + 1, and its decays.
+  SEQPAR_DEVICE void multiplyWithin(Split& to, Exponents& decay, const Halves& halves, int n) const {
+    Fragment qs, ks;
+    loadTiles(qs, memory.q(chunk), n, me);
+    loadTiles(ks, memory.k(chunk), n, me);
+    SEQPAR_UNROLL
+    for (int i = 0; i < 4; ++i) qs[i] = halves.upper[i % 2] ? qs[i] : ks[i];
+    Strong::clear(decay);
+    Strong::add(decay, halves.ones, decays(), tile(), unit(n), me);
+    Strong::raise(decay);
+    multiplyDecays(to, qs, decay);
   }
 };
 

@@ -14,17 +14,13 @@ struct StrongChannelProducer {
   using Decays = ChannelDecays<T>;
   using Images = ChunkImages<T>;
   using Strong = StrongDecays<T>;
-  static constexpr int kLaterGroups = 2;
-  static constexpr bool kDecaysFirst = false;  ///< the state's gradient is stored without the chunk's decay
-  static constexpr bool kLogs = true;          ///< decays are stored as each token's logarithm
+  static constexpr bool kLogs = true;  ///< decays are stored as each token's logarithm
 
   SEQPAR_DEVICE static bool sweep(const Task& task, const Item<T>& item, const Half& me) {
     sweepChannels<StrongChannelProducer>(task, item, me);
     return true;
   }
   SEQPAR_DEVICE static void load(const Task&, const Item<T>&, int, const Half&) {}
-  SEQPAR_DEVICE static void addUp(const Task&, const Item<T>&, int, Memory&, const Half&) {}
-  SEQPAR_DEVICE static void copyScaled(const Task&, int, Memory&, const Half&) {}
   SEQPAR_DEVICE static float total(int row, int chunk, const Memory& memory) { return Mild::total(row, chunk, memory); }
   SEQPAR_DEVICE static void storeCarry(Memory& memory, int chunk, float (&sums)[2], const Half& me) {
     Mild::storeCarry(memory, chunk, sums, me);
@@ -45,18 +41,6 @@ struct StrongChannelProducer {
         ks[i] = ptx::pack<T>(Strong::template lowOf<T>(ks, decay, i), Strong::template highOf<T>(ks, decay, i));
       }
       storeTiles(keys, n, ks, me);
-    }
-  }
-  SEQPAR_DEVICE static void measure(int chunk, Memory& memory, const Half& me) {
-    if constexpr (Mild::kHasImages) Images::measure(chunk, memory, me);
-  }
-  /// Determines the scales of the consumers' images.
-  SEQPAR_DEVICE static void scale(const Task& task, int chunk, Memory& memory, const Half& me) {
-    if (me.thread != 0) return;
-    if constexpr (Mild::kHasImages) {
-      memory.images[chunk % 2] = Images::strongScalesOf(memory, task.scale);
-    } else {
-      memory.images[chunk % 2] = {1, 0, 0};
     }
   }
   /// Adds the chunk's terms to the state's gradient (complete after the products' wait).
@@ -86,7 +70,7 @@ struct StrongChannelProducer {
     const Target& to = task.dGates;
     if (to.data == nullptr) return;
     const int own = me.thread / 32, half = me.lane / 16, column = me.lane % 16 * kNumbers;
-    float* terms = memory.terms(chunk, half) + column % 8;
+    float* terms = memory.strongTerms(chunk, half) + column % 8;
     const auto at = [&](int token) { return terms + token * kPanel + (column / 8 ^ token % 8) * 8; };
     const int first = own * kTokens, last = first + kTokens - 1;
     float before[kNumbers] = {}, lastTerm[kNumbers] = {};

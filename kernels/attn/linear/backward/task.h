@@ -45,7 +45,7 @@ struct Task {
   float* dInitial = nullptr;
   char* states = nullptr;      ///< scratch per CTA: the states before its segment's chunks
   char* decays = nullptr;      ///< sm_90, per CTA: kDecaySumsBytes for each of its segment's chunks
-  uint32_t* strong = nullptr;  ///< sm_90, per item: it is left to the kernel for strong decays
+  uint32_t* strong = nullptr;  ///< sm_90, per item: it is left to the kernel with kStrong
 };
 
 constexpr int kChunk = kChunkTokens;
