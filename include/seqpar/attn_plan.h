@@ -17,7 +17,8 @@
  * GPU the calls can be captured into CUDA graphs. The backward pass needs the inputs and the data that the forward pass
  * wrote into the caller's buffers: (out, lse) of softmax attention, `saved` of linear attention. The forward pass is
  * never repeated, so these buffers are the whole checkpoint (DistFlashAttn, arXiv 2310.03294, section 3.3). A plan
- * keeps no data between calls: any number of forward passes may precede their backward passes, in any order.
+ * keeps no data between calls: any number of forward passes may precede their backward passes, in any order. One
+ * thread at a time may call with a plan; a pass while another thread is inside one is refused (InvalidUsage).
  */
 #ifndef SEQPAR_ATTN_PLAN_H_
 #define SEQPAR_ATTN_PLAN_H_

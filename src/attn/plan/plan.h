@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "attn/exec/exec_scope.h"
+#include "attn/exec/one_thread.h"
 #include "attn/plan/registry.h"
 
 namespace seqpar::attn {
@@ -43,9 +44,11 @@ class Plan {
   /// `workspace` null: allocates its own. Throws Error.
   void prepare(void* workspace);
   /// Runs body(operator), a pass of all ranks, in the C function `call`. `outputs`: tensors that it overwrites.
-  /// `reserve`: memory of the forward's data for the backward, which this pass writes or only reads.
+  /// `reserve`: memory of the forward's data for the backward, which this pass writes or only reads. Throws Error, also
+  /// if another thread is inside run().
   template <typename Body>
   void run(const char* call, void* stream, std::span<const Tensor> outputs, const void* reserve, const Body& body) {
+    const OneThread alone(busy_, call);
     runPass(call, passArguments_, *exec_, problem_.comm, stream, outputs, [&] {
       openReserve(reserve);
       body(*operator_);
@@ -64,6 +67,7 @@ class Plan {
   std::unique_ptr<Operator> operator_;
   size_t bytes_ = 0, reserveBytes_ = 0;
   bool prepared_ = false;
+  std::atomic_flag busy_;
 };
 
 }  // namespace seqpar::attn

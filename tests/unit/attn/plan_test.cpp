@@ -168,6 +168,49 @@ TEST_CASE("between nodes the algorithm with the least traffic wins among similar
   CHECK(seqpar::attn::chooseAlgorithm("test", problem, candidates).id == seqparAttnZigzag);
 }
 
+TEST_CASE("a pass is refused while another thread is inside one of the plan") {
+  const RankThreads ranks(2);
+  auto desc = smallDesc();
+  desc.algorithm = seqparAttnRing;
+  seqparAttnPlan_t plans[2] = {};
+  const auto call = [&](int rank, std::vector<float>& out) {
+    const std::vector<float> x(32, 1.0f);
+    std::vector<float> lse(8);
+    seqparAttnForwardArgs_t args = SEQPAR_ATTN_FORWARD_INITIALIZER;
+    args.q.data = args.k.data = args.v.data = const_cast<float*>(x.data());
+    args.out.data = out.data();
+    args.lse = lse.data();
+    const auto result = seqparAttnForward(plans[rank], &args, nullptr);
+    return result == seqparInvalidUsage ? std::string(seqparAttnGetLastError())
+                                        : std::string(seqparGetErrorString(result));
+  };
+  for (const auto& text : ranks.each([&](int rank) {
+         seqparAttnPlanCreate(&plans[rank], &desc, ranks[rank]);
+         return std::string(seqparGetErrorString(seqparAttnPlanPrepare(plans[rank], nullptr, 0)));
+       })) {
+    CHECK(text == seqparGetErrorString(seqparSuccess));
+  }
+  // Rank 1 calls after one of rank 0's threads was refused: until then the other one waits for it.
+  std::promise<void> refused;
+  std::vector<float> outs[3];
+  for (auto& out : outs) out.assign(32, 0.0f);
+  const auto first = [&](int i) {
+    auto text = call(0, outs[i]);
+    if (text != seqparGetErrorString(seqparSuccess)) refused.set_value();
+    return text;
+  };
+  auto one = std::async(std::launch::async, first, 0), two = std::async(std::launch::async, first, 1);
+  refused.get_future().wait();
+  CHECK(call(1, outs[2]) == seqparGetErrorString(seqparSuccess));
+  const std::string said[] = {one.get(), two.get()};
+  const int second = said[0] == seqparGetErrorString(seqparSuccess) ? 1 : 0;
+  CHECK(said[1 - second] == seqparGetErrorString(seqparSuccess));
+  CHECK_THAT(said[second], Catch::Contains("seqparAttnForward: another thread is inside a call of this plan"));
+  CHECK(outs[second] == std::vector<float>(32, 0.0f));
+  CHECK(outs[1 - second] == std::vector<float>(32, 1.0f));
+  ranks.each([&](int rank) { return std::string(seqparGetErrorString(seqparAttnPlanDestroy(plans[rank]))); });
+}
+
 TEST_CASE("after a lost rank, outputs on streams are not presented as results") {
   seqparComm_t comms[2] = {};
   REQUIRE(seqparCommInitAll(comms, 2, nullptr) == seqparSuccess);
