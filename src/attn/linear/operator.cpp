@@ -105,7 +105,7 @@ MapUse LinearOperator::mapUse(const seqparAttnBackwardArgs_t& args) const {
 
 void LinearOperator::openOwnScan() {
   if (shard_.alone || problem_.desc.wireType != seqparFloat32) return;
-  hasOwnScan_ = passes_->openScan(problem_.comm);
+  ownScans_ = passes_->openScan(problem_.comm);
 }
 
 OwnScan LinearOperator::ownScan(const seqparAttnForwardArgs_t& args) const {

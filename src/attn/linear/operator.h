@@ -29,7 +29,7 @@ class LinearOperator : public Operator {
 
   /// Collective: lets the passes do the scans if they can. For scans without a named algorithm.
   void openOwnScan();
-  bool hasOwnScan() const { return hasOwnScan_; }
+  const OwnScans& ownScans() const { return ownScans_; }
   /// The scans of a call that the passes do. Throws Error if the communicator has failed.
   OwnScan ownScan(const seqparAttnForwardArgs_t& args) const;
   OwnScan ownScan(const seqparAttnBackwardArgs_t& args) const;
@@ -79,7 +79,7 @@ class LinearOperator : public Operator {
   Shard shard_;
   float *incoming_ = nullptr, *behind_ = nullptr;
   uint8_t flags_[2] = {0, 0};  // of each direction
-  bool hasOwnScan_ = false;
+  OwnScans ownScans_;
 };
 
 /// The gates of a call, or their gradients, by the family's rows: views as queryTensor(). A gate per head or token has

@@ -19,9 +19,10 @@ class Zeco final : public LinearOperator {
  private:
   // Algorithm 1: the rank's state from zero; All-Scan, overlapped with each chunk's intra-chunk part; then the
   // contribution of the incoming state. The first rank knows its incoming state: its scan overlaps with its outputs. On
-  // GPUs that map each other's memory, forwardWithScan() is this order as launches, the scan being one of them.
+  // GPUs that map each other's memory, forwardWithScan() is this order as launches, the scan being one of them. On
+  // hosts with more heads than ranks, it is a pipeline of heads (host/relay.h), without a second pass over the tokens.
   void forwardAround(const Inputs& in, const seqparAttnForwardArgs_t& args) override {
-    if (hasOwnScan()) return passes_->forwardWithScan(in, out(args), ownScan(args));
+    if (ownScans().forward) return passes_->forwardWithScan(in, out(args), ownScan(args));
     passes_->states(in, mapUse(args));
     const float* const before = isFirst() ? firstState(args) : incoming(args);
     if (!passes_->worksBesideScan()) {
@@ -42,7 +43,7 @@ class Zeco final : public LinearOperator {
   // all gradients. The incoming gradient also contributes to the decays' gradients, as the boundary of their sums over
   // later tokens (Chunk::gateGradients()). The last rank knows its incoming gradient, unless sequences are packed.
   void backwardAround(const Inputs& in, const Gradients& gradients, const seqparAttnBackwardArgs_t& args) override {
-    if (hasOwnScan()) return passes_->backwardWithScan(in, gradients, args.saved, ownScan(args));
+    if (ownScans().backward) return passes_->backwardWithScan(in, gradients, args.saved, ownScan(args));
     passes_->stateGradients(in, gradients, mapUse(args));
     const bool last = isLast() && !problem_.packed();
     const float* const after = last ? lastGradient(args) : behind();

@@ -35,7 +35,7 @@ class DevicePasses final : public Passes {
   void gradients(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming) override;
   void backwardAlone(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming,
                      float* dBefore) override;
-  bool openScan(seqparComm_t comm) override;
+  OwnScans openScan(seqparComm_t comm) override;
   void forwardWithScan(const Inputs& in, const Tensor& out, const OwnScan& scan) override;
   void backwardWithScan(const Inputs& in, const Gradients& gradients, const float* saved, const OwnScan& scan) override;
   void copyStates(float* to, const float* from) override;

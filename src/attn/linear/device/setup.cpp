@@ -95,13 +95,13 @@ std::string DevicePasses::name() const {
   return "CUDA, " + std::to_string(whole_.segments.count) + " segments a head";
 }
 
-bool DevicePasses::openScan(seqparComm_t comm) {
+OwnScans DevicePasses::openScan(seqparComm_t comm) {
   const CurrentDevice current(exec_.device());
   const int parts = stateParts(static_cast<int>(shard_.dk), static_cast<int>(shard_.dv));
   checkLaunch(loadStateScan(), "the scan of states");
   windows_ = openWindows(comm, static_cast<int64_t>(shard_.allHeads()) * parts,
                          static_cast<int64_t>(shard_.stateSize()) / parts, shard_.training);
-  return windows_.has_value();
+  return {windows_.has_value(), windows_.has_value()};
 }
 
 std::unique_ptr<Passes> makeDevicePasses(const Shard& shard, Exec& exec) {

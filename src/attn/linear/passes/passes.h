@@ -25,6 +25,11 @@ struct Gradients {
   float* dInitial = nullptr;  ///< out, packed: as Inputs::initial. NULL: not requested
 };
 
+/// Which scans the passes do themselves.
+struct OwnScans {
+  bool forward = false, backward = false;
+};
+
 /// A scan done by the passes.
 struct OwnScan {
   uint8_t flags = 0;               ///< Shard::flags()
@@ -73,9 +78,9 @@ class Passes {
   virtual void backwardAlone(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming,
                              float* dBefore) = 0;
 
-  /// Collective, after open(): prepares the two functions below. True, on all ranks, if the passes implement them and
-  /// all ranks support them. `comm` must outlive the passes.
-  virtual bool openScan(seqparComm_t) { return false; }
+  /// Collective, after open(): prepares those of the two functions below that the passes implement and all ranks
+  /// support. Returns the same on all ranks. `comm` must outlive the passes.
+  virtual OwnScans openScan(seqparComm_t) { return {}; }
   /// states(), a scan of the rank's map instead of seqparAllScan(), and outputs().
   virtual void forwardWithScan(const Inputs&, const Tensor& /*out*/, const OwnScan&) {}
   /// stateGradients(), the scan, recompute() and gradients().

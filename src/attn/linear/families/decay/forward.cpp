@@ -161,4 +161,16 @@ void DecayPasses::forwardAlone(const Inputs& in, const Tensor& out, const float*
   });
 }
 
+OwnScans DecayPasses::openScan(seqparComm_t comm) {
+  relay_.emplace(exec_, comm, shard_, chunks_);
+  return {.forward = relay_->worthwhile()};
+}
+
+void DecayPasses::forwardWithScan(const Inputs& in, const Tensor& out, const OwnScan& scan) {
+  const RelayStates states = relay_->statesOf(scan, seqparForward, rankState_);
+  relay_->runForward(states, [=, this](size_t segment, size_t head, int thread) {
+    segmentOutput(in, out, segment, head, thread, states.incoming, states.outgoing);
+  });
+}
+
 }  // namespace seqpar::attn::linear

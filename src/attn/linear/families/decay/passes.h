@@ -3,10 +3,12 @@
 
 #include <atomic>
 #include <initializer_list>
+#include <optional>
 #include <vector>
 
 #include "attn/exec/host.h"
 #include "attn/linear/families/decay/chunk.h"
+#include "attn/linear/host/relay.h"
 #include "attn/linear/host/segments.h"
 #include "attn/linear/passes/passes.h"
 
@@ -32,6 +34,8 @@ class DecayPasses final : public Passes {
   void gradients(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming) override;
   void backwardAlone(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming,
                      float* dBefore) override;
+  OwnScans openScan(seqparComm_t comm) override;
+  void forwardWithScan(const Inputs& in, const Tensor& out, const OwnScan& scan) override;
   void copyStates(float* to, const float* from) override;
 
  private:
@@ -101,6 +105,7 @@ class DecayPasses final : public Passes {
   size_t withinRoom_ = 0;
   std::vector<char> withinDone_;
   std::atomic<bool> scanDone_{false};
+  std::optional<Relay> relay_;   ///< after openScan()
   float* carried_ = nullptr;     ///< [threads][group][dk][dv]
   float* fixedGates_ = nullptr;  ///< [chunks][heads]
   std::vector<float*> scratch_;  ///< of each thread

@@ -108,33 +108,36 @@ void DeltaPasses::chunkGradients(const Inputs& in, const Gradients& to, size_t c
 }
 
 void DeltaPasses::allGradients(const Inputs& in, const Gradients& to, const float* incoming, float* dBefore) {
-  const size_t keyHeads = shard_.keyHeads, size = shard_.stateSize(), group = shard_.group();
+  const size_t keyHeads = shard_.keyHeads, size = shard_.stateSize();
   if (to.dInitial != nullptr) std::fill_n(to.dInitial, shard_.sequences * shard_.heads * size, 0.0f);
   if (dBefore != nullptr) std::fill_n(dBefore, shard_.states(), 0.0f);
   exec_.pool().each(chunks_.segments() * keyHeads, [&](size_t task, int thread) {
-    const size_t s = task / keyHeads, first = task % keyHeads * group;
-    const Segment segment = chunks_.segment(s);
-    Scratch& scratch = scratchOf(thread);
-    const bool fromBehind = incoming != nullptr && segment.piece->reachesEnd && chunks_.lastOfEntry(s);
-    if (segment.continued) {
-      std::copy_n(borderOf(s, first), group * size, scratch.state);
-    } else if (fromBehind) {
-      std::copy_n(incoming + (segment.batch * shard_.heads + first) * size, group * size, scratch.state);
-    } else {
-      std::fill_n(scratch.state, group * size, 0.0f);
-    }
-    for (size_t n = segment.chunks; n-- > 0;) {
-      chunkGradients(in, to, segment.firstChunk + n, task % keyHeads, scratch);
-    }
-    if (segment.continues) return;
-    if (segment.piece->begins) {
-      if (to.dInitial != nullptr) {
-        std::copy_n(scratch.state, group * size, to.dInitial + (segment.piece->sequence * shard_.heads + first) * size);
-      }
-    } else if (dBefore != nullptr) {
-      std::copy_n(scratch.state, group * size, dBefore + (segment.batch * shard_.heads + first) * size);
-    }
+    segmentGradients(in, to, task / keyHeads, task % keyHeads, thread, incoming, dBefore);
   });
+}
+
+void DeltaPasses::segmentGradients(const Inputs& in, const Gradients& to, size_t s, size_t keyHead, int thread,
+                                   const float* incoming, float* dBefore) {
+  const size_t size = shard_.stateSize(), group = shard_.group(), first = keyHead * group;
+  const Segment segment = chunks_.segment(s);
+  Scratch& scratch = scratchOf(thread);
+  const bool fromBehind = incoming != nullptr && segment.piece->reachesEnd && chunks_.lastOfEntry(s);
+  if (segment.continued) {
+    std::copy_n(borderOf(s, first), group * size, scratch.state);
+  } else if (fromBehind) {
+    std::copy_n(incoming + (segment.batch * shard_.heads + first) * size, group * size, scratch.state);
+  } else {
+    std::fill_n(scratch.state, group * size, 0.0f);
+  }
+  for (size_t n = segment.chunks; n-- > 0;) chunkGradients(in, to, segment.firstChunk + n, keyHead, scratch);
+  if (segment.continues) return;
+  if (segment.piece->begins) {
+    if (to.dInitial != nullptr) {
+      std::copy_n(scratch.state, group * size, to.dInitial + (segment.piece->sequence * shard_.heads + first) * size);
+    }
+  } else if (dBefore != nullptr) {
+    std::copy_n(scratch.state, group * size, dBefore + (segment.batch * shard_.heads + first) * size);
+  }
 }
 
 void DeltaPasses::gradients(const Inputs& in, const Gradients& to, const float*, const float* incoming) {
@@ -155,6 +158,27 @@ void DeltaPasses::backwardAlone(const Inputs& in, const Gradients& to, const flo
     allGradients(in, to, incoming, dBefore);
   });
   if (chunks_.count() == 0 && dBefore != nullptr) copyStates(dBefore, incoming);
+}
+
+void DeltaPasses::backwardWithScan(const Inputs& in, const Gradients& to, const float* saved, const OwnScan& scan) {
+  const RelayStates states = relay_->statesOf(scan, seqparReverse, rankStates_);
+  exec_.launch([this, to] {
+    const size_t initials = shard_.sequences * shard_.heads * shard_.stateSize();
+    if (to.dInitial != nullptr) std::fill_n(to.dInitial, initials, 0.0f);
+  });
+  relay_->run(seqparReverse, states, [=, this](size_t begin, size_t count) {
+    const size_t keyHeads = shard_.keyHeads, group = shard_.group(), segments = chunks_.segmentsOfEntry();
+    exec_.pool().each(count, [&](size_t task, int thread) {
+      const size_t number = begin + task, entry = number / keyHeads, keyHead = number % keyHeads;
+      const size_t size = group * shard_.stateSize(), at = number * size;
+      if (states.outgoing != nullptr && segments > 0) std::fill_n(states.outgoing + at, size, 0.0f);
+      if (states.outgoing != nullptr && segments == 0) std::copy_n(states.incoming + at, size, states.outgoing + at);
+      for (size_t s = entry * segments; s < (entry + 1) * segments; ++s) {
+        for (size_t h = keyHead * group; h < (keyHead + 1) * group; ++h) recomputeSegment(in, s, h, thread, saved);
+        segmentGradients(in, to, s, keyHead, thread, states.incoming, states.outgoing);
+      }
+    });
+  });
 }
 
 }  // namespace seqpar::attn::linear

@@ -91,28 +91,33 @@ void DeltaPasses::forwardAlone(const Inputs& in, const Tensor& out, const float*
 }
 
 void DeltaPasses::allOutputs(const Inputs& in, const Tensor& out, const float* incoming, float* final) {
-  const size_t heads = shard_.heads, size = shard_.stateSize();
+  const size_t heads = shard_.heads;
   exec_.pool().each(chunks_.segments() * heads, [&](size_t task, int thread) {
-    const size_t s = task / heads, h = task % heads;
-    const Segment segment = chunks_.segment(s);
-    Scratch& scratch = scratchOf(thread);
-    DeltaChunk& chunk = scratch.chunk;
-    float* const state = scratch.state;
-    copyBefore(in, s, h, incoming, state);
-    const bool wantsFinal = final != nullptr && chunks_.lastOfEntry(s);
-    for (size_t n = 0; n < segment.chunks; ++n) {
-      const size_t c = segment.firstChunk + n;
-      placeAt(chunk, c);
-      loadKeySide(in, chunk, h);
-      chunk.loadQueries(in.q, h / shard_.group(), shard_.scale, shard_.normalize);
-      chunk.scoreQueries();
-      chunk.write(state, shard_.dv);
-      chunk.output(state, chunk.out());
-      storeTile(chunk.out(), out, segment.batch, chunks_.firstToken(c), chunk.rows(), h);
-      if (n + 1 < segment.chunks || wantsFinal) chunk.advance(state, shard_.dv);
-    }
-    if (wantsFinal) std::copy_n(state, size, final + (segment.batch * heads + h) * size);
+    segmentOutput(in, out, task / heads, task % heads, thread, incoming, final);
   });
+}
+
+void DeltaPasses::segmentOutput(const Inputs& in, const Tensor& out, size_t s, size_t h, int thread,
+                                const float* incoming, float* final) {
+  const Segment segment = chunks_.segment(s);
+  Scratch& scratch = scratchOf(thread);
+  DeltaChunk& chunk = scratch.chunk;
+  float* const state = scratch.state;
+  copyBefore(in, s, h, incoming, state);
+  const bool wantsFinal = final != nullptr && chunks_.lastOfEntry(s);
+  for (size_t n = 0; n < segment.chunks; ++n) {
+    const size_t c = segment.firstChunk + n;
+    placeAt(chunk, c);
+    loadKeySide(in, chunk, h);
+    chunk.loadQueries(in.q, h / shard_.group(), shard_.scale, shard_.normalize);
+    chunk.scoreQueries();
+    chunk.write(state, shard_.dv);
+    chunk.output(state, chunk.out());
+    storeTile(chunk.out(), out, segment.batch, chunks_.firstToken(c), chunk.rows(), h);
+    if (n + 1 < segment.chunks || wantsFinal) chunk.advance(state, shard_.dv);
+  }
+  const size_t size = shard_.stateSize();
+  if (wantsFinal) std::copy_n(state, size, final + (segment.batch * shard_.heads + h) * size);
 }
 
 void DeltaPasses::recompute(const Inputs& in, const float* saved) {
@@ -123,19 +128,34 @@ void DeltaPasses::recompute(const Inputs& in, const float* saved) {
     }
     const size_t heads = shard_.heads;
     exec_.pool().each(chunks_.segments() * heads, [&](size_t task, int thread) {
-      const size_t s = task / heads, h = task % heads;
-      const Segment segment = chunks_.segment(s);
-      DeltaChunk& chunk = scratchOf(thread).chunk;
-      copyBefore(in, s, h, saved, stateBefore(segment.firstChunk, h));
-      for (size_t n = 0; n + 1 < segment.chunks; ++n) {
-        const size_t c = segment.firstChunk + n;
-        placeAt(chunk, c);
-        loadKeySide(in, chunk, h);
-        chunk.write(stateBefore(c, h), shard_.dv);
-        std::copy_n(stateBefore(c, h), shard_.stateSize(), stateBefore(c + 1, h));
-        chunk.advance(stateBefore(c + 1, h), shard_.dv);
-      }
+      recomputeSegment(in, task / heads, task % heads, thread, saved);
     });
+  });
+}
+
+void DeltaPasses::recomputeSegment(const Inputs& in, size_t s, size_t h, int thread, const float* saved) {
+  const Segment segment = chunks_.segment(s);
+  DeltaChunk& chunk = scratchOf(thread).chunk;
+  copyBefore(in, s, h, saved, stateBefore(segment.firstChunk, h));
+  for (size_t n = 0; n + 1 < segment.chunks; ++n) {
+    const size_t c = segment.firstChunk + n;
+    placeAt(chunk, c);
+    loadKeySide(in, chunk, h);
+    chunk.write(stateBefore(c, h), shard_.dv);
+    std::copy_n(stateBefore(c, h), shard_.stateSize(), stateBefore(c + 1, h));
+    chunk.advance(stateBefore(c + 1, h), shard_.dv);
+  }
+}
+
+OwnScans DeltaPasses::openScan(seqparComm_t comm) {
+  relay_.emplace(exec_, comm, shard_, chunks_);
+  return {relay_->worthwhile(), relay_->worthwhile()};
+}
+
+void DeltaPasses::forwardWithScan(const Inputs& in, const Tensor& out, const OwnScan& scan) {
+  const RelayStates states = relay_->statesOf(scan, seqparForward, rankStates_);
+  relay_->runForward(states, [=, this](size_t segment, size_t head, int thread) {
+    segmentOutput(in, out, segment, head, thread, states.incoming, states.outgoing);
   });
 }
 

@@ -2,10 +2,12 @@
 // while a map is computed (chunk.h).
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "attn/exec/host.h"
 #include "attn/linear/families/delta/chunk.h"
+#include "attn/linear/host/relay.h"
 #include "attn/linear/passes/passes.h"
 
 namespace seqpar::attn::linear {
@@ -30,6 +32,9 @@ class DeltaPasses final : public Passes {
   void gradients(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming) override;
   void backwardAlone(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming,
                      float* dBefore) override;
+  OwnScans openScan(seqparComm_t comm) override;
+  void forwardWithScan(const Inputs& in, const Tensor& out, const OwnScan& scan) override;
+  void backwardWithScan(const Inputs& in, const Gradients& gradients, const float* saved, const OwnScan& scan) override;
   void copyStates(float* to, const float* from) override;
 
  private:
@@ -81,6 +86,11 @@ class DeltaPasses final : public Passes {
   void copyBefore(const Inputs& in, size_t segment, size_t head, const float* incoming, float* to) const;
   void allOutputs(const Inputs& in, const Tensor& out, const float* incoming, float* final);
   void allGradients(const Inputs& in, const Gradients& to, const float* incoming, float* dBefore);
+  void segmentOutput(const Inputs& in, const Tensor& out, size_t segment, size_t head, int thread,
+                     const float* incoming, float* final);
+  void recomputeSegment(const Inputs& in, size_t segment, size_t head, int thread, const float* saved);
+  void segmentGradients(const Inputs& in, const Gradients& to, size_t segment, size_t keyHead, int thread,
+                        const float* incoming, float* dBefore);
   /// The gradients of a chunk for all heads of a key head; scratch.state: gradients of their states, in after and out
   /// before the chunk.
   void chunkGradients(const Inputs& in, const Gradients& to, size_t chunk, size_t keyHead, Scratch& scratch) const;
@@ -91,8 +101,9 @@ class DeltaPasses final : public Passes {
   size_t logDecay_, beta_;  ///< indices of gates
   float *rankStates_ = nullptr, *rankTransition_ = nullptr;
   float *maps_ = nullptr, *mapsBack_ = nullptr;  ///< [segments][heads][dk][dv + dk]
-  float* borders_ = nullptr;  ///< [segments][heads][dk][dv]: states before segments, or gradients of those after
-  float* states_ = nullptr;   ///< [chunks][heads][dk][dv]: before the chunks, from recompute()
+  float* borders_ = nullptr;    ///< [segments][heads][dk][dv]: states before segments, or gradients of those after
+  float* states_ = nullptr;     ///< [chunks][heads][dk][dv]: before the chunks, from recompute()
+  std::optional<Relay> relay_;  ///< after openScan()
   std::vector<float*> memory_;
   std::vector<Scratch> threads_;
 };

@@ -1,0 +1,91 @@
+// Ranks that send states from rank to rank head by head compute each head in one pass, as one rank does.
+#include <numeric>
+
+#include "linear_check.h"
+#include "linear_rank.h"
+#include "unit/seed.h"
+
+namespace {
+
+using namespace seqpar::attn::test;
+using seqpar::test::DecayStrength;
+using seqpar::test::linearFamilies;
+
+constexpr int64_t kTokens = 128;  // of a rank: whole chunks, as one rank has
+
+/// The tokens of all ranks' tensors of one kind.
+Numbers whole(const std::vector<RankArrays>& ranks, Numbers RankArrays::*tensor) {
+  Numbers all;
+  for (const auto& rank : ranks) all.insert(all.end(), (rank.*tensor).begin(), (rank.*tensor).end());
+  return all;
+}
+
+TEST_CASE("states that are sent head by head give the bits of one rank") {
+  const int threads = GENERATE(1, 2), count = GENERATE(2, 3);
+  const int64_t heads = 8 * threads;
+  const seqpar::test::Seed seed;
+  const RankThreads ranks(count);
+  for (const int family : linearFamilies()) {
+    CAPTURE(family, threads, count);
+    const RankSizes sizes{family, kTokens, heads, 8};
+    std::vector<RankArrays> parts;
+    for (int r = 0; r < count; ++r) parts.emplace_back(sizes, seed + static_cast<unsigned>(r));
+    RankArrays one({family, count * kTokens, heads, 8}, seed);
+    one.q = whole(parts, &RankArrays::q), one.k = whole(parts, &RankArrays::k), one.v = whole(parts, &RankArrays::v);
+    one.dOut = whole(parts, &RankArrays::dOut);
+    for (size_t gate = 0; gate < 2; ++gate) {
+      const size_t values = one.gateValues(gate) / static_cast<size_t>(count);
+      if (one.gateIsPerHead(gate)) {
+        for (auto& part : parts) part.gates[gate] = one.gates[gate];
+      }
+      for (size_t r = 0; r < parts.size() && !one.gateIsPerHead(gate); ++r) {
+        std::copy_n(parts[r].gates[gate].begin(), values, one.gates[gate].begin() + static_cast<long>(r * values));
+      }
+    }
+    runRank(seqparAttnZeco, nullptr, threads, one);
+    ranks.each([&](int rank) {
+      runRank(seqparAttnZeco, ranks[rank], threads, parts[static_cast<size_t>(rank)]);
+      return std::string();
+    });
+    CHECK(whole(parts, &RankArrays::out) == one.out);
+    CHECK(parts.back().final == one.final);
+    for (size_t r = 1; r < parts.size(); ++r) CHECK(parts[r].saved == parts[r - 1].final);
+    if (!seqpar::attn::linear::findFamily(family)->isDelta()) continue;  // others compute gradients in two passes
+    CHECK(whole(parts, &RankArrays::dq) == one.dq);
+    CHECK(whole(parts, &RankArrays::dk) == one.dk);
+    CHECK(whole(parts, &RankArrays::dv) == one.dv);
+  }
+}
+
+TEST_CASE("states that are sent head by head agree with the recurrence") {
+  const auto lengths =
+      GENERATE(std::vector<int64_t>{70, 130}, std::vector<int64_t>{60, 0, 140}, std::vector<int64_t>{0, 199, 1});
+  const seqpar::test::Seed seed;
+  const RankThreads ranks(static_cast<int>(lengths.size()));
+  for (const int family : linearFamilies()) {
+    for (const bool packed : {false, true}) {
+      LinearCase c;
+      c.family = family;
+      c.tokens = 200;
+      c.batch = 2;
+      c.heads = family % 2 == 0 ? 12 : 6;
+      c.keyHeads = 6;
+      c.dk = 6;
+      c.dv = 5;
+      c.hasInitial = c.hasFinalGradient = true;
+      c.strength = packed ? DecayStrength::Mixed : DecayStrength::Weak;
+      if (packed) c.cuSeqlens = {0, 0, 65, 66, 190, 200}, c.batch = 1;
+      c.fill(seed);
+      LinearOptions options;
+      options.algorithm = seqparAttnZeco;
+      options.onStream = packed != (family % 2 == 0);
+      options.repeats = 2;
+      CAPTURE(c.describe(), lengths);
+      check(ranks, c, lengths, options);
+      options.training = false;
+      check(ranks, c, lengths, options);
+    }
+  }
+}
+
+}  // namespace
