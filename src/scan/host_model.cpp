@@ -28,6 +28,12 @@ std::vector<int> nodeRuns(std::span<const int> nodes) {
   return runs;
 }
 
+/// The steps of a chain that follow each other. Where ranks share processors, most messages have arrived when their
+/// receiver runs, and a processor runs each of its ranks once.
+double inSequence(double steps, double contention) {
+  return std::min(steps, std::max(contention, steps / contention));
+}
+
 HostTerms makeTerms(const ScanProblem& problem, const LinkModel& links, bool withinNode, double ranks) {
   const Link& link = withinNode ? links.node : links.network;
   HostTerms t;
@@ -39,6 +45,9 @@ HostTerms makeTerms(const ScanProblem& problem, const LinkModel& links, bool wit
   t.perByte = link.secondsPerByte;
   t.alone = link.secondsPerByte / links.contention;
   t.wave = link.alpha * links.contention;
+  const double sharing = withinNode ? links.contention : 1;
+  t.hops = inSequence(ranks - 1, sharing);
+  t.stages = inSequence(ranks, sharing);
   t.fetch = withinNode ? link.alpha : 0;
   return t;
 }

@@ -30,6 +30,8 @@ struct HostTerms {
   double perByte = 0;   // streaming hop, all ranks active
   double alone = 0;     // the same with one rank active
   double wave = 0;      // latency of a step of all ranks
+  double hops = 0;      // of a chain of all ranks that follow each other
+  double stages = 0;    // ranks whose work follows each other in a chain
   double fetch = 0;     // time of a rank for the cache lines of a message between varying ranks; 0 over a network
 
   /// The last position combines P-1 elements; with all ranks active, the average is half of that.

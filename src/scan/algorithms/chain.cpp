@@ -27,8 +27,8 @@ void run(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mai
 double hostSeconds(const HostModel& model, double blocks) {
   const HostTerms& t = model.flat;
   const double block = t.state / blocks;
-  const double byMessages = (t.ranks - 1) * t.alpha + t.ranks * (t.overhead + block * t.alone) +
-                            (blocks - 1) * (t.overhead + block * t.perByte);
+  const double byMessages =
+      t.hops * t.alpha + t.stages * (t.overhead + block * t.alone) + (blocks - 1) * (t.overhead + block * t.perByte);
   // A fraction of it, so the number of blocks also suits messages: position 0's arguments decide between the two.
   return model.inPlace ? HostTerms::kInPlace * byMessages : byMessages;
 }

@@ -99,6 +99,20 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("ranks that share processors take the pipeline, which sends the fewest messages") {
+  for (const int ranks : {4, 8}) {
+    const std::vector<int> nodes(static_cast<size_t>(ranks), 0);
+    auto setting = settingOf(nodes);
+    const auto choice = [&](size_t heads) {
+      return estimateScan(problemOf(heads, 1, 16), setting, 0).front().algorithm;
+    };
+    CAPTURE(ranks);
+    CHECK(choice(1) == seqparScanOneshot);
+    setting.links.contention = ranks / 2;
+    for (const size_t heads : {1, 64, 1024}) CHECK(choice(heads) == seqparScanChain);
+  }
+}
+
 TEST_CASE("a rank fetches each shard's messages from another processor, but not over a network") {
   const std::vector<int> together(4, 0);
   const std::vector<int> apart{0, 1, 2, 3};
