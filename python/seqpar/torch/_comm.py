@@ -15,6 +15,7 @@ open_comms = {}  # name -> Comm, for operators, which take plain arguments
 _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream",
                           lambda index: torch.cuda.current_stream(index).cuda_stream)
 
+capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", torch.cuda.is_current_stream_capturing)
 
 _next_call = _abi.lib.seqparCommNextCall
 _tickets = itertools.count()  # tickets of start(), over all communicators
@@ -33,11 +34,11 @@ def call(function, *arguments):
 
 
 class _Plan:
-    """A plan of the library: its handle (None once freed), its destructor, the time of its last use, and what it has in
-    common with plans of other packings, or None."""
+    """A plan of the library: its handle (None once freed), its destructor, the time of its last use, what it has in
+    common with plans of other packings, or None, and whether a CUDA graph contains calls of it."""
 
     def __init__(self, handle, destroy, form=None):
-        self.handle, self._destroy, self.used, self.form = handle, destroy, 0, form
+        self.handle, self._destroy, self.used, self.form, self.captured = handle, destroy, 0, form, False
 
     def free(self):
         handle, self.handle = self.handle, None
@@ -196,26 +197,29 @@ class Comm:
     def known_plan(self, key):
         """plan() for a key with a plan; None without."""
         plan = self.plans.get(key)
-        if plan is None:
-            return None
+        return None if plan is None else self._use(plan)
+
+    def _use(self, plan):
         plan.used = next(self.uses)
+        if self.index >= 0 and not plan.captured:
+            plan.captured = capturing()
         return plan.handle
 
     def plan(self, key, make, destroy, form=None):
         """The plan with this description, created at its first use, which is collective. All ranks use equal descriptions, so
-        they also free the same plan if there are too many: the least recently used one. form: plans of one form differ in
-        their packing only, and are limited too."""
+        they also free the same plan if there are too many: the least recently used one that no CUDA graph contains, since
+        replays use its workspace. form: plans of one form differ in their packing only, and are limited too."""
         plan = self.plans.get(key)
         if plan is None:
             if form is not None:
                 self._free_oldest([key for key, plan in self.plans.items() if plan.form == form], self._most_packings)
             self._free_oldest(self.plans, self._most_plans)
             plan = self.plans[key] = _Plan(call(make), destroy, form)
-        plan.used = next(self.uses)
-        return plan.handle
+        return self._use(plan)
 
     def _free_oldest(self, keys, most):
         """Leaves room for one more plan among these."""
+        keys = [key for key in keys if not self.plans[key].captured]
         for key in sorted(keys, key=lambda key: self.plans[key].used)[:max(0, len(keys) + 1 - most)]:
             self.plans.pop(key).free()
 

@@ -88,9 +88,9 @@ def comm(group=None, *, single=False, device=None, timeout=None, transport=None,
     check_arguments  True: every call compares its arguments between the ranks (slow)
     ctas             thread blocks of a collective on a GPU, 1 to 128: few, because they share the GPU with other work
     plans            maximum number of cached plans of attention and layouts: beyond it, the least recently used plan is freed,
-                     and created again when needed. Must exceed the plans of a step and of CUDA graphs
+                     and created again when needed. Plans in CUDA graphs do not count, and are kept until close()
     packings         maximum number of cached plans that differ in `cu_seqlens` or `mask` only: batches that wait for their
-                     backward passes, and those in CUDA graphs. Each takes a workspace
+                     backward passes. Each takes a workspace
     """
     if isinstance(group, Comm):
         return group

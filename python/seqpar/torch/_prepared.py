@@ -6,7 +6,7 @@ import struct
 import torch
 
 from .. import _abi
-from ._comm import Error, _next_call, call, find as find_comm, require
+from ._comm import Error, _next_call, call, capturing, find as find_comm, require
 from ._define import eager, plain
 from ._refusals import tell
 
@@ -39,7 +39,7 @@ class Prepared:
 
     def __init__(self, comm, key, spec, forward, backward, reserve=0):
         self.spec, self.name, self._comm = spec, comm.name, comm.handle
-        self._plan, self._uses = comm.plans[key], comm.uses
+        self._plan, self._uses, self._on_gpu = comm.plans[key], comm.uses, comm.index >= 0
         self._templates = [_Template(*part) for part in (forward, backward)]
         self.keeps, self.forms = reserve, None
         self._aligned = 15 if reserve or comm.device.type == "cuda" else 0  # kernels read 16 bytes at a time
@@ -83,9 +83,12 @@ class Prepared:
 
     def run(self, backward, addresses):
         """A pass on the current stream."""
-        self._plan.used = next(self._uses)
+        plan = self._plan
+        plan.used = next(self._uses)
+        if self._on_gpu and not plan.captured:
+            plan.captured = capturing()
         _next_call(self._comm)
-        result = self._functions[backward](self._plan.handle, self._templates[backward](addresses), self._stream())
+        result = self._functions[backward](plan.handle, self._templates[backward](addresses), self._stream())
         if result:
             try:
                 call(_abi.check_attn, result)

@@ -277,3 +277,31 @@ def plans_are_evicted_in_order(comm, seed):
         assert xs[0].grad.equal(xs[3].grad) and not xs[0].grad.equal(xs[1].grad)
     raises(ValueError, "packings is 0", sp.comm, torch.distributed.group.WORLD, packings=0)
     raises(ValueError, "plans is 0", sp.comm, torch.distributed.group.WORLD, plans=0)
+
+
+@check
+def plans_in_graphs_are_kept(comm, seed):
+    """A replay uses the workspace of the captured plan, however many plans have been created since the capture."""
+    group = torch.distributed.new_group(list(range(comm.size)))
+    with sp.comm(group, packings=2) as few:
+        def call(x, tokens):
+            return sp.attention(x, x, x, few, causal=True, cu_seqlens=(0, tokens, 256 * few.size), algorithm="ring")
+
+        inputs = [whole(seed + i + few.rank, 1, 256, 2, 64, dtype=torch.bfloat16) for i in (0, 10)]
+        expected = [call(x, 5) for x in inputs]
+        captured, x, graph = next(iter(few.plans.values())), inputs[0].clone(), None
+        if comm.device.type == "cuda":
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                out = call(x, 5)
+        else:
+            captured.captured = True
+        for tokens in (6, 7, 8, 9):
+            call(x, tokens)
+            torch.full((1 << 22,), torch.nan)  # takes the memory of plans that were freed
+        assert captured.handle is not None and len(few.plans) == 3, few.plans
+        if graph is not None:
+            x.copy_(inputs[1])
+            graph.replay()
+            assert out.equal(expected[1])
+            del graph
