@@ -269,9 +269,10 @@ SEQPAR_API seqparResult_t seqparAttnPlanReserveSize(seqparAttnPlan_t plan, size_
 /**
  * Collective: builds kernels and allocates all memory. `workspace`, at least `bytes` long and aligned to 256, belongs
  * to the caller, must outlive the plan, and must not be in use by pending work, since tables are written to it at once;
- * NULL with 0: the plan allocates it. One call of a plan uses its workspace at a time: the caller orders calls on
- * several streams. ZECO between GPUs that map each other's memory also allocates two states of all heads, four with
- * `training`, like seqparScanDeviceCreate(). On GPUs it returns when all ranks have prepared their plans
+ * NULL with 0: the plan allocates it. One call of a plan uses its workspace at a time. On GPUs a call waits for earlier
+ * ones on other streams, in a capture for those of the capture: the caller orders replays. On hosts the caller orders
+ * calls on several streams. ZECO between GPUs that map each other's memory also allocates two states of all heads, four
+ * with `training`, like seqparScanDeviceCreate(). On GPUs it returns when all ranks have prepared their plans
  * (seqparCommBarrier()). Errors: InvalidArgument (no plan, too few bytes, misaligned), InvalidUsage (prepared before),
  * SystemError (no memory), UnhandledCudaError, RemoteError.
  */

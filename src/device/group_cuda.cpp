@@ -9,6 +9,7 @@
 #include "device/group.h"
 #include "device/place.h"
 #include "device/setup_stream.h"
+#include "device/stream_order.h"
 #include "device/watchdog.h"
 #include "device/window_pool.h"
 #include "kernels/byte_fifo_layout.h"
@@ -63,8 +64,6 @@ class GroupCuda : public DeviceGroup {
     setup_ = setupStream();
     words_ = allocateMapped(kWordBytes, "flags of a communicator");
     std::memset(words_.get(), 0, kWordBytes);
-    direct_.event = makeEvent();
-    captured_.event = makeEvent();
     pool_ = std::make_shared<WindowPool>();
 
     countSharing();
@@ -128,25 +127,17 @@ class GroupCuda : public DeviceGroup {
     const CurrentDevice current(options_.device);
     const std::lock_guard lock(mutex_);
     // The thread that launches a captured graph orders it against other work; work inside the graph is ordered here.
-    const Capture capture = captureOf(stream);
-    Latest& latest = capture ? captured_ : direct_;
-    if (latest.capture != capture.id) latest.exists = false;
-    if (latest.exists && stream != latest.stream) {
-      checkCuda(cudaStreamWaitEvent(stream, latest.event.get(), 0), "cudaStreamWaitEvent");
-    }
+    order_.begin(stream);
     arena_.reset();
     launch();
-    checkCuda(cudaEventRecord(latest.event.get(), stream), "cudaEventRecord");
-    latest.stream = stream;
-    latest.capture = capture.id;
-    latest.exists = true;
+    order_.end();
   }
 
   void drain() override {
     const CurrentDevice current(options_.device);
     const std::lock_guard lock(mutex_);
     const RelaxedCapture relaxed;
-    if (direct_.exists) checkCuda(cudaEventSynchronize(direct_.event.get()), "cudaEventSynchronize");
+    checkCuda(order_.synchronize(), "cudaEventSynchronize");
   }
 
   void release() noexcept override {
@@ -161,14 +152,6 @@ class GroupCuda : public DeviceGroup {
   }
 
  private:
-  /// The end of the most recently enqueued work.
-  struct Latest {
-    EventHandle event;
-    cudaStream_t stream = nullptr;
-    unsigned long long capture = 0;
-    bool exists = false;
-  };
-
   void countSharing() {
     Place mine;
     mine.device = options_.device;
@@ -385,8 +368,7 @@ class GroupCuda : public DeviceGroup {
 #endif
   DeviceArena arena_;
   std::mutex mutex_;
-  Latest direct_;
-  Latest captured_;  ///< of the most recent capture
+  StreamOrder order_;
   std::unique_ptr<Watchdog> watchdog_;
 };
 

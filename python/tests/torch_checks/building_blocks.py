@@ -41,6 +41,39 @@ def merging_partial_attention(comm, seed):
 
 
 @check
+def equal_calls_on_two_streams(comm, seed):
+    """Calls of one plan on two streams of a GPU do not share its workspace at the same time."""
+    if comm.device.type != "cuda":
+        return
+    inputs = [[whole(seed + 10 * i + j, 1, 2048, 8, 128, dtype=torch.bfloat16) for j in range(4)] for i in range(4)]
+    gates = torch.full((1, 2048, 8, 128), -0.1)
+    functions = {
+        "ring": lambda q, k, v: sp.attention(q, k, v, comm, causal=True, algorithm="ring"),
+        "ulysses": lambda q, k, v: sp.attention(q, k, v, comm, causal=True, algorithm="ulysses"),
+        "gla": lambda q, k, v: sp.gla(q, k, v, gates, comm),
+        "gated_delta_rule": lambda q, k, v: sp.gated_delta_rule(q, k, v, gates[..., 0], -gates[..., 0], comm, normalize=True)}
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    for name, function in functions.items():
+        def results(q, k, v, grad):
+            leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+            out = function(*leaves)
+            return [out.detach(), *torch.autograd.grad(out, leaves, grad)]
+
+        expected = [results(*x) for x in inputs]
+        for stream in streams:
+            stream.wait_stream(torch.cuda.current_stream())
+        found = []
+        for i in range(16):
+            with torch.cuda.stream(streams[i % 2]):
+                found.append(results(*inputs[i % 4]))
+        torch.cuda.synchronize()
+        for i, tensors in enumerate(found):
+            for x, exact in zip(tensors, expected[i % 4]):
+                apart = (x - exact).float().norm() / exact.float().norm()
+                assert apart <= 2.0 ** -8, (name, i, apart)
+
+
+@check
 def shifts_and_rings(comm, seed):
     size = comm.size
     xs = [whole(seed + r, 2, 3) for r in range(size)]

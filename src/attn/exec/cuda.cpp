@@ -55,7 +55,6 @@ CudaExec::CudaExec(int device, bool shared, int rank) : device_(device), sharer_
   if (!shared) side_ = makeSideStream();
   forked_ = makeEvent();
   joined_ = makeEvent();
-  finished_ = makeEvent();
 }
 
 std::shared_ptr<void> CudaExec::allocate(size_t bytes, const char* what) {
@@ -68,19 +67,19 @@ void CudaExec::begin(void* stream) {
   main_ = static_cast<cudaStream_t>(stream);
 }
 
+void CudaExec::follow() {
+  order_.begin(main_);
+}
+
 void CudaExec::finish() {
-  // A captured event does not track replays; a caller that replays a graph waits for it before destroying the plan.
-  if (!capturing(main_)) {
-    checkCuda(cudaEventRecord(finished_.get(), main_), "cudaEventRecord");
-    ran_ = true;
-  }
+  order_.end();
   current_.reset();
 }
 
 void CudaExec::drain() noexcept {
-  if (!ran_) return;
   const RelaxedCapture relaxed;
-  noteCuda(cudaEventSynchronize(finished_.get()), "cudaEventSynchronize");
+  // Replays are not tracked: a caller that replays a graph waits for it before destroying the plan.
+  noteCuda(order_.synchronize(), "cudaEventSynchronize");
 }
 
 void CudaExec::fork() {

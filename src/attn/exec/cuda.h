@@ -5,6 +5,7 @@
 
 #include "attn/exec/exec.h"
 #include "device/cuda.h"
+#include "device/stream_order.h"
 #include "kernels/attn/softmax/args.h"
 
 namespace seqpar::attn {
@@ -26,6 +27,7 @@ class CudaExec final : public Exec {
   int device() const override { return device_; }
   std::shared_ptr<void> allocate(size_t bytes, const char* what) override;
   void begin(void* stream) override;
+  void follow() override;
   /// No-op: a failing kernel makes the caller's next CUDA call fail.
   void guard(std::span<const Tensor>) override {}
   void finish() override;
@@ -45,9 +47,9 @@ class CudaExec final : public Exec {
   int device_, sharer_;
   cudaStream_t main_ = nullptr;
   StreamHandle side_;  ///< none on a device that ranks share
-  EventHandle forked_, joined_, finished_;
+  EventHandle forked_, joined_;
+  StreamOrder order_;  ///< of the passes, which use one workspace
   std::optional<CurrentDevice> current_;
-  bool ran_ = false;
 };
 
 }  // namespace seqpar::attn

@@ -26,6 +26,9 @@ class Exec {
 
   /// Starts a call: its work goes to `stream`. finish() ends it, also after an exception.
   virtual void begin(void* stream) = 0;
+  /// Orders the current call after earlier ones on other streams, because they use the same memory; the first step of
+  /// each call. On hosts the caller orders them.
+  virtual void follow() = 0;
   /// Declares the outputs of the current call: if enqueued work fails later, they are filled with NaN, so that they
   /// cannot be mistaken for results.
   virtual void guard(std::span<const Tensor> outputs) = 0;

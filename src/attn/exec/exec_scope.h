@@ -36,6 +36,7 @@ void runPass(const char* call, std::span<const seqparCompared_t> arguments, Exec
   const OuterCall parts(call, arguments, comm, stream);
   runOn(exec, stream, outputs, [&] {
     try {
+      exec.follow();
       body();
     } catch (const Error& error) {
       const auto result = endCommunicator(call, comm, error.result(), error.what());

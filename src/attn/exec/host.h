@@ -24,6 +24,7 @@ class HostExec final : public Exec {
   int device() const override { return SEQPAR_HOST_DEVICE; }
   std::shared_ptr<void> allocate(size_t bytes, const char* what) override;
   void begin(void* stream) override;
+  void follow() override {}
   void guard(std::span<const Tensor> outputs) override;
   void finish() override;
   void awaitSideWork() noexcept override;

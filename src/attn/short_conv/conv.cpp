@@ -111,6 +111,7 @@ void Conv::carve(Arena& arena) {
 void Conv::clearHalos() {
   const auto halo = [&](void* data, seqparDataType_t type) { return rows(data, type, shape_.halo()); };
   runOn(*exec_, nullptr, {}, [&] {
+    exec_->follow();
     exec_->zero(halo(left_, shape_.type));
     if (training_) exec_->zero(halo(right_, seqparFloat32));
   });
