@@ -33,6 +33,8 @@ def _bounds_of(cu_seqlens):
     """bounds_of() a tensor; reads it from the GPU only once."""
     if cu_seqlens is None:
         return None
+    if cu_seqlens.is_inference():  # has no version
+        return bounds_of(cu_seqlens)
     known = _bounds.get(cu_seqlens)
     if known is None or known[0] != cu_seqlens._version:
         known = _bounds[cu_seqlens] = (cu_seqlens._version, bounds_of(cu_seqlens))

@@ -194,6 +194,9 @@ def attention_of_transformer_engine(comm, seed):
     whole_bounds, own_bounds = (torch.tensor(x, dtype=torch.int32) for x in (padded, filled))
     for _ in range(2):
         same(packed(*mine, None, "padding_causal", cu_seqlens_q=whole_bounds, cu_seqlens_kv=whole_bounds), expected, 50)
+    with torch.inference_mode():
+        bounds = whole_bounds.clone()  # without a version
+        same(packed(*mine, None, "padding_causal", cu_seqlens_q=bounds, cu_seqlens_kv=bounds), expected, 50)
     lengths = dict(cu_seqlens_q=own_bounds, cu_seqlens_kv=own_bounds, cu_seqlens_q_padded=whole_bounds,
                    cu_seqlens_kv_padded=whole_bounds)
     same(packed(*mine, None, "padding_causal", **lengths), expected, 50)
