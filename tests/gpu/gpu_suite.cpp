@@ -88,7 +88,7 @@ int runOneOfProcesses(const Suite& suite, int gpus) {
   const char* const seed = std::getenv("SEQPAR_TEST_SEED");
   expect(seed != nullptr, "SEQPAR_TEST_SEED is not set, expected a number, equal on all ranks");
   const int ranks = std::atoi(std::getenv("WORLD_SIZE"));
-  const auto config = configOf(std::atoi(std::getenv("RANK")), ranks, gpus, patienceMs(kIdleTimeoutMs));
+  const auto config = configOf(std::atoi(std::getenv("RANK")), ranks, gpus, kNoTimeoutMs);  // equal on all ranks
   seqparComm_t comm = nullptr;
   expectSuccess(seqparCommInitEnv(&comm, &config), "seqparCommInitEnv");
   runOn(comm, config.device, suite, std::strtoull(seed, nullptr, 10));
