@@ -19,8 +19,11 @@ namespace seqpar::warpgroup {
 /// A matrix in shared memory in the form that tensor cores read: panels of 128-byte rows with swizzled 16-byte units.
 struct Matrix {
   uint64_t descriptor;
-  /// Advances by `bytes`, within a panel or to another one.
-  SEQPAR_DEVICE Matrix operator+(int bytes) const { return {descriptor + static_cast<uint64_t>(bytes >> 4)}; }
+  /// Advances by `bytes`, within a panel or to another one. An address never leaves shared memory: no carry.
+  SEQPAR_DEVICE Matrix operator+(int bytes) const {
+    constexpr uint64_t kUpper = ~uint64_t{0} << 32;
+    return {(descriptor & kUpper) | (static_cast<uint32_t>(descriptor) + static_cast<uint32_t>(bytes >> 4))};
+  }
 };
 /// PTX ISA, "Asynchronous warpgroup-level matrix shared memory layout", with 128-byte swizzle; `panelBytes` is the
 /// stride of panels.

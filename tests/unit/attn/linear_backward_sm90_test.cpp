@@ -25,10 +25,10 @@ struct KernelsSm90 {
   template <class Kernel>
   static void run(const Task& task, uint64_t seed) {
     typename Kernel::Arguments arguments;
-    if constexpr (kPair) {
-      REQUIRE(sm90::encodeMaps<T>(arguments, task));
-    } else {
+    if constexpr (kChannel) {
       arguments = task;
+    } else {
+      REQUIRE(sm90::encodeMaps<T>(arguments, task));
     }
     emulator::run(2, sm90::kGradientThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(arguments); });
   }

@@ -306,10 +306,18 @@ class BackwardCall {
     pass.dInitial = task_.dInitial;
     task_.beforeVisible = beforeVisible(pass, &launches.sequence());
     using Kernel = backward::sm90::GradientsKernel<Bf16, kChannel>;
-    launches.add(recordOf(pass, task_.beforeVisible),
-                 {blocksFor(backward::itemsOf(task_)), backward::sm90::kGradientThreads,
-                  sizeof(typename Kernel::Memory), [this] { Kernel::run(task_); }},
-                 task_.beforeVisible == Visible::AtStart);
+    if constexpr (!kChannel) REQUIRE(backward::sm90::encodeMaps<Bf16>(mapped_, task_));
+    launches.add(
+        recordOf(pass, task_.beforeVisible),
+        {blocksFor(backward::itemsOf(task_)), backward::sm90::kGradientThreads, sizeof(typename Kernel::Memory),
+         [this] {
+           if constexpr (kChannel) {
+             Kernel::run(task_);
+           } else {
+             Kernel::run(mapped_);
+           }
+         }},
+        task_.beforeVisible == Visible::AtStart);
   }
 
   BackwardCase c_;
@@ -318,6 +326,7 @@ class BackwardCall {
   std::vector<char> scratch_;
   std::unique_ptr<backward::test::Terms> dq_, dk_, dv_, gates_;
   Task task_;
+  backward::sm90::MappedTask mapped_;  ///< without channel decays
 };
 
 }  // namespace seqpar::attn::test

@@ -10,14 +10,14 @@
 // Tiles     chunks of 64 tokens x 128; S and E 128 x 128, E fp32 in the registers of the producers
 // Smem      q k v dO [2][64][128] 128 KiB, images of S and E 64 KiB; decays, scales and the item follow (memory_sm90.h)
 // Barriers  named, Roles: prepared, added (producers arrive, consumers wait), read, done, stateRead (the reverse)
-//           kPair: mbarriers of loads, PairLoad
+//           Token decays: mbarriers of loads, TileLoad
 // Overlap   may start before the previous kernel ends. griddepcontrol.wait: producers before they read the gradient
 //           after the segment; consumers before they read the state before it, unless Task::beforeVisible; all before
 //           they exit, because the next kernel waits for this one only.
 //
-// For pairs of heads one thread loads tiles with the TMA and states with bulk copies, and the producers clear the rows
-// after a segment's end, where another sequence's tokens may follow. The other kernels load with cp.async, which
-// zero-fills such rows and needs no tensor maps. The layout of tiles is that of the TMA's 128-byte swizzle.
+// With token decays one thread loads tiles with the TMA and states with bulk copies, and the producers clear the rows
+// after a segment's end, where another sequence's tokens may follow. The kernels for channel decays load with cp.async,
+// which zero-fills such rows and needs no tensor maps. The layout of tiles is that of the TMA's 128-byte swizzle.
 #pragma once
 
 #include "kernels/arch/pdl.h"
@@ -41,7 +41,7 @@ struct GradientsKernel {
   using Consumer = Choice<std::conditional_t<kStrong, StrongChannelConsumer<T>, ChannelConsumer<T>>,
                           TokenConsumer<T, kGated>, PairConsumer<T, kGated>>;
   using Memory = typename Producer::Memory;
-  using Arguments = std::conditional_t<kPair, PairTask, Task>;
+  using Arguments = std::conditional_t<kChannel, Task, MappedTask>;
   using StateOf = State<T, Half>;
   static constexpr int kProducerRegisters = kChannel ? (kStrong ? 112 : 120) : 104,
                        kConsumerRegisters = 256 - kProducerRegisters;
@@ -57,17 +57,17 @@ struct GradientsKernel {
   SEQPAR_DEVICE static void run(const Arguments& task) {
     auto& memory = opaque();
     const Half me;
-    if constexpr (kPair) {
+    if constexpr (!kChannel) {
       if (ptx::thread() == 0) memory.initLoads();
     }
     if (Roles::produces()) {
       warpgroup::setmaxnregDec<kProducerRegisters>();
-      PairPhases phases;
+      LoadPhases phases;
       each(task, memory, [&](const Item<T>& item, int64_t index) {
-        if constexpr (kPair) {
-          producePairs(task, item, memory, phases, me);
-        } else {
+        if constexpr (kChannel) {
           produce(task, item, index, memory, me);
+        } else {
+          produceTokens(task, item, memory, phases, me);
         }
       });
     } else {
@@ -116,9 +116,9 @@ struct GradientsKernel {
     if (!storesInitial(task, item)) return;
     gradient.storeFull(initialOf(task, item), task.dv, item.keys, item.values, me.opaque());
   }
-  SEQPAR_DEVICE static void producePairs(const PairTask& task, const Item<T>& item, Memory& memory, PairPhases& phases,
-                                         const Half& me) {
-    Producer::sweep(task, item, phases, me.opaque());
+  SEQPAR_DEVICE static void produceTokens(const MappedTask& task, const Item<T>& item, Memory& memory,
+                                          LoadPhases& phases, const Half& me) {
+    sweepTokens<Producer>(task, item, phases, me.opaque());
     ptx::syncthreadsAnd(true);
     Producer producer;
     if (item.chunks > 0) {
@@ -128,14 +128,18 @@ struct GradientsKernel {
     StateOf gradient;
     loadAfter(gradient, task, item, memory, me);
     for (int i = item.chunks - 1; i >= 0; --i) {
-      producePair(task, item, i, opaque(), producer, gradient, phases, me.opaque());
+      produceLoaded(task, item, i, opaque(), producer, gradient, phases, me.opaque());
     }
     awaitConsumers(item);
     if (!storesInitial(task, item)) return;
     float* to = initialOf(task, item);
-    gradient.template storeFull<0, kOfHead>(to, task.dv, item.keys, kPanel, me.opaque());
-    to += task.dk * task.dv - kPanel;
-    gradient.template storeFull<kOfHead, 2 * kOfHead>(to, task.dv, item.keys, 2 * kPanel, me.opaque());
+    if constexpr (kPair) {
+      gradient.template storeFull<0, kOfHead>(to, task.dv, item.keys, kPanel, me.opaque());
+      to += task.dk * task.dv - kPanel;
+      gradient.template storeFull<kOfHead, 2 * kOfHead>(to, task.dv, item.keys, 2 * kPanel, me.opaque());
+    } else {
+      gradient.storeFull(to, task.dv, item.keys, item.values, me.opaque());
+    }
   }
 
   SEQPAR_DEVICE static void consume(const Task& task, const Item<T>& item, Memory& memory, const Half& me) {
@@ -158,6 +162,10 @@ struct GradientsKernel {
     for (int i = item.chunks - 1; i >= 0; --i) {
       Roles::awaitPrepared(i);
       Consumer{task, item, opaque(), me.opaque(), i}.run();
+    }
+    if constexpr (!kChannel) {
+      Roles::syncConsumers();
+      if (item.chunks > 0) Consumer{task, item, opaque(), me.opaque(), 0}.finish();
     }
   }
 
@@ -219,7 +227,7 @@ struct GradientsKernel {
       Roles::syncOwn(me);
       const int later = item.chunks - 1 - i;
       state.store(memory.image(later), me);
-      if (later > 0) keep(states + int64_t{i} * kMatrix, memory.image(later), me);
+      if (later > 0) keepImage(states + int64_t{i} * kMatrix, memory.image(later), me);
       Roles::awaitPrepared(i);
       decay(state, i, memory, me);
       warpgroup::arrive();
@@ -233,32 +241,25 @@ struct GradientsKernel {
     Roles::syncOwn(place);
     return true;
   }
-  /// The warpgroup's rows of both panels.
-  SEQPAR_DEVICE static void keep(T* to, const T* image, const Half& me) {
-    constexpr int kRows = kMatrixPanel / 2;
-    warpgroup::fenceProxyAsync();
-    Roles::syncOwn(me);
-    if (me.inGroup != 0) return;
-    SEQPAR_UNROLL
-    for (int panel = 0; panel < 2; ++panel) {
-      const int at = panel * kMatrixPanel + me.group * kRows;
-      ptx::cpAsyncBulkStore(to + at, image + at, kRows * 2);
-    }
-    ptx::cpAsyncBulkCommitGroup();
-  }
-
   SEQPAR_DEVICE static void decay(StateOf& state, int chunk, const Memory& memory, const Half& me) {
     if constexpr (kPair) {
       const float first = decayOf(Producer::total(0, chunk, memory)),
                   second = decayOf(Producer::total(1, chunk, memory));
-      state.template decay<0, kOfHead>(first, first);
-      state.template decay<kOfHead, 2 * kOfHead>(second, second);
+      if (first != 0 && second != 0) {
+        state.template scale<0, kOfHead>(first, first);
+        state.template scale<kOfHead, 2 * kOfHead>(second, second);
+      } else {
+        state.template decay<0, kOfHead>(first, first);
+        state.template decay<kOfHead, 2 * kOfHead>(second, second);
+      }
     } else {
       const int row = StateOf::row(me);
       const float factor = decayOf(Producer::total(row, chunk, memory)),
                   factor8 = decayOf(Producer::total(row + 8, chunk, memory));
-      if constexpr (kChannel && !kStrong) {
+      if (kChannel && !kStrong) {
         state.scale(factor, factor8);  // if not mild, the result is not used
+      } else if (!kChannel && factor != 0) {
+        state.scale(factor, factor);
       } else {
         state.decay(factor, factor8);
       }
@@ -361,9 +362,9 @@ struct GradientsKernel {
     ptx::cpAsyncCommitGroup();
   }
 
-  /// The same for pairs of heads, with loads by the first thread.
-  SEQPAR_DEVICE static void producePair(const PairTask& task, const Item<T>& item, int chunk, Memory& memory,
-                                        Producer& producer, StateOf& gradient, PairPhases& phases, Half me) {
+  /// The same for token decays, with loads by the first thread.
+  SEQPAR_DEVICE static void produceLoaded(const MappedTask& task, const Item<T>& item, int chunk, Memory& memory,
+                                          Producer& producer, StateOf& gradient, LoadPhases& phases, Half me) {
     const bool isLast = chunk == item.chunks - 1;
     producer.addUp(task, item, chunk, memory, me);
     Roles::syncProducers();
@@ -371,7 +372,7 @@ struct GradientsKernel {
     me = me.opaque();
     gradient.store(memory.after, me);
     decay(gradient, chunk, memory, me);
-    Producer::awaitTiles(item, chunk, memory, phases, me);
+    awaitTiles(item, chunk, memory, phases, me);
     if (!isLast) phases.await(memory, kState);
     warpgroup::fenceProxyAsync();
     Roles::syncProducers();

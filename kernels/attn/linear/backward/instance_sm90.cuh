@@ -26,31 +26,40 @@ cudaError_t InstanceSm90<T, kChannel>::segmentMaps(const Task& task, int ctas, c
 }
 
 template <class T, bool kChannel>
+cudaError_t InstanceSm90<T, kChannel>::supports(const Task& task) {
+  if constexpr (!kChannel) {
+    sm90::MappedTask mapped;
+    if (!sm90::encodeMaps<T>(mapped, task)) return cudaErrorNotSupported;
+  }
+  return cudaSuccess;
+}
+
+template <class T, bool kChannel>
 cudaError_t InstanceSm90<T, kChannel>::gradients(const Task& task, int ctas, bool overlaps, cudaStream_t stream) {
   const auto run = [&]<class Kernel>(const auto& task) {
     return launchKernel(gradientsSm90<Kernel>, dim3(static_cast<unsigned>(ctas)), sm90::kGradientThreads,
                         sizeof(typename Kernel::Memory), stream, overlaps, task);
   };
   using sm90::GradientsKernel;
-  if constexpr (!kChannel && ptx::kIsBf16<T>) {  // those of fusesInputGate() and gradientsArePaired()
-    const bool gated = task.inputGates.data != nullptr;
-    if (task.together == kPair) {
-      sm90::PairTask pairs;
-      if (!sm90::encodeMaps<T>(pairs, task)) return cudaErrorNotSupported;
-      return gated ? run.template operator()<GradientsKernel<T, false, true, true>>(pairs)
-                   : run.template operator()<GradientsKernel<T, false, false, true>>(pairs);
+  if constexpr (!kChannel) {
+    sm90::MappedTask mapped;
+    if (!sm90::encodeMaps<T>(mapped, task)) return cudaErrorNotSupported;
+    if constexpr (ptx::kIsBf16<T>) {  // those of fusesInputGate() and gradientsArePaired()
+      const bool gated = task.inputGates.data != nullptr;
+      if (task.together == kPair) {
+        return gated ? run.template operator()<GradientsKernel<T, false, true, true>>(mapped)
+                     : run.template operator()<GradientsKernel<T, false, false, true>>(mapped);
+      }
+      if (gated) return run.template operator()<GradientsKernel<T, false, true>>(mapped);
     }
-    if (gated) return run.template operator()<GradientsKernel<T, false, true>>(task);
+    return run.template operator()<GradientsKernel<T, false>>(mapped);
+  } else {
+    const cudaError_t error = run.template operator()<GradientsKernel<T, true>>(task);
+    if (error != cudaSuccess) return error;
+    using Strong = GradientsKernel<T, true, false, false, true>;
+    return launchKernel(gradientsSm90<Strong>, dim3(static_cast<unsigned>(ctas)), sm90::kGradientThreads,
+                        sizeof(typename Strong::Memory), stream, false, task);
   }
-  const cudaError_t error = run.template operator()<GradientsKernel<T, kChannel>>(task);
-  if constexpr (kChannel) {
-    using Kernel = GradientsKernel<T, true, false, false, true>;
-    if (error == cudaSuccess) {
-      return launchKernel(gradientsSm90<Kernel>, dim3(static_cast<unsigned>(ctas)), sm90::kGradientThreads,
-                          sizeof(typename Kernel::Memory), stream, false, task);
-    }
-  }
-  return error;
 }
 
 }  // namespace seqpar::attn::backward

@@ -26,6 +26,8 @@ struct Instance {
 template <class T, bool kChannel>
 struct InstanceSm90 {
   static cudaError_t segmentMaps(const Task& task, int ctas, cudaStream_t stream);
+  /// Whether gradients() supports the layout of the tensors: otherwise cudaErrorNotSupported.
+  static cudaError_t supports(const Task& task);
   /// `overlaps`: may start before the previous kernel, one of pass 1, ends.
   static cudaError_t gradients(const Task& task, int ctas, bool overlaps, cudaStream_t stream);
 };

@@ -271,7 +271,11 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
                            channel ? task.valueBlocks : task.keyBlocks * task.valueBlocks, channel ? problem.dk : 1);
   }
   if (problem.inputGates.data != nullptr) task.dInputGates = wholeTarget(pass.dInputGates, problem.inputGateType);
-  const bool sm90 = hasSm90(problem);
+  bool sm90 = hasSm90(problem);
+  if (sm90 && withSm90(problem, [&]<class I>() { return I::supports(task); }) != cudaSuccess) {
+    if (paired || problem.inputGates.data != nullptr) return cudaErrorNotSupported;
+    sm90 = false;
+  }
   if (sm90) {
     task.content = pass.content;
   } else if (pass.content == Maps::PerSegment) {

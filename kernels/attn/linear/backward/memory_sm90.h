@@ -46,6 +46,21 @@ struct ChunkTiles {
   }
 };
 
+/// Consumers: copies the warpgroup's rows of both panels of a state's image to device memory.
+template <class T>
+SEQPAR_DEVICE void keepImage(T* to, const T* image, const Half& me) {
+  constexpr int kRows = kMatrixPanel / 2;
+  warpgroup::fenceProxyAsync();
+  Roles::syncOwn(me);
+  if (me.inGroup != 0) return;
+  SEQPAR_UNROLL
+  for (int panel = 0; panel < 2; ++panel) {
+    const int at = panel * kMatrixPanel + me.group * kRows;
+    ptx::cpAsyncBulkStore(to + at, image + at, kRows * 2);
+  }
+  ptx::cpAsyncBulkCommitGroup();
+}
+
 /// Opaque address of the same shared memory: prevents the compiler from hoisting all derived addresses out of the
 /// loops, where they would exceed the registers.
 template <class Memory>
@@ -98,30 +113,6 @@ struct ChannelMemory : ChunkTiles<T> {
     ChunkTiles<T>::fetchKeys(task, of, chunk, thread);
     decays.fetch(ChannelDecays<T>::kept(task, chunk), chunk, thread);
   }
-};
-
-/// Memory for token decays. In the sweep, keys and values have four stages.
-template <class T>
-struct TokenMemory : ChunkTiles<T> {
-  static constexpr int kImages = 2;
-  static constexpr int kWarps = Half::kThreads / 32;
-  T queries[kTile], keys[kTile];  ///< with their decays from the chunk's start, to its end
-  float sums[2][kChunk];
-  uint8_t forgets[2][kChunk];
-  float terms[2][kChunk];       ///< sums of q dq - k dk over each warpgroup's channels
-  float carry[2][kWarps];       ///< sum of S * E at the ends of two chunks, per warp
-  float own[kChunk];            ///< dA of a token with itself
-  float inputs[2][kChunk];      ///< input gates, if there are any
-  float inputTerms[2][kChunk];  ///< terms of their gradients
-  alignas(16) char item[kItemBytes];
-
-  SEQPAR_DEVICE T* sweptKeys(int chunk) { return this->tiles[chunk % 4 * 2]; }
-  SEQPAR_DEVICE T* sweptValues(int chunk) { return this->tiles[chunk % 4 * 2 + 1]; }
-  SEQPAR_DEVICE void fetchSwept(const Task& task, const Item<T>& of, int chunk, int thread) {
-    ChunkTiles<T>::fetchSwept(sweptKeys(chunk), sweptValues(chunk), task, of, chunk, thread);
-  }
-  SEQPAR_DEVICE T* stateKeys(int) { return keys; }
-  SEQPAR_DEVICE T* image(int later) { return later % 2 == 0 ? this->before : this->after; }  ///< as above
 };
 
 }  // namespace seqpar::attn::backward::sm90

@@ -8,7 +8,6 @@
 // heads are added, and of v times the state's term of dv, which is the sum of k times that head's term of dk.
 #pragma once
 
-#include "kernels/attn/linear/backward/images_sm90.h"
 #include "kernels/attn/linear/backward/pair_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
@@ -22,30 +21,35 @@ struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
   SEQPAR_DEVICE void run() {
     const int64_t token = this->token();
     float rows[2][2];  ///< this thread's terms in memory.rowTerms, per head
+    Part dq, dk, other;
     {
       Scores dA[2], a;
       warpgroup::arrive();
       multiplyScores(dA, a);
       warpgroup::commit();
-      warpgroup::wait<0>();
+      multiplyState<0>(dk, memory.v(chunk), memory.after);
+      warpgroup::commit();
+      if (chunk + 1 < item.chunks) PairConsumer{{task, item, memory, me.opaque(), chunk + 1}}.finish();
+      warpgroup::wait<1>();
       warpgroup::fenceOperand(dA[0]);
       warpgroup::fenceOperand(dA[1]);
       warpgroup::fenceOperand(a);
-      Roles::syncConsumers();  // no warp reads the terms of the chunk after this one
+      Roles::syncConsumers();  // no warp reads terms of the chunk after this one
       if constexpr (kGated) keepDiagonal(dA, a);
+      clearUpper(dA, a);
       applyDecays<0>(dA, a, rows[0]);
       me = me.opaque();
       applyDecays<1>(dA, a, rows[1]);
       Products::store(memory.matrices[0], dA[0], me);
     }
     me = me.opaque();
-    Part dq, dk, other;
     warpgroup::arrive();
-    multiplyState<0>(dk, memory.v(chunk), memory.after);
     multiplyState<1>(other, memory.v(chunk), memory.after);
     warpgroup::commit();
     multiplyState<0>(dq, memory.dOut(chunk), memory.before);
     warpgroup::commit();
+    warpgroup::fenceProxyAsync();
+    Roles::syncConsumers();  // the matrices are stored
     warpgroup::wait<1>();
     warpgroup::fenceOperand(dk);
     warpgroup::fenceOperand(other);
@@ -63,12 +67,10 @@ struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
     sumRows<1>(other, rows[1]);
     add(dq, other, [&](int h, int r) { return task.scale * fromStart(h, r); });
     me = me.opaque();
-    warpgroup::fenceProxyAsync();
-    Roles::syncConsumers();  // the matrices are stored
     warpgroup::fenceOperand(dq);
     warpgroup::fenceOperand(dk);
-    warpgroup::arrive();
     Part& dv = other;  // of head me.group
+    warpgroup::arrive();
     multiplyKeys(dv);
     warpgroup::commit();
     multiplyMatrix(dq, dk);
@@ -81,18 +83,23 @@ struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
     warpgroup::arrive();
     multiplyOutputs(dv);
     warpgroup::commit();
-    warpgroup::wait<0>();
-    warpgroup::fenceOperand(dv);
+    warpgroup::wait<1>();
     warpgroup::fenceOperand(dq);
     warpgroup::fenceOperand(dk);
     me = me.opaque();
-    if constexpr (kGated) scaleRows(dv, input(me.group, 0), input(me.group, 1));
-    Roles::awaitAdded();  // no warp reads the chunk's tiles
+    Roles::awaitAdded();  // the other warpgroups have read this one's columns of the chunk's tiles
+    writeTerms(dq, dk, token);
+    me = me.opaque();
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(dv);
+    Roles::syncOwn(me);  // no warp reads its columns of dOut
+    if constexpr (kGated) multiplyRows(dv, input(me.group, 0), input(me.group, 1));
     Rows(task.dvOut, item, token, item.keyBlock * task.dvOut.block + me.group * (task.dvOut.head - kPanel), kBlock)
         .template writeThrough<T>(memory.dOut(chunk), dv, me);
-    me = me.opaque();
-    write(task.dq, memory.q(chunk), dq, token);
-    write(task.dkOut, memory.k(chunk), dk, token);
+  }
+  /// Writes the gates' gradients of the chunk: after run(), and before terms of another chunk are stored.
+  SEQPAR_DEVICE void finish() {
+    const int64_t token = this->token();
     writeGates(token);
     if constexpr (kGated) writeInputGates(token);
     Roles::arriveDone(chunk);
@@ -143,11 +150,22 @@ struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
                                                            kChunk, true);
   }
 
+  /// Whether no decay of the chunk is 0: it can then be applied as a factor that is not tested.
+  SEQPAR_DEVICE bool decaysLittle(int h) const { return PairProducer<T, kGated>::decaysLittle(h, chunk, memory); }
   /// Adds the terms of both heads, times factor(head, row).
   template <class Factor>
-  SEQPAR_DEVICE static void add(Part& sum, Part& other, const Factor& factor) {
-    scaleRows(sum, factor(0, 0), factor(0, 1));
-    scaleRows(other, factor(1, 0), factor(1, 1));
+  SEQPAR_DEVICE void add(Part& sum, Part& other, const Factor& factor) const {
+    const float first[2] = {factor(0, 0), factor(0, 1)}, second[2] = {factor(1, 0), factor(1, 1)};
+    if (decaysLittle(0) && decaysLittle(1)) {
+      SEQPAR_UNROLL
+      for (int n = 0; n < Half::kTiles8; ++n) {
+        SEQPAR_UNROLL
+        for (int e = 0; e < 4; ++e) sum[n][e] = first[e / 2] * sum[n][e] + second[e / 2] * other[n][e];
+      }
+      return;
+    }
+    scaleRows(sum, first[0], first[1]);
+    scaleRows(other, second[0], second[1]);
     SEQPAR_UNROLL
     for (int n = 0; n < Half::kTiles8; ++n) {
       SEQPAR_UNROLL
@@ -163,7 +181,8 @@ struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
       SEQPAR_UNROLL
       for (int i = 0; i < 4; ++i) {
         const float* pair = part[n + i / 2] + i % 2 * 2;
-        sums[i % 2] += ptx::lowOf<T>(words[i]) * pair[0] + ptx::highOf<T>(words[i]) * pair[1];
+        sums[i % 2] += ptx::lowOf<T>(words[i]) * pair[0];
+        sums[i % 2] += ptx::highOf<T>(words[i]) * pair[1];
       }
     }
   }
@@ -184,7 +203,11 @@ struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
     SEQPAR_UNROLL
     for (int r = 0; r < 2; ++r) sums[r] = times(factors[r], sums[r]);
     storeRows(memory.keyTerms[me.group], sums);
-    scaleRows(dv, factors[0], factors[1]);
+    if (decaysLittle(me.group)) {
+      multiplyRows(dv, factors[0], factors[1]);
+    } else {
+      scaleRows(dv, factors[0], factors[1]);
+    }
   }
   /// Stores the products of A and dA of each token with itself, without decays.
   SEQPAR_DEVICE void keepDiagonal(const Scores (&dA)[2], const Scores& a) const {
@@ -200,11 +223,23 @@ struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
     }
   }
 
+  SEQPAR_DEVICE void clearUpper(Scores (&dA)[2], Scores& a) const {
+    SEQPAR_UNROLL
+    for (int n = 0; n < 4; ++n) {
+      SEQPAR_UNROLL
+      for (int e = 0; e < 4; ++e) {
+        const bool upper = Products::distance(n, e, me) < 0;
+        a[n][e] = upper ? 0.f : a[n][e];
+        dA[0][n][e] = upper ? 0.f : dA[0][n][e];
+        dA[1][n][e] = upper ? 0.f : dA[1][n][e];
+      }
+    }
+  }
   /// For head kHead: stores A times its decays; multiplies dA by decays and input gates; adds the second head's to the
-  /// first's; stores column sums, and returns row sums, of their product below the diagonal.
+  /// first's; stores column sums, and returns row sums, of their product below the diagonal. Both are 0 above it.
   template <int kHead>
   SEQPAR_DEVICE void applyDecays(Scores (&dA)[2], const Scores& a, float (&rowSums)[2]) const {
-    if (PairProducer<T, kGated>::decaysLittle(kHead, chunk, memory)) {
+    if (decaysLittle(kHead)) {
       applyDecays<kHead, true>(dA, a, rowSums);
     } else {
       applyDecays<kHead, false>(dA, a, rowSums);
@@ -231,15 +266,22 @@ struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
         columnSums[(n + i) * 2] = columnSums[(n + i) * 2 + 1] = 0;
         SEQPAR_UNROLL
         for (int e = 0; e < 4; ++e) {
-          const int t = Products::queryOf(e, me), s = Products::keyOf(n + i, e, me);
-          const float decay = kLittle ? ofQueries[e / 2] * columns[e % 2] : decayOf(ofQueries[e / 2] - columns[e % 2]);
-          const auto decayed = [&](float x) { return kLittle ? decay * x : times(decay, task.scale * x); };
-          tiles[i][e] = s <= t ? decayed(a[n + i][e]) : 0.f;
+          const int tokens = Products::distance(n + i, e, me);
           float& own = dA[kHead][n + i][e];
-          const float product = s < t && (kLittle || decay != 0) ? tiles[i][e] * own : 0.f;
+          float decay, gated;
+          if constexpr (kLittle) {
+            decay = ofQueries[e / 2] * columns[e % 2];
+            gated = ofQueries[e / 2] * (columns[e % 2] * inputs[e % 2]);
+          } else {
+            decay = tokens >= 0 ? task.scale * decayOf(ofQueries[e / 2] - columns[e % 2]) : 0.f;
+            gated = decay * inputs[e % 2];
+          }
+          const auto decayed = [&](float by, float x) { return kLittle ? by * x : times(by, x); };
+          tiles[i][e] = decayed(decay, a[n + i][e]);
+          const float product = tokens != 0 && (kLittle || decay != 0) ? tiles[i][e] * own : 0.f;
           columnSums[(n + i) * 2 + e % 2] += product;
           rowSums[e / 2] += inputs[e % 2] * product;
-          own = s <= t ? decayed(own) * inputs[e % 2] : 0.f;
+          own = decayed(gated, own);
           if (kHead == 1) dA[0][n + i][e] += own;
         }
       }
@@ -249,23 +291,9 @@ struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
                                      me.group * 4 + n + me.matrixRows().half()),
                       words);
     }
-    memory.columnTerms[me.warpIndex][kHead][Products::keyOf(me.g / 2, me.g % 2, me)] = addRows(columnSums);
+    memory.columnTerms[me.warpIndex][kHead][Products::keyOf(me.g / 2, me.g % 2, me)] =
+        Products::sumOfLanes(columnSums, me);
   }
-  /// Sums eight values over the lanes with the same c; lane g gets value g.
-  SEQPAR_DEVICE float addRows(float (&values)[8]) const {
-    SEQPAR_UNROLL
-    for (int count = 4; count > 0; count /= 2) {
-      const bool upper = (me.g & count) != 0;
-      SEQPAR_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        if (i >= count) continue;
-        const float kept = upper ? values[count + i] : values[i], given = upper ? values[i] : values[count + i];
-        values[i] = kept + ptx::shflXor(given, count * 4);
-      }
-    }
-    return values[0];
-  }
-
   /// Adds over the lanes of a row, and stores the sums of this warpgroup.
   SEQPAR_DEVICE void storeRows(float* to, const float (&sums)[2]) const {
     SEQPAR_UNROLL
@@ -275,44 +303,51 @@ struct PairConsumer : ChunkConsumer<T, PairMemory<T>> {
       if (me.c == 0) to[me.row + r * 8] = sum;
     }
   }
-  /// Writes terms of dq or dk, one row for both heads; they replace q or k.
-  SEQPAR_DEVICE void write(const Target& target, T* tile, Part& part, int64_t token) const {
-    const Rows rows(target, item, token, (item.head / kPair - item.head) * target.head + item.keyBlock * kBlock,
+  /// Writes terms of dq and dk, one row for both heads; they replace q and k.
+  SEQPAR_DEVICE void writeTerms(const Part& dq, const Part& dk, int64_t token) const {
+    int exponents[4] = {exponentOfRow(dq, 0), exponentOfRow(dq, 1), exponentOfRow(dk, 0), exponentOfRow(dk, 1)};
+    const Rows rows(task.dq, item, token, (item.head / kPair - item.head) * task.dq.head + item.keyBlock * kBlock,
                     item.keys);
-    float scales[2];
-    scaleTerms(part, scales);
-    SEQPAR_UNROLL
-    for (int r = 0; r < 2; ++r) {
-      const int row = me.row + r * 8;
+    storeHalves(memory.q(chunk), dq, exponents[0], exponents[1]);
+    storeHalves(memory.k(chunk), dk, exponents[2], exponents[3]);
+    // Lane c of a row stores the scale of the c-th of these.
+    const int row = me.row + me.c % 2 * 8, exponent = me.c < 2    ? (me.c == 0 ? exponents[0] : exponents[1])
+                                                      : me.c == 2 ? exponents[2]
+                                                                  : exponents[3];
+    if (row < rows.rows) {
       const int64_t at = (item.sequence * task.tokens + token + row) * (task.heads / kPair) + item.head / kPair;
-      if (me.c == 0 && row < rows.rows) {
-        target.scales[at * scalesOf(task.dk) + item.keyBlock * (kBlock / kScaled) + me.group] = scales[r];
-      }
+      (me.c < 2 ? task.dq : task.dkOut).scales[at * scalesOf(task.dk) + item.keyBlock * (kBlock / kScaled) + me.group] =
+          powerOf2(exponent - kMostOfTerms);
     }
-    rows.writeWide(reinterpret_cast<Fp16*>(tile), part, me);
+    rows.copyBoth(task.dkOut.data, reinterpret_cast<const Fp16*>(memory.q(chunk)),
+                  reinterpret_cast<const Fp16*>(memory.k(chunk)), me);
   }
-  /// Multiplies each row by a power of 2 that makes its largest element less than 2^15, but at least 2^14; returns the
-  /// inverse.
-  SEQPAR_DEVICE void scaleTerms(Part& part, float (&scales)[2]) const {
-    constexpr int kMost = 15, kLeast = -100;
+  SEQPAR_DEVICE void storeHalves(T* tile, const Part& part, int exponent, int exponent8) const {
+    const float factors[2] = {powerOf2(kMostOfTerms - exponent), powerOf2(kMostOfTerms - exponent8)};
     SEQPAR_UNROLL
-    for (int r = 0; r < 2; ++r) {
-      float most = 0;
+    for (int n = 0; n < Half::kTiles8; n += 2) {
+      uint32_t words[4];
       SEQPAR_UNROLL
-      for (int n = 0; n < Half::kTiles8; ++n) {
-        most = fmaxf(most, fmaxf(fabsf(part[n][r * 2]), fabsf(part[n][r * 2 + 1])));
+      for (int i = 0; i < 4; ++i) {
+        const float* pair = part[n + i / 2] + i % 2 * 2;
+        words[i] = packHalves(pair[0] * factors[i % 2], pair[1] * factors[i % 2]);
       }
-      most = fmaxf(most, ptx::shflXor(most, 1));
-      most = fmaxf(most, ptx::shflXor(most, 2));
-      const int above = exponentAbove(most), exponent = above < kLeast ? kLeast : above;
-      const float factor = powerOf2(kMost - exponent);
-      scales[r] = powerOf2(exponent - kMost);
-      SEQPAR_UNROLL
-      for (int n = 0; n < Half::kTiles8; ++n) {
-        part[n][r * 2] *= factor;
-        part[n][r * 2 + 1] *= factor;
-      }
+      storeTiles(tile, n, words, me);
     }
+  }
+  static constexpr int kMostOfTerms = 15;  ///< the scale of a row of terms makes its elements less than 2^15
+  /// An exponent of 2 above the elements of row r.
+  SEQPAR_DEVICE static int exponentOfRow(const Part& part, int r) {
+    constexpr int kLeast = -100;
+    float most = 0;
+    SEQPAR_UNROLL
+    for (int n = 0; n < Half::kTiles8; ++n) {
+      most = fmaxf(most, fmaxf(fabsf(part[n][r * 2]), fabsf(part[n][r * 2 + 1])));
+    }
+    most = fmaxf(most, ptx::shflXor(most, 1));
+    most = fmaxf(most, ptx::shflXor(most, 2));
+    const int above = exponentAbove(most);
+    return above < kLeast ? kLeast : above;
   }
   /// Sum of k dk without the input gate, except for the diagonal.
   SEQPAR_DEVICE float keySum(int h, int row) const {

@@ -5,27 +5,15 @@
 // of the state, queries in registers.
 #pragma once
 
-#include "kernels/arch/tma.h"
 #include "kernels/attn/linear/backward/input_gate_sm90.h"
-#include "kernels/attn/linear/backward/pair_task_sm90.h"
 #include "kernels/attn/linear/backward/token_sweep_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
 
-/// mbarriers of loads, one phase per load.
-enum PairLoad {
-  kState = 0,   ///< the state before a chunk
-  kStages = 1,  ///< 1, 2: tiles of an even or odd chunk
-  kSwept = 3,   ///< 3 to 6: keys and values in the sweep, of chunks with the same remainder by 4
-  kPairLoads = 7,
-};
-
-/// In the sweep, keys and values have four stages.
 template <class T>
-struct PairMemory : ChunkTiles<T> {
-  static constexpr int kImages = 2;
+struct PairMemory : LoadedTiles<T, kPair> {
   static constexpr int kWarps = Half::kThreads / 32;
-  T matrices[3][kTilePanel];        ///< of the consumers, as the terms: dA; A of each head
+  alignas(1024) T matrices[3][kTilePanel];  ///< of the consumers, as the terms: dA; A of each head
   float rowTerms[2][2][kChunk];     ///< sums over keys of A dA, and of q dq from the state: [warpgroup][head][query]
   float columnTerms[4][2][kChunk];  ///< sums over a warp's queries of A dA, without input gates: [warp][head][key]
   float keyTerms[2][kChunk];        ///< sums of v dv from the state, without input gates: [head][key]
@@ -35,85 +23,15 @@ struct PairMemory : ChunkTiles<T> {
   float inverses[2][2][kChunk];     ///< inverse decays from the chunk's start: [stage][head]
   float inputs[2][2][kChunk];       ///< input gates, if there are any
   uint8_t forgets[2][2][kChunk];
-  float carry[2][2][kWarps];              ///< sums of S * E at the ends of two chunks: [stage][head][warp]
-  alignas(8) uint64_t loads[kPairLoads];  ///< mbarriers, PairLoad
+  float carry[2][2][kWarps];  ///< sums of S * E at the ends of two chunks: [stage][head][warp]
   alignas(16) char item[kItemBytes];
-
-  SEQPAR_DEVICE T* sweptKeys(int chunk) { return this->tiles[chunk % 4 * 2]; }
-  SEQPAR_DEVICE T* sweptValues(int chunk) { return this->tiles[chunk % 4 * 2 + 1]; }
-  SEQPAR_DEVICE uint32_t load(int which) const { return ptx::sharedAddress(loads + which); }
-  SEQPAR_DEVICE void initLoads() const {
-    for (int i = 0; i < kPairLoads; ++i) ptx::mbarrierInit(load(i), 1);
-    ptx::fenceMbarrierInit();
-  }
-  /// The following are called by one thread, after barriers of all threads that used the destination.
-  SEQPAR_DEVICE void fetchSwept(const PairTask& task, const Item<T>& of, int chunk) {
-    const int token = static_cast<int>(of.first) + chunk * kChunk;
-    const uint32_t barrier = load(kSwept + chunk % 4);
-    warpgroup::fenceProxyAsync();
-    ptx::mbarrierArriveExpectTx(barrier, 2 * kTile * int{sizeof(T)});
-    fetchKeys(task.keys, sweptKeys(chunk), task, of, token, barrier);
-    fetchValues(task.values, sweptValues(chunk), of, token, barrier);
-  }
-  SEQPAR_DEVICE void fetchTiles(const PairTask& task, const Item<T>& of, int chunk) {
-    const int token = static_cast<int>(of.first) + chunk * kChunk;
-    const uint32_t barrier = load(kStages + chunk % 2);
-    warpgroup::fenceProxyAsync();
-    ptx::mbarrierArriveExpectTx(barrier, 4 * kTile * int{sizeof(T)});
-    fetchKeys(task.queries, this->q(chunk), task, of, token, barrier);
-    fetchKeys(task.keys, this->k(chunk), task, of, token, barrier);
-    fetchValues(task.values, this->v(chunk), of, token, barrier);
-    fetchValues(task.outputs, this->dOut(chunk), of, token, barrier);
-  }
-  SEQPAR_DEVICE void fetchState(const T* states, int chunk) {
-    ptx::mbarrierArriveExpectTx(load(kState), kMatrix * int{sizeof(T)});
-    ptx::cpAsyncBulkLoad(this->before, states + int64_t{chunk} * kMatrix, kMatrix * int{sizeof(T)}, load(kState));
-  }
-  SEQPAR_DEVICE T* image(int later) { return later % 2 == 0 ? this->before : this->after; }  ///< as in TokenMemory
-
- private:
-  SEQPAR_DEVICE static void fetchKeys(const CUtensorMap& map, T* to, const Task& task, const Item<T>& of, int token,
-                                      uint32_t barrier) {
-    SEQPAR_UNROLL
-    for (int panel = 0; panel < 2; ++panel) {
-      ptx::tmaLoad(ptx::sharedAddress(to + panel * kTilePanel), map, barrier, of.keyBlock * kBlock + panel * kPanel,
-                   of.head / task.group, token, of.sequence);
-    }
-  }
-  SEQPAR_DEVICE static void fetchValues(const CUtensorMap& map, T* to, const Item<T>& of, int token, uint32_t barrier) {
-    SEQPAR_UNROLL
-    for (int head = 0; head < 2; ++head) {
-      ptx::tmaLoad(ptx::sharedAddress(to + head * kTilePanel), map, barrier, 0, of.head + head, token, of.sequence);
-    }
-  }
 };
-
-/// A producer's view of the loads: the parities of their next phases.
-struct PairPhases {
-  uint32_t parities = 0;
-
-  template <class Memory>
-  SEQPAR_DEVICE void await(const Memory& memory, int which) {
-    ptx::mbarrierWaitParity(memory.load(which), static_cast<int>(parities >> which & 1));
-    parities ^= 1u << which;
-  }
-};
-
-/// Producers: zeroes the rows of a tile from `rows` on, which may belong to another sequence.
-template <class T>
-SEQPAR_DEVICE void clearRows(T* tile, int rows, int thread) {
-  constexpr uint32_t kZeros[4] = {0, 0, 0, 0};
-  for (int unit = thread; unit < kTile / 8; unit += Half::kThreads) {
-    if (unit / 8 % kChunk >= rows) ptx::store(tile + unit * 8, kZeros);
-  }
-}
 
 /// Warpgroup h has head h of the values that it scales. kGated: with input gates.
 template <class T, bool kGated>
 struct PairProducer {
   using Memory = PairMemory<T>;
   using ItemOf = Item<T>;
-  static constexpr bool kDecaysFirst = false;  ///< as in TokenProducer
 
   TokenLogs logs;  ///< of warps 2 and 3: input gates
 
@@ -143,48 +61,6 @@ struct PairProducer {
       for (int i = 0; i < 2; ++i) memory.inputs[chunk % 2][which][me.lane * 2 + i] = logs.log[i];
     }
   }
-  /// As sweepTokens().
-  SEQPAR_DEVICE static void sweep(const PairTask& task, const Item<T>& item, PairPhases& phases, const Half& place) {
-    constexpr int kAhead = 2;
-    Half me = place;
-    PairProducer producer;
-    const auto fetch = [&](int chunk) {
-      if (me.thread == 0 && chunk < item.chunks) opaqueMemory<Memory>().fetchSwept(task, item, chunk);
-    };
-    for (int i = 0; i < kAhead; ++i) fetch(i);
-    if (item.chunks > 0) producer.load(task, item, 0, me);
-    for (int i = 0; i < item.chunks; ++i) {
-      Memory& memory = opaqueMemory<Memory>();
-      me = place.opaque();
-      if (i >= kAhead) Roles::awaitDone(i - kAhead);
-      fetch(i + kAhead);
-      producer.addUp(task, item, i, memory, me);
-      if (i + 1 < item.chunks) producer.load(task, item, i + 1, me);
-      phases.await(memory, kSwept + i % 4);
-      const int rows = item.rowsOf(item.first + int64_t{i} * kChunk);
-      if (rows < kChunk) {
-        clearRows(memory.sweptKeys(i), rows, me.thread);
-        clearRows(memory.sweptValues(i), rows, me.thread);
-      }
-      Roles::syncProducers();
-      scaleSwept(i, memory, me.opaque());
-      warpgroup::fenceProxyAsync();
-      Roles::arrivePrepared(i);
-    }
-    if (item.chunks > 1) Roles::awaitDone(item.chunks - 2);
-    if (item.chunks > 0) Roles::awaitDone(item.chunks - 1);
-  }
-  /// Waits for a chunk's tiles.
-  SEQPAR_DEVICE static void awaitTiles(const Item<T>& item, int chunk, Memory& memory, PairPhases& phases,
-                                       const Half& me) {
-    phases.await(memory, kStages + chunk % 2);
-    const int rows = item.rowsOf(item.first + int64_t{chunk} * kChunk);
-    if (rows == kChunk) return;
-    clearRows(memory.q(chunk), rows, me.thread);
-    clearRows(memory.k(chunk), rows, me.thread);
-    clearRows(memory.v(chunk), rows, me.thread);
-    clearRows(memory.dOut(chunk), rows, me.thread);
-  }
   /// Multiplies values by their input gates and decay to the chunk's end.
   SEQPAR_DEVICE static void scaleSwept(int chunk, Memory& memory, const Half& me) {
     T* values = memory.sweptValues(chunk);
@@ -206,8 +82,7 @@ struct PairProducer {
 
   /// Whether a product of a factor of a query and one of a key is exact to rounding; else, both may be 0 or infinite.
   SEQPAR_DEVICE static bool decaysLittle(int which, int chunk, const Memory& memory) {
-    constexpr float kLeast = -100;
-    return total(which, chunk, memory) >= kLeast;
+    return total(which, chunk, memory) >= kLeastOfFactors;
   }
   /// The log-decay of the chunk, for one of the heads.
   SEQPAR_DEVICE static float total(int which, int chunk, const Memory& memory) {

@@ -34,43 +34,51 @@ struct Rows {
   }
   template <class Short, class Part, class P>
   SEQPAR_DEVICE void writeThrough(Short* tile, const Part& part, const P& me) const {
-    static_assert(P::kTiles8 == 8);
-    put<Short, 0>(tile, part, me);
-    put<Short, 2>(tile, part, me);
-    put<Short, 4>(tile, part, me);
-    put<Short, 6>(tile, part, me);
-    writePut(tile, me);
+    if (target.wide) {
+      SEQPAR_UNROLL
+      for (int n = 0; n < P::kTiles8; n += 2) {
+        uint32_t words[4];
+        packTiles<Short>(words, part, n);
+        storeTiles(tile, n, words, me);
+      }
+      copyRows<1>({tile}, 0, me);
+    } else if (target.data != nullptr) {
+      writePairs<Short, 0, P::kTiles8>(part, me);
+    }
   }
   template <class Short, class P>
   SEQPAR_DEVICE void writePut(const Short* tile, const P& me) const {
-    if (target.wide) copyRows(tile, me);
+    if (target.wide) copyRows<1>({tile}, 0, me);
   }
-  /// The same for a target that allows 16-byte accesses.
-  template <class Short, class Part, class P>
-  SEQPAR_DEVICE void writeWide(Short* tile, const Part& part, const P& me) const {
-    SEQPAR_UNROLL
-    for (int n = 0; n < P::kTiles8; n += 2) {
-      uint32_t words[4];
-      packTiles<Short>(words, part, n);
-      storeTiles(tile, n, words, me);
-    }
-    copyRows(tile, me);
+  /// Copies the warp's rows of the warpgroup's columns from `tile` to the target, and from `other` to the same rows of
+  /// another tensor. Both allow 16-byte accesses.
+  template <class Short, class P>
+  SEQPAR_DEVICE void copyBoth(void* otherData, const Short* tile, const Short* other, const P& me) const {
+    const int64_t distance = static_cast<uint16_t*>(otherData) - static_cast<uint16_t*>(target.data);
+    copyRows<2>({tile, other}, distance, me);
   }
 
  private:
-  template <class Short, class P>
-  SEQPAR_DEVICE void copyRows(const Short* tile, const P& me) const {
+  /// `distance`: elements from the target of a tile to that of the next one.
+  template <int kCount, class Short, class P>
+  SEQPAR_DEVICE void copyRows(const Short* const (&tiles)[kCount], int64_t distance, const P& me) const {
     static_assert(P::kOwn == kPanel);
     ptx::syncwarp();
     const int unit = me.lane % 8, row = me.warpIndex * 16 + me.lane / 8, column = me.firstColumn + unit * 8;
-    uint32_t words[4][4];
-    SEQPAR_UNROLL
-    for (int i = 0; i < 4; ++i) ptx::load(words[i], unitOf<kChunk>(tile, row + i * 4, me.firstColumn / 8 + unit));
     uint16_t* to = static_cast<uint16_t*>(target.data) + first + row * target.token + column;
+    const int left = column < columns ? rows - row : 0;
     SEQPAR_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      if (row + i * 4 < rows && column < columns) ptx::storeStreaming(static_cast<void*>(to), words[i]);
-      to += 4 * target.token;
+    for (int tile = 0; tile < kCount; ++tile) {
+      uint32_t words[4][4];
+      SEQPAR_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        ptx::load(words[i], unitOf<kChunk>(tiles[tile], row + i * 4, me.firstColumn / 8 + unit));
+      }
+      SEQPAR_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        if (i * 4 < left)
+          ptx::storeStreaming(static_cast<void*>(to + tile * distance + i * 4 * target.token), words[i]);
+      }
     }
   }
   template <class Short, int kBegin, int kEnd, class Part, class P>

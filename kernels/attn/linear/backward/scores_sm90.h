@@ -152,6 +152,24 @@ struct ChunkProducts {
   /// Element e of tile n: query t, key s.
   SEQPAR_DEVICE static int queryOf(int e, const P& me) { return me.row + e / 2 * 8; }
   SEQPAR_DEVICE static int keyOf(int n, int e, const P& me) { return me.group * 32 + n * 8 + me.c * 2 + e % 2; }
+  /// Tokens from its key to its query; negative above the diagonal.
+  SEQPAR_DEVICE static int distance(int n, int e, const P& me) {
+    return me.row - me.group * 32 - me.c * 2 + (e / 2 * 8 - n * 8 - e % 2);
+  }
+  /// Sums eight values over the lanes with the same c; lane g gets value g.
+  SEQPAR_DEVICE static float sumOfLanes(float (&values)[8], const P& me) {
+    SEQPAR_UNROLL
+    for (int count = 4; count > 0; count /= 2) {
+      const bool upper = (me.g & count) != 0;
+      SEQPAR_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        if (i >= count) continue;
+        const float kept = upper ? values[count + i] : values[i], given = upper ? values[i] : values[count + i];
+        values[i] = kept + ptx::shflXor(given, count * 4);
+      }
+    }
+    return values[0];
+  }
 };
 
 }  // namespace seqpar::attn::backward::sm90

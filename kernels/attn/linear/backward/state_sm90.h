@@ -31,9 +31,10 @@ struct State {
   }
 
   /// For nonzero factors.
+  template <int kBegin = 0, int kEnd = kTiles8>
   SEQPAR_DEVICE void scale(float factor, float factor8) {
     SEQPAR_UNROLL
-    for (int n = 0; n < kTiles8; ++n) {
+    for (int n = kBegin; n < kEnd; ++n) {
       SEQPAR_UNROLL
       for (int e = 0; e < 4; ++e) x[n][e] *= e < 2 ? factor : factor8;
     }
@@ -97,7 +98,8 @@ struct State {
       SEQPAR_UNROLL
       for (int i = 0; i < 4; ++i) {
         const float* own = x[n + i / 2] + i % 2 * 2;
-        sum[i % 2] += own[0] * ptx::lowOf<T>(words[i]) + own[1] * ptx::highOf<T>(words[i]);
+        sum[i % 2] += own[0] * ptx::lowOf<T>(words[i]);
+        sum[i % 2] += own[1] * ptx::highOf<T>(words[i]);
       }
     }
   }

@@ -9,13 +9,28 @@
 
 namespace seqpar::attn::backward::sm90 {
 
+template <class T>
+struct TokenMemory : LoadedTiles<T, 1> {
+  static constexpr int kWarps = Half::kThreads / 32;
+  alignas(1024) T matrices[2][kTilePanel];  ///< dA and A
+  float sums[2][kChunk];
+  float factors[2][kChunk];      ///< of queries: the scale times decays from the chunk's start
+  float inverses[2][kChunk];     ///< inverse decays from the chunk's start
+  float inputs[2][kChunk];       ///< input gates, if there are any
+  float terms[2][kChunk];        ///< sums of q dq - k dk over each warpgroup's channels
+  float columnTerms[4][kChunk];  ///< of the input gates' gradients: sums over a warp's queries
+  float keyTerms[2][kChunk];     ///< the same: sums over each warpgroup's channels of k dk from the state
+  float own[kChunk];             ///< dA of a token with itself
+  uint8_t forgets[2][kChunk];
+  float carry[2][kWarps];  ///< sum of S * E at the ends of two chunks, per warp
+  alignas(16) char item[kItemBytes];
+};
+
 /// Producers' steps for token decays. kGated: with input gates.
 template <class T, bool kGated>
 struct TokenProducer {
   using Memory = TokenMemory<T>;
   using ItemOf = Item<T>;
-  static constexpr bool kDecaysFirst = false;  ///< the state's gradient is stored before the chunk's decay
-  static constexpr int kLaterGroups = 2;       ///< cp.async groups that copyScaled() does not need
 
   TokenLogs logs;  ///< of the second warp: input gates
 
@@ -28,16 +43,21 @@ struct TokenProducer {
     if (adds(me)) logs.load(task, item, token, me.lane);
     if (copies(me)) loadInputs(logs.log, task, item, token, me.lane);
   }
-  SEQPAR_DEVICE void addUp(const Task&, const Item<T>&, int chunk, Memory& memory, const Half& me) const {
-    if (adds(me)) logs.addUp(memory.sums[chunk % 2], memory.forgets[chunk % 2], me.lane);
+  SEQPAR_DEVICE void addUp(const Task& task, const Item<T>&, int chunk, Memory& memory, const Half& me) const {
+    if (adds(me)) {
+      float* sums = memory.sums[chunk % 2];
+      logs.addUp(sums, memory.forgets[chunk % 2], me.lane);
+      SEQPAR_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const float sum = sums[me.lane * 2 + i];
+        memory.factors[chunk % 2][me.lane * 2 + i] = task.scale * decayOf(sum);
+        memory.inverses[chunk % 2][me.lane * 2 + i] = ptx::ex2Approx(-sum);
+      }
+    }
     if (copies(me)) {
       SEQPAR_UNROLL
       for (int i = 0; i < 2; ++i) memory.inputs[chunk % 2][me.lane * 2 + i] = logs.log[i];
     }
-  }
-
-  SEQPAR_DEVICE static bool sweep(const Task& task, const Item<T>& item, const Half& me) {
-    return sweepTokens<TokenProducer>(task, item, me);
   }
   /// Multiplies keys by their input gates and decay to the chunk's end.
   SEQPAR_DEVICE static void scaleSwept(int chunk, Memory& memory, const Half& me) {
@@ -51,21 +71,36 @@ struct TokenProducer {
     }
     scaleTile(keys, keys, factor, factor8, me);
   }
-  SEQPAR_DEVICE static void measure(int, Memory&, const Half&) {}
-  SEQPAR_DEVICE static void scale(const Task&, int, Memory&, const Half&) {}
-  /// Stores queries times their decay from the chunk's start, and keys times their decay to its end.
-  SEQPAR_DEVICE static void copyScaled(const Task& task, int chunk, Memory& memory, const Half& me) {
-    const float* sums = memory.sums[chunk % 2];
-    const float sum = sums[me.row], sum8 = sums[me.row + 8], last = sums[kChunk - 1];
-    scaleTile(memory.queries, memory.q(chunk), task.scale * decayOf(sum), task.scale * decayOf(sum8), me);
-    scaleTile(memory.keys, memory.k(chunk), decayOf(last - sum), decayOf(last - sum8), me);
-  }
-  SEQPAR_DEVICE static void finish(const Task&, const Item<T>&, int, Memory&, const Half&) {}
-  SEQPAR_DEVICE static void addTo(const Task&, State<T, Half>& gradient, int chunk, Memory& memory, const Half& me) {
-    warpgroup::arrive();
-    gradient.add(memory.queries, memory.dOut(chunk), me);
+  /// Adds queries times their decays from the chunk's start, times dOut.
+  SEQPAR_DEVICE static void addTo(State<T, Half>& gradient, int chunk, Memory& memory, const Half& me) {
+    constexpr int kSteps = kChunk / 16, kAtOnce = 2;
+    const ptx::MatrixRowsAcross own{me.lane};
+    const int row = own.row(), unit = me.warpIndex * 2 + own.half();
+    const T* queries = memory.q(chunk) + me.group * kTilePanel + row * kPanel + (unit ^ row % 8) * 8;
+    uint32_t words[kAtOnce][4];  ///< 16 tokens of this warp's 16 channels
+    SEQPAR_UNROLL
+    for (int step = 0; step < kSteps; ++step) {
+      uint32_t(&own)[4] = words[step % kAtOnce];
+      if (step >= kAtOnce) warpgroup::wait<kAtOnce - 1>();
+      ptx::ldmatrixX4Trans(own, queries + step * 16 * kPanel);
+      SEQPAR_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        float low, high;
+        ptx::loadPair(memory.factors[chunk % 2] + step * 16 + i / 2 * 8 + me.c * 2, low, high);
+        own[i] = ptx::pack<T>(ptx::lowOf<T>(own[i]) * low, ptx::highOf<T>(own[i]) * high);
+      }
+      warpgroup::arrive();
+      gradient.add(own, memory.dOut(chunk), step);
+      warpgroup::commit();
+    }
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(gradient.x);
   }
 
+  /// Whether a product of a factor of a query and one of a key is exact to rounding; else, both may be 0 or infinite.
+  SEQPAR_DEVICE static bool decaysLittle(int chunk, const Memory& memory) {
+    return total(0, chunk, memory) >= kLeastOfFactors;
+  }
   /// The log-decay of the chunk.
   SEQPAR_DEVICE static float total(int, int chunk, const Memory& memory) { return memory.sums[chunk % 2][kChunk - 1]; }
 
@@ -86,100 +121,184 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
   using typename Base::Part, typename Base::Products;
 
   SEQPAR_DEVICE void run() {
-    const ChunkOperands<T> operands = this->operands();
     const int64_t token = this->token();
-    [[maybe_unused]] const InputGateTerms<T> inputs{memory, chunk, me};
-    [[maybe_unused]] float terms[2] = {0, 0};  ///< of this thread's rows
     Part dq, dk, dv;
     {
       Scores dA, a;
-      Products::first(operands, dA, a, dk, me);
-      Products::queriesOfState(operands, dq, me);
+      warpgroup::arrive();
+      multiplyScores(dA, a);
       warpgroup::commit();
-      warpgroup::wait<0>();
+      multiplyStates(dq, dk);
+      warpgroup::commit();
+      if (chunk + 1 < item.chunks) TokenConsumer{{task, item, memory, me.opaque(), chunk + 1}}.finish();
+      warpgroup::wait<1>();
       warpgroup::fenceOperand(dA);
       warpgroup::fenceOperand(a);
-      warpgroup::fenceOperand(dq);
-      warpgroup::fenceOperand(dk);
-      Roles::arriveStateRead();
+      Roles::syncConsumers();  // no warp reads terms of the chunk after this one
       Products::keepDiagonal(memory.own, dA, task.scale, me);
-      float columns[4][2];
-      applyDecays(dA, a, columns);
-      if constexpr (kGated) {
-        inputs.addColumns(columns);
-        inputs.template putColumns<2>(columns);
-        this->storeMatrices(operands, dA, a);
-        inputs.template putColumns<0>(columns);
-      } else {
-        this->storeMatrices(operands, dA, a);
-      }
+      applyDecays(dA, a);
+      Products::store(memory.matrices[0], dA, me);
+      Products::store(memory.matrices[1], a, me);
     }
-    const float* sums = sumsOf();
-    scaleRows(dq, task.scale * decayOf(sums[me.row]), task.scale * decayOf(sums[me.row + 8]));
-    scaleRows(dk, toEnd(0), toEnd(1));
-    if constexpr (kGated) {
-      inputs.addRows(terms, dk);
-      scaleRows(dk, inputs.of(0), inputs.of(1));
-    }
-    warpgroup::fenceProxyAsync();
-    Roles::syncConsumers();
-    if constexpr (kGated) inputs.putRows(terms);
-    warpgroup::arrive();
-    Products::second(operands, dq, dk, dv, me);
     me = me.opaque();
+    warpgroup::fenceProxyAsync();
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(dq);
+    warpgroup::fenceOperand(dk);
+    Roles::arriveStateRead();
+    decayRows(dq, task.scale * fromStart(0), task.scale * fromStart(1));
+    decayRows(dk, toEnd(0), toEnd(1));
+    if constexpr (kGated) {
+      storeKeyTerms(dk);
+      multiplyRows(dk, input(0), input(1));
+    }
+    Roles::syncConsumers();  // the matrices are stored
+    warpgroup::fenceOperand(dq);
+    warpgroup::fenceOperand(dk);
+    warpgroup::arrive();
+    multiplyKeys(dv);
+    warpgroup::commit();
+    multiplyMatrix(dq, dk);
+    warpgroup::commit();
     warpgroup::wait<1>();
     warpgroup::fenceOperand(dv);
-    if constexpr (kGated) scaleRows(dv, inputs.of(0), inputs.of(1));
-    this->finishProducts(dq, dk, dv, token);
+    Roles::arriveRead();
+    decayRows(dv, toEnd(0), toEnd(1));
+    warpgroup::fenceOperand(dv);
+    warpgroup::arrive();
+    Products::addValues(memory.matrices[1], memory.dOut(chunk), dv, me);
+    warpgroup::commit();
+    warpgroup::wait<1>();
+    warpgroup::fenceOperand(dq);
+    warpgroup::fenceOperand(dk);
+    me = me.opaque();
+    Roles::awaitAdded();  // the other warpgroups have read this one's columns of the chunk's tiles
     const Rows dqRows = this->rowsOf(task.dq, token), dkRows = this->rowsOf(task.dkOut, token);
-    float own[2] = {memory.own[me.row], memory.own[me.row + 8]};
-    if constexpr (kGated) {
-      own[0] *= inputs.of(0);
-      own[1] *= inputs.of(1);
-    }
+    const float own[2] = {memory.own[me.row] * input(0), memory.own[me.row + 8] * input(1)};
     float sum[2] = {0, 0};
     finishTiles<0>(dq, dk, sum, own, dqRows, dkRows);
     finishTiles<2>(dq, dk, sum, own, dqRows, dkRows);
     finishTiles<4>(dq, dk, sum, own, dqRows, dkRows);
     finishTiles<6>(dq, dk, sum, own, dqRows, dkRows);
-    storeSums(sum);
+    storeSums(memory.terms[me.group], sum);
     dqRows.writePut(memory.q(chunk), me);
     dkRows.writePut(memory.k(chunk), me);
-    Roles::syncConsumers();
+    me = me.opaque();
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(dv);
+    Roles::syncOwn(me);  // no warp reads its columns of dOut
+    if constexpr (kGated) multiplyRows(dv, input(0), input(1));
+    Rows(task.dvOut, item, token, item.keyBlock * task.dvOut.block + item.valueBlock * kBlock, item.values)
+        .template writeThrough<T>(memory.dOut(chunk), dv, me);
+  }
+  /// Writes the gates' gradients of the chunk: after run() and a barrier, and before terms of another chunk are stored.
+  SEQPAR_DEVICE void finish() {
+    const int64_t token = this->token();
     writeGates(token);
-    if constexpr (kGated) inputs.write(task, item, token);
+    if constexpr (kGated) writeInputGates(token);
     Roles::arriveDone(chunk);
   }
 
  private:
   SEQPAR_DEVICE const float* sumsOf() const { return memory.sums[chunk % 2]; }
+  SEQPAR_DEVICE float fromStart(int r) const { return decayOf(sumsOf()[me.row + r * 8]); }
   SEQPAR_DEVICE float toEnd(int r) const { return decayOf(sumsOf()[kChunk - 1] - sumsOf()[me.row + r * 8]); }
+  /// The input gate of this thread's row r.
+  SEQPAR_DEVICE float input(int r) const { return kGated ? memory.inputs[chunk % 2][me.row + r * 8] : 1.f; }
+  SEQPAR_DEVICE bool decaysLittle() const { return TokenProducer<T, kGated>::decaysLittle(chunk, memory); }
+  SEQPAR_DEVICE void decayRows(Part& part, float factor, float factor8) const {
+    if (decaysLittle()) {
+      multiplyRows(part, factor, factor8);
+    } else {
+      scaleRows(part, factor, factor8);
+    }
+  }
+
+  /// Columns of 32 keys of dA and A.
+  SEQPAR_DEVICE void multiplyScores(Scores& dA, Scores& a) const {
+    const int row = me.group * 32 * kPanel;
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(dA, Operand{memory.dOut(chunk)}, kChunk,
+                                                                     Operand{memory.v(chunk) + row}, kChunk, false);
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(a, Operand{memory.q(chunk)}, kChunk,
+                                                                     Operand{memory.k(chunk) + row}, kChunk, false);
+  }
+  /// The states' terms of dq and dk.
+  SEQPAR_DEVICE void multiplyStates(Part& dq, Part& dk) const {
+    const int row = me.firstColumn * kPanel;
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(dk, Operand{memory.v(chunk)}, kChunk,
+                                                                     Operand{memory.after + row}, kBlock, false);
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(dq, Operand{memory.dOut(chunk)}, kChunk,
+                                                                     Operand{memory.before + row}, kBlock, false);
+  }
+  SEQPAR_DEVICE void multiplyKeys(Part& dv) const {
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::Rows, 8>(
+        dv, Operand{memory.k(chunk)}, kChunk, Operand{me.columnsOf(memory.after, kMatrixPanel)}, kBlock, false);
+  }
+  SEQPAR_DEVICE void multiplyMatrix(Part& dq, Part& dk) const {
+    const Operand dA{memory.matrices[0]};
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::Rows, 4>(
+        dq, dA, kChunk, Operand{me.columnsOf(memory.k(chunk), kTilePanel)}, kChunk, true);
+    warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, 4>(
+        dk, dA, kChunk, Operand{me.columnsOf(memory.q(chunk), kTilePanel)}, kChunk, true);
+  }
 
   /// Multiplies dA below the diagonal, and A with the diagonal, by the decays between their tokens; kGated: dA by the
-  /// key's input gate, too. `terms`: then this thread's sums over queries of a dA.
-  SEQPAR_DEVICE void applyDecays(Scores& dA, Scores& a, [[maybe_unused]] float (&terms)[4][2]) const {
-    const float rows[2] = {sumsOf()[me.row], sumsOf()[me.row + 8]};
+  /// key's input gate, too, and stores sums over the warp's queries of a dA without it.
+  SEQPAR_DEVICE void applyDecays(Scores& dA, Scores& a) const {
+    if (decaysLittle()) {
+      applyDecays<true>(dA, a);
+    } else {
+      applyDecays<false>(dA, a);
+    }
+  }
+  /// kLittle: decays are products of one factor of each token, which takes fewer instructions.
+  template <bool kLittle>
+  SEQPAR_DEVICE void applyDecays(Scores& dA, Scores& a) const {
+    const float* queries = kLittle ? memory.factors[chunk % 2] : sumsOf();
+    const float* keys = kLittle ? memory.inverses[chunk % 2] : queries;
+    const float ofQueries[2] = {queries[me.row], queries[me.row + 8]};
+    [[maybe_unused]] float columnSums[8];
     SEQPAR_UNROLL
     for (int n = 0; n < 4; ++n) {
-      float columns[2];
-      ptx::loadPair(sumsOf() + Products::keyOf(n, 0, me), columns[0], columns[1]);
-      float inputs[2] = {1, 1};
+      float columns[2], inputs[2] = {1, 1};
+      ptx::loadPair(keys + Products::keyOf(n, 0, me), columns[0], columns[1]);
       if constexpr (kGated) {
         ptx::loadPair(memory.inputs[chunk % 2] + Products::keyOf(n, 0, me), inputs[0], inputs[1]);
-        terms[n][0] = terms[n][1] = 0;
+        columnSums[n * 2] = columnSums[n * 2 + 1] = 0;
       }
       SEQPAR_UNROLL
       for (int e = 0; e < 4; ++e) {
-        const int t = Products::queryOf(e, me), s = Products::keyOf(n, e, me);
-        const float decay = decayOf(rows[e / 2] - columns[e % 2]);
-        a[n][e] = s <= t ? times(decay, task.scale * a[n][e]) : 0.f;
+        const int tokens = Products::distance(n, e, me);
+        const float decay =
+            kLittle ? ofQueries[e / 2] * columns[e % 2] : task.scale * decayOf(ofQueries[e / 2] - columns[e % 2]);
+        const auto decayed = [&](float x) { return kLittle ? decay * x : times(decay, x); };
+        a[n][e] = tokens >= 0 ? decayed(a[n][e]) : 0.f;
         if constexpr (kGated) {
-          if (s <= t) terms[n][e % 2] += a[n][e] * dA[n][e];
+          if (tokens >= 0) columnSums[n * 2 + e % 2] += a[n][e] * dA[n][e];
           dA[n][e] *= inputs[e % 2];
         }
-        dA[n][e] = s < t ? times(decay, task.scale * dA[n][e]) : 0.f;
+        dA[n][e] = tokens > 0 ? decayed(dA[n][e]) : 0.f;
       }
     }
+    if constexpr (kGated) {
+      memory.columnTerms[me.warpIndex][Products::keyOf(me.g / 2, me.g % 2, me)] = Products::sumOfLanes(columnSums, me);
+    }
+  }
+  /// Stores sums of k times the state's term of dk, without input gates.
+  SEQPAR_DEVICE void storeKeyTerms(const Part& dk) const {
+    float sums[2] = {0, 0};
+    SEQPAR_UNROLL
+    for (int n = 0; n < Half::kTiles8; n += 2) {
+      uint32_t words[4];
+      loadTiles(words, memory.k(chunk), n, me);
+      SEQPAR_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const float* pair = dk[n + i / 2] + i % 2 * 2;
+        sums[i % 2] += ptx::lowOf<T>(words[i]) * pair[0];
+        sums[i % 2] += ptx::highOf<T>(words[i]) * pair[1];
+      }
+    }
+    storeSums(memory.keyTerms[me.group], sums);
   }
   /// For accumulator tiles n and n + 1: computes the gates' terms; then adds the diagonal terms of dq and dk, which
   /// replace q and k.
@@ -197,7 +316,8 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
       SEQPAR_UNROLL
       for (int e = 0; e < 2; ++e) {
         float &q1 = dq[tile][r * 2 + e], &k1 = dk[tile][r * 2 + e];
-        sum[r] += qPair[e] * q1 - kPair[e] * k1;
+        sum[r] += qPair[e] * q1;
+        sum[r] -= kPair[e] * k1;
         q1 += own[r] * kPair[e];
         k1 += own[r] * qPair[e];
       }
@@ -205,13 +325,13 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
     dqRows.template put<T, n>(memory.q(chunk), dq, me);
     dkRows.template put<T, n>(memory.k(chunk), dk, me);
   }
-  /// Sums over the warpgroup's channels.
-  SEQPAR_DEVICE void storeSums(float (&sum)[2]) const {
+  /// Adds over the warpgroup's channels.
+  SEQPAR_DEVICE void storeSums(float* to, float (&sum)[2]) const {
     SEQPAR_UNROLL
     for (int r = 0; r < 2; ++r) {
       sum[r] += ptx::shflXor(sum[r], 1);
       sum[r] += ptx::shflXor(sum[r], 2);
-      if (me.c == 0) memory.terms[me.group][me.row + r * 8] = sum[r];
+      if (me.c == 0) to[me.row + r * 8] = sum[r];
     }
   }
 
@@ -226,6 +346,19 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
     SEQPAR_UNROLL
     for (int i = 0; i < 2; ++i) own[i] = memory.terms[0][me.lane * 2 + i] + memory.terms[1][me.lane * 2 + i];
     writeTokenGates(own, last, memory.forgets[chunk % 2], task, item, token, me.lane);
+  }
+  /// Called by the warp before that.
+  SEQPAR_DEVICE void writeInputGates(int64_t token) const {
+    if (me.thread / 32 != Half::kThreads / 32 - 2) return;
+    float sums[2];
+    SEQPAR_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int row = me.lane * 2 + i;
+      sums[i] = memory.keyTerms[0][row] + memory.keyTerms[1][row];
+      SEQPAR_UNROLL
+      for (int warp = 0; warp < 4; ++warp) sums[i] += memory.columnTerms[warp][row];
+    }
+    writeInputs(sums, task, item, token, me.lane);
   }
 };
 

@@ -2,40 +2,12 @@
 // share.
 #pragma once
 
-#include "kernels/attn/linear/backward/memory_sm90.h"
+#include "kernels/attn/linear/backward/loads_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
 
-/// Producers: the sweep over a segment. Loads keys and values two chunks ahead. Token decays are never too strong.
-template <class Producer>
-SEQPAR_DEVICE bool sweepTokens(const Task& task, const typename Producer::ItemOf& item, const Half& place) {
-  using Memory = typename Producer::Memory;
-  constexpr int kAhead = 2;
-  Half me = place;
-  Producer producer;
-  for (int i = 0; i < kAhead; ++i) {
-    if (i < item.chunks) opaqueMemory<Memory>().fetchSwept(task, item, i, me.thread);
-    ptx::cpAsyncCommitGroup();
-  }
-  if (item.chunks > 0) producer.load(task, item, 0, me);
-  for (int i = 0; i < item.chunks; ++i) {
-    Memory& memory = opaqueMemory<Memory>();
-    me = place.opaque();
-    if (i >= kAhead) Roles::awaitDone(i - kAhead);
-    if (i + kAhead < item.chunks) memory.fetchSwept(task, item, i + kAhead, me.thread);
-    ptx::cpAsyncCommitGroup();
-    producer.addUp(task, item, i, memory, me);
-    if (i + 1 < item.chunks) producer.load(task, item, i + 1, me);
-    ptx::cpAsyncWaitGroup<kAhead>();
-    Roles::syncProducers();
-    Producer::scaleSwept(i, memory, me.opaque());
-    warpgroup::fenceProxyAsync();
-    Roles::arrivePrepared(i);
-  }
-  if (item.chunks > 1) Roles::awaitDone(item.chunks - 2);
-  if (item.chunks > 0) Roles::awaitDone(item.chunks - 1);
-  return true;
-}
+/// The least log-decay of a chunk for decays as products of one factor of each token.
+constexpr float kLeastOfFactors = -100;
 
 /// Multiplies this thread's rows of the warpgroup's columns of a tile.
 template <class T>
@@ -55,12 +27,21 @@ SEQPAR_DEVICE void scaleTile(T* to, const T* from, float factor, float factor8, 
   }
 }
 
-/// Multiplies the rows of accumulators.
+/// Multiplies the rows of accumulators by factors that may be 0.
 SEQPAR_DEVICE void scaleRows(Half::Part& part, float factor, float factor8) {
   SEQPAR_UNROLL
   for (int n = 0; n < Half::kTiles8; ++n) {
     SEQPAR_UNROLL
     for (int e = 0; e < 4; ++e) part[n][e] = times(e < 2 ? factor : factor8, part[n][e]);
+  }
+}
+
+/// The same for factors that are not 0.
+SEQPAR_DEVICE void multiplyRows(Half::Part& part, float factor, float factor8) {
+  SEQPAR_UNROLL
+  for (int n = 0; n < Half::kTiles8; ++n) {
+    SEQPAR_UNROLL
+    for (int e = 0; e < 4; ++e) part[n][e] *= e < 2 ? factor : factor8;
   }
 }
 

@@ -1,4 +1,4 @@
-// Arguments of the sm_90 gradients' kernel for pairs of heads: a task and its tensor maps.
+// Arguments of the sm_90 gradients' kernels for token decays: a task and its tensor maps.
 #pragma once
 
 #include "kernels/attn/linear/backward/tiles_sm90.h"
@@ -6,15 +6,17 @@
 
 namespace seqpar::attn::backward::sm90 {
 
-struct PairTask : Task {
+struct MappedTask : Task {
   CUtensorMap queries, keys, values, outputs;  ///< boxes of 64 tokens and 64 columns; outputs: dOut
 };
 
 /// Returns false if the TMA does not support the tensors of `task`. Without tokens, the maps are not used.
 template <class T>
-bool encodeMaps(PairTask& to, const Task& task) {
+bool encodeMaps(MappedTask& to, const Task& task) {
   static_cast<Task&>(to) = task;
   if (task.tokens == 0) return true;
+  constexpr int64_t kMostTokens = INT64_C(1) << 30;
+  if (task.tokens >= kMostTokens) return false;
   LinearProblem problem;
   problem.batch = task.batch;
   problem.tokens = task.tokens;
