@@ -52,7 +52,7 @@ CHECKS = {
                "linear_attention_reserves_private_memory", "errors_name_the_argument",
                "tensors_that_do_not_fit", "arguments_that_are_not_tensors", "invalid_options",
                "shards_without_a_layout_are_contiguous", "strides_of_states_and_windows", "autocast_casts_as_for_sdpa",
-               "groups_and_closing"),
+               "groups_and_closing", "new_arguments_on_one_rank"),
     "caches": ("kernels_of_local_attention", "strides_of_local_attention", "blocks_of_local_attention", "merges_of_partial_attention",
                "unused_entries_of_a_cache_have_no_effect", "caches_that_do_not_fit_are_refused",
                "decode_over_a_sharded_cache", "chunks_of_prompts_to_a_sharded_cache", "chunks_of_prompts_in_pages",

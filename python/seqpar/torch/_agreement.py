@@ -9,13 +9,14 @@ import torch
 from .. import _abi
 from ._structs import struct
 
+_MARK = b"seqpar\x1a\x93"  # before all compared bytes: on a GPU, bytes of a rank in another call could arrive instead
 _MOST = 4096  # maximum number of kinds of calls per communicator; then the cache is cleared, on all ranks
 
 
 def _gather_bytes(x, lengths, comm):
     """All-gathers bytes, with the given numbers on the ranks; outside of PyTorch's dispatcher. On a host it is complete
     on return, also inside start_...()."""
-    out = x.new_empty(sum(lengths))
+    out = x.new_zeros(sum(lengths))  # without the mark of an earlier call, if a kernel gives up
     shards = struct(_abi.Shards, tuple(n // 4 for n in lengths), dataType=_abi.TYPES["float32"], outer=1, inner=1)
     stream = comm.stream() if x.is_cuda else None
     comm.collective("seqparAllGather", x.data_ptr(), out.data_ptr(), ctypes.byref(shards), comm.handle, stream)
@@ -27,10 +28,18 @@ def _gathered(comm, data, lengths):
     if comm.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         raise RuntimeError("the first call with these arguments compares them between the ranks, which a CUDA graph cannot "
                            "capture: run the same call, also with the same requires_grad, once before the capture")
-    mine = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(comm.device)
+    mine = torch.frombuffer(bytearray(_MARK + data), dtype=torch.uint8).to(comm.device)
+    lengths = [len(_MARK) + n for n in lengths]
     together = bytes(_gather_bytes(mine, lengths, comm).cpu().tolist())
+    if comm.device.type == "cuda":
+        comm.check()
     edges = [sum(lengths[:rank]) for rank in range(comm.size + 1)]
-    return [together[begin:end] for begin, end in zip(edges, edges[1:])]
+    found = [together[begin:end] for begin, end in zip(edges, edges[1:])]
+    for rank, one in enumerate(found):
+        if not one.startswith(_MARK):
+            raise RuntimeError(f"this rank makes its first call with its arguments and compares them, rank {rank} is in another call. "
+                               "Expected equal calls with equal arguments on all ranks")
+    return [one[len(_MARK):] for one in found]
 
 
 def gather_integer(comm, value):

@@ -167,3 +167,25 @@ def tensors_without_memory_are_refused(comm, seed):
     raises(ValueError, "got a tensor on meta", sp.attention, x, x, x, comm)
     raises(ValueError, "got a tensor on meta", sp.gla, x, x, x, x, comm)
     raises(ValueError, "got a tensor on meta", sp.short_conv, x.flatten(2), x[0, 0].reshape(-1, 1), comm)
+
+
+@check
+def new_arguments_on_one_rank(comm, seed):
+    """A rank compares new arguments while the other ranks run a call that they know: all of them get an error."""
+    if comm.size == 1:
+        return
+    one = sp.comm(dist.new_group(list(range(comm.size))), timeout=5)
+    x, other = (whole(seed, 1, tokens, comm.size, 64, dtype=torch.bfloat16) for tokens in (64, 72))
+    for _ in range(2):
+        sp.attention(x, x, x, one, algorithm="ring")
+    dist.barrier()
+    mine = other if comm.rank == seed % comm.size else x
+    try:
+        sp.attention(mine, mine, mine, one, algorithm="ring")
+        _until_lost(one)
+    except (sp.Error, RuntimeError) as error:
+        texts = ("disagree", "is in another call", "failed", "refused a call", "waited")
+        assert any(text in str(error) for text in texts), error
+    else:
+        raise AssertionError("no error")
+    lost(one)
