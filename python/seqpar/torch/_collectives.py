@@ -131,13 +131,16 @@ class _Halo(torch.autograd.Function):
         return None, _ops.halo_adjoint(left, right, *ctx.rest), None, None, None, None, None, None
 
 
+# Functions of several tensors have forward(ctx, *arguments): where no gradient is needed, torch.compile (2.11) leaves out
+# ctx if a call has as many arguments as forward has parameters, and *tensors counts as one.
 class _Redistribute(torch.autograd.Function):
     @staticmethod
     def start(source, target, dim, comm, *tensors):
         return _ops.start_redistribute([x.detach() for x in tensors], source, target, dim, comm)
 
     @staticmethod
-    def forward(ctx, ticket, source, target, dim, comm, *tensors):
+    def forward(ctx, *arguments):
+        ticket, source, target, dim, comm, *tensors = arguments
         ctx.rest = (target, source, dim, comm)
         if ticket is None:
             return tuple(_ops.redistribute(list(tensors), source, target, dim, comm))
@@ -155,7 +158,8 @@ class _Shift(torch.autograd.Function):
         return _ops.start_shift([x.detach() for x in tensors], by, comm)
 
     @staticmethod
-    def forward(ctx, ticket, by, comm, *tensors):
+    def forward(ctx, *arguments):
+        ticket, by, comm, *tensors = arguments
         ctx.rest = (by, comm)
         if ticket is None:
             return tuple(_ops.shift(list(tensors), by, comm))

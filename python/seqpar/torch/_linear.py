@@ -51,7 +51,8 @@ class _Linear(torch.autograd.Function):
     """prepared: a Prepared with the addresses of q, k, v and the gates, or None: the operators."""
 
     @staticmethod
-    def forward(ctx, q, k, v, initial, with_final, spec, comm, prepared, places, *gates):
+    def forward(ctx, *arguments):  # see _collectives.py
+        q, k, v, initial, with_final, spec, comm, prepared, places, *gates = arguments
         out, saved, final, reserve = (_forward(q, k, v, list(gates), initial, spec, comm) if prepared is None else
                                       _run_prepared(prepared, q, places, True, with_final))
         ctx.save_for_backward(q, k, v, initial, saved, _plans.kept(reserve), *gates)

@@ -122,6 +122,12 @@ def the_delta_rule_compiled(comm, seed):
     torch.compile(function, backend="aot_eager", fullgraph=True)(*compiled).backward(grad)
     for one, other in zip(compiled, plain):
         assert torch.equal(one.grad, other.grad)
+    source, target = (sp.Layout(kind, 6 * comm.size, comm.size) for kind in ("contiguous", "zigzag"))
+    of_two = {"delta": lambda x, y: function(x, x, x, token, y), "redistribute": lambda x, y: sp.redistribute((x, y), source, target, comm)[0],
+              "shift": lambda x, y: sp.shift((x, y), comm)[0]}
+    with torch.no_grad():
+        for name, one in of_two.items():
+            assert torch.equal(torch.compile(one, backend="aot_eager", fullgraph=True)(q, beta), one(q, beta)), name
     spec = "family=gated_delta;algorithm=auto;training=1;normalize=1"
     opcheck(torch.ops.seqpar.linear_attention, (*_leaves((q, k, v)), _leaves((token, beta)), None, spec, comm.name),
             test_utils=("test_schema", "test_faketensor"))
