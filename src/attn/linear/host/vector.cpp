@@ -51,12 +51,16 @@ SEQPAR_VECTOR_CLONES void exponentiate(const float* logarithms, size_t count, fl
   }
 }
 
-// Uses that x * 0 is NaN for infinity and NaN, and 0 otherwise.
+// By exponents: a sum of floats would wait for each addition.
 SEQPAR_VECTOR_CLONES bool allFinite(const float* x, size_t count) {
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (size_t i = 0; i < count; ++i) sum += x[i] * 0.0f;
-  return sum == 0.0f;
+  constexpr uint32_t kMagnitude = 0x7fffffff, kInfinity = 0x7f800000;
+  uint32_t most = 0;
+#pragma omp simd reduction(max : most)
+  for (size_t i = 0; i < count; ++i) {
+    const uint32_t magnitude = std::bit_cast<uint32_t>(x[i]) & kMagnitude;
+    most = magnitude > most ? magnitude : most;
+  }
+  return most < kInfinity;
 }
 
 SEQPAR_VECTOR_CLONES void scale(float factor, size_t count, float* x) {
@@ -186,82 +190,6 @@ void multiplyForgetting(size_t rows, size_t columns, size_t inner, Factor a, Fac
         if (x != 0.0f && y != 0.0f) sum += x * y;
       }
       c[t * strideC + i] = sum;
-    }
-  }
-}
-
-SEQPAR_VECTOR_CLONES void leafScores(const float* q, const float* k, const float* decays, size_t rows, size_t dk,
-                                     float* scores, size_t stride, float* scratch) {
-  for (size_t j = 0; j < rows; ++j) {
-    const float* const key = k + j * dk;
-    float own = 0;
-#pragma omp simd reduction(+ : own)
-    for (size_t d = 0; d < dk; ++d) {
-      scratch[d] = key[d];
-      own += key[d] * q[j * dk + d];
-    }
-    scores[j * stride + j] = own;
-    for (size_t i = j + 1; i < rows; ++i) {
-      const float* const decay = decays + i * dk;
-      const float* const query = q + i * dk;
-      float sum = 0;
-#pragma omp simd reduction(+ : sum)
-      for (size_t d = 0; d < dk; ++d) {
-        scratch[d] *= decay[d];
-        sum += scratch[d] * query[d];
-      }
-      scores[i * stride + j] = sum;
-    }
-  }
-}
-
-SEQPAR_VECTOR_CLONES void leafGradients(const float* q, const float* k, const float* decays, const float* dScores,
-                                        size_t stride, size_t rows, size_t dk, float* dq, float* dk_, float* scratch) {
-  for (size_t d = 0; d < dk; ++d) scratch[d] = 1.0f;
-  for (size_t t = 0; t < rows; ++t) {
-    const float* const decay = decays + t * dk;
-    float* const row = dq + t * dk;
-#pragma omp simd
-    for (size_t d = 0; d < dk; ++d) {
-      scratch[d] *= decay[d];
-      const float value = row[d] * scratch[d];
-      row[d] = scratch[d] == 0.0f ? 0.0f : value;
-    }
-  }
-  for (size_t d = 0; d < dk; ++d) scratch[d] = 1.0f;
-  for (size_t t = rows; t-- > 0;) {
-    const float* const decay = decays + t * dk;
-    float* const row = dk_ + t * dk;
-#pragma omp simd
-    for (size_t d = 0; d < dk; ++d) {
-      const float value = row[d] * scratch[d];
-      row[d] = scratch[d] == 0.0f ? 0.0f : value;
-      scratch[d] *= decay[d];
-    }
-  }
-  for (size_t j = 0; j < rows; ++j) {
-    const float* const key = k + j * dk;
-    float* const dKey = dk_ + j * dk;
-    const float own = dScores[j * stride + j];
-#pragma omp simd
-    for (size_t d = 0; d < dk; ++d) {
-      dKey[d] += own * q[j * dk + d];
-      dq[j * dk + d] += own * key[d];
-      scratch[d] = 1.0f;
-    }
-    for (size_t i = j + 1; i < rows; ++i) {
-      const float* const decay = decays + i * dk;
-      const float* const query = q + i * dk;
-      float* const dQuery = dq + i * dk;
-      const float p = dScores[i * stride + j];
-#pragma omp simd
-      for (size_t d = 0; d < dk; ++d) {
-        scratch[d] *= decay[d];
-        const float product = p * scratch[d];
-        const float weight = scratch[d] == 0.0f ? 0.0f : product;
-        dQuery[d] += weight * key[d];
-        dKey[d] += weight * query[d];
-      }
     }
   }
 }
