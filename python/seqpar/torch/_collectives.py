@@ -301,6 +301,8 @@ def token_mean(losses, mask, comm):
     losses  of this rank's tokens, any shape
     mask    the shape of losses: which of them count; None: all
     """
+    if mask is not None and mask.shape != losses.shape:
+        raise ValueError(f"token_mean: mask has the shape {tuple(mask.shape)}, expected {tuple(losses.shape)}, the shape of losses")
     mask = torch.ones_like(losses) if mask is None else mask.to(losses.dtype)
     count = _ops.all_gather(mask.sum(dtype=torch.float32).reshape(1).detach(), 0, [], comm.name).sum()
     # Losses that do not count may have any value, including NaN.

@@ -3,7 +3,7 @@
 import torch
 
 import seqpar.torch as sp
-from torch_checks import check, same, summed, whole
+from torch_checks import check, raises, same, summed, whole
 
 
 @check
@@ -147,4 +147,5 @@ def batches(comm, seed):
     assert packed[2].max() < 14
     losses = mine.float().masked_fill(labels == -100, float("nan"))  # ignored tokens must not matter
     total = summed(sp.token_mean(losses, labels != -100, comm), comm)
+    raises(ValueError, "token_mean: mask has the shape", sp.token_mean, losses, (labels != -100)[..., None], comm)
     same(total, torch.tensor(11.5), 50)
