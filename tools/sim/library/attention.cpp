@@ -28,6 +28,7 @@ class SimulatedExec final : public Exec {
     return {Recorder::current().allocate(bytes), [](void*) {}};
   }
   void begin(void* stream) override { main_ = stream; }
+  void follow() override {}
   void guard(std::span<const Tensor>) override {}
   void finish() override {}
   void awaitSideWork() noexcept override {}
