@@ -16,16 +16,22 @@ using forward_sm90::Pass;
 template <Pass P>
 void runStates(const SegmentStates& pass, const Input& keys, const Input& values, int ctas, uint64_t seed) {
   forward_sm90::StatesKernel kernel;
-  REQUIRE(setArguments(kernel, pass, pass.segments.count, keys, values));
+  const bool paired = forward_sm90::pairs(pass);
+  REQUIRE(setArguments(kernel, pass, pass.segments.count, keys, values, paired));
   forward_sm90::dispatch(pass.problem, [&](auto kind) {
-    const auto run = [&]<bool kGated, bool kWide>() {
+    const auto run = [&]<bool kGated, bool kWide, bool kPair = false>() {
       emulator::run(ctas, forward_sm90::kThreads, forward_sm90::StatesShared<kind()>::kBytes, seed, [&] {
-        forward_sm90::StatesCta<Bfloat16, kind(), P, kGated, kWide>(kernel, ptx::sharedMemory()).run();
+        forward_sm90::StatesCta<Bfloat16, kind(), P, kGated, kWide, kPair>(kernel, ptx::sharedMemory()).run();
       });
       return 0;
     };
-    if constexpr (P == Pass::Forward && kind() == forward_sm90::GateKind::Uniform) {
-      if (pass.problem.inputGates.data != nullptr) return run.template operator()<true, false>();
+    if constexpr (kind() == forward_sm90::GateKind::Uniform) {
+      constexpr bool kGated = P == Pass::Forward;
+      const bool gated = kGated && pass.problem.inputGates.data != nullptr;
+      if (paired) {
+        return gated ? run.template operator()<kGated, false, true>() : run.template operator()<false, false, true>();
+      }
+      if (gated) return run.template operator()<kGated, false>();
     }
     if (forward_sm90::keyBlocks(pass.problem.dk) > 1) return run.template operator()<false, true>();
     return run.template operator()<false, false>();
@@ -164,6 +170,16 @@ TEST_CASE("forward kernels of sm_90 keep packed sequences apart") {
   }
 }
 
+TEST_CASE("forward kernels of sm_90 keep packed sequences of pairs of heads apart") {
+  for (const Decays decays : {Decays::Typical, Decays::Thirty}) {
+    ForwardSpec spec = specOf(Gate::Token, 300, 128, 64, decays);
+    spec.heads = 2;
+    spec.qkHeads = 1;
+    spec.sequences = 3;
+    checkSequencesApart<Sm90>(spec, Maps::PerSegment);
+  }
+}
+
 TEST_CASE("forward kernels of sm_90 with packed sequences") {
   for (const Gate gate : {Gate::Channel, Gate::Token}) {
     ForwardSpec spec = specOf(gate, 210, 128, 128, Decays::Typical);
@@ -177,6 +193,9 @@ TEST_CASE("forward kernels of sm_90 with many short items per CTA and strong dec
     ForwardSpec spec = specOf(gate, 1000, 128, 64, Decays::Thirty);
     spec.segmentTokens = 192;
     checkForward<Sm90>(spec, Maps::PerSegment, 1);
+    spec.heads = 2;
+    spec.qkHeads = 1;
+    if (gate == Gate::Token) checkForward<Sm90>(spec, Maps::PerSegment, 1);  // a pair
   }
 }
 
@@ -208,9 +227,11 @@ TEST_CASE("pass 1 of the backward on sm_90 with packed sequences") {
 }
 
 TEST_CASE("pass 1 of the backward on sm_90") {
-  for (const Gate gate : {Gate::Channel, Gate::Token}) {
-    auto shape = backward::test::shapeOf(gate, 130, 128, 128, 0.05);
+  for (const auto& [gate, heads] : {std::pair{Gate::Channel, 1}, {Gate::Token, 1}, {Gate::Token, 4}, {Gate::None, 2}}) {
+    auto shape = backward::test::shapeOf(gate, 130, 128, heads > 1 ? 64 : 128, 0.05);
     shape.segmentTokens = 192;
+    shape.heads = heads;
+    shape.qkHeads = (heads + 1) / 2;  // pairs of heads
     const seqpar::test::Seed seed;
     INFO(shape.name() << ", seed " << seed);
     const seqpar::test::BackwardCase c(shape, seed);
@@ -218,7 +239,7 @@ TEST_CASE("pass 1 of the backward on sm_90") {
     SegmentStates pass;
     pass.problem = c.problem(c.q.data(), c.k.data(), c.v.data(), c.gates.data());
     pass.segments = c.segments;
-    pass.heads = {0, 1};
+    pass.heads = {0, heads};
     std::vector<float> states(c.stateGradient.size(), NAN), logs(c.logDecay.size(), NAN);
     pass.maps = {states.data(), logs.data()};
     runStates<Pass::Backward>(pass, pass.problem.q, c.dOutput(c.dOut.data()), 2, seed);

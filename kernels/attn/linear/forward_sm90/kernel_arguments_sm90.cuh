@@ -23,6 +23,12 @@ inline bool pairs(const Outputs& pass) {
   return pairsHeads(pass.problem) && pass.heads.first % 2 == 0 && pass.heads.count % 2 == 0;
 }
 
+/// Whether pass 1 supports pairs. They have half as many items.
+inline bool pairs(const SegmentStates& pass) {
+  return pairsHeads(pass.problem) && keyBlocks(pass.problem.dk) == 1 && pass.heads.first % 2 == 0 &&
+         pass.heads.count % 2 == 0;
+}
+
 /// Tensor map of channel gates; the TMA does not read other gates.
 inline bool encodeGates(CUtensorMap& map, const LinearProblem& problem) {
   return problem.gate != Gate::Channel ||
@@ -30,13 +36,15 @@ inline bool encodeGates(CUtensorMap& map, const LinearProblem& problem) {
                    problem);
 }
 
-/// For the first `segments` segments; backward: for the last ones, with queries as keys and dOut as values. Returns
-/// false if the TMA does not support the tensors.
+/// For the first `segments` segments, of pairs of heads if `paired`; backward: for the last ones, with queries as keys
+/// and dOut as values. Returns false if the TMA does not support the tensors.
 inline bool setArguments(StatesKernel& kernel, const SegmentStates& pass, int segments, const Input& keys,
-                         const Input& values) {
+                         const Input& values, bool paired = false) {
   const LinearProblem& problem = pass.problem;
   const int tiles = tilesOf(problem) * keyBlocks(problem.dk);
-  kernel = {pass, segments, itemCount(problem, pass.heads, segments, tiles), {}, {}, {}};
+  HeadRange heads = pass.heads;
+  if (paired) heads.count /= 2;
+  kernel = {pass, segments, itemCount(problem, heads, segments, tiles), {}, {}, {}};
   return kernel.items == 0 ||
          (encode16(kernel.keys, keys, problem.dk, problem.qkHeads, problem) &&
           encode16(kernel.values, values, problem.dv, problem.heads, problem) && encodeGates(kernel.gates, problem));

@@ -42,7 +42,12 @@ bool launchStates(const SegmentStates& pass, int segments, const Input& keys, co
   StatesKernel kernel;
   error = cudaSuccess;
   const bool wide = keyBlocks(problem.dk) > 1;
-  if ((wide && problem.inputGates.data != nullptr) || !setArguments(kernel, pass, segments, keys, values)) return false;
+  // A CTA takes a little longer for two heads of 64 columns than for one, and pass 3 overlaps a short second round.
+  const int64_t single = itemCount(problem, pass.heads, segments, tilesOf(problem));
+  const bool paired = pairs(pass) && 4 * single > 5 * int64_t{forward_sm90::ctasAtOnce(problem)};
+  if ((wide && problem.inputGates.data != nullptr) || !setArguments(kernel, pass, segments, keys, values, paired)) {
+    return false;
+  }
   if (kernel.items == 0) return true;
   const bool overlaps = startsEarly(recordOf(pass), launch);
   error = dispatch(problem, [&](auto kind) {
@@ -50,8 +55,14 @@ bool launchStates(const SegmentStates& pass, int segments, const Input& keys, co
       return launchKernel(function, gridOf(kernel.items, launch.ctas), kThreads, StatesShared<kind()>::kBytes,
                           launch.stream, overlaps, kernel);
     };
-    if constexpr (P == Pass::Forward && kind() == GateKind::Uniform) {
-      if (problem.inputGates.data != nullptr) return run(segmentStatesSm90<Bfloat16, kind(), P, true>);
+    if constexpr (kind() == GateKind::Uniform) {
+      constexpr bool kGated = P == Pass::Forward;
+      const bool gated = kGated && problem.inputGates.data != nullptr;
+      if (paired) {
+        return gated ? run(segmentStatesSm90<Bfloat16, kind(), P, kGated, false, true>)
+                     : run(segmentStatesSm90<Bfloat16, kind(), P, false, false, true>);
+      }
+      if (gated) return run(segmentStatesSm90<Bfloat16, kind(), P, kGated>);
     }
     if (wide) return run(segmentStatesSm90<Bfloat16, kind(), P, false, true>);
     return run(segmentStatesSm90<Bfloat16, kind(), P>);

@@ -37,13 +37,15 @@ class OutputsCta {
   static constexpr int kProducerRegisters = Pair       ? 40
                                             : kUniform ? 24
                                                        : 32,
-                       kTransformRegisters = Pair       ? 88
+                       kTransformRegisters = Pair       ? 120
                                              : kUniform ? 104
                                                         : 160,
-                       kConsumerRegisters = kUniform ? 192 : 160;
+                       kConsumerRegisters = Pair       ? 176
+                                            : kUniform ? 192
+                                                       : 160;
   static_assert((kProducerRegisters + kTransformRegisters + 2 * kConsumerRegisters) * kGroupThreads <=
                 warpgroup::kSmRegisters);
-  static constexpr int kInFlight = kUniform ? 1 : Layout::kStages;  ///< as in StatesCta
+  static constexpr int kInFlight = Pair ? 2 : kUniform ? 1 : Layout::kStages;  ///< as in StatesCta
 
   SEQPAR_DEVICE OutputsCta(const OutputsKernel& kernel, char* shared)
       : kernel_(kernel),

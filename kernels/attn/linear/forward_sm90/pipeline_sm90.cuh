@@ -127,6 +127,16 @@ SEQPAR_DEVICE void scaleTokens(const PrepareLane& me, char* const (&matrices)[Co
   scaleTokens<T>(me, matrices, factors, [](int) {});
 }
 
+/// Eight elements times a factor.
+template <class T>
+SEQPAR_DEVICE uint4 scaled(uint4 vector, float factor) {
+  const auto scale = [&](uint32_t word) {
+    const float2 two = Numbers<T>::unpack(word);
+    return Numbers<T>::pack(two.x * factor, two.y * factor);
+  };
+  return make_uint4(scale(vector.x), scale(vector.y), scale(vector.z), scale(vector.w));
+}
+
 /// Transform warpgroup: multiplies tokens of a matrix by their factors; lane t of each warp has the factors of tokens t
 /// and 32 + t. Accesses 16 bytes at a time, because all channels share a factor.
 template <class T>
@@ -145,14 +155,7 @@ SEQPAR_DEVICE void scaleRows(char* matrix, float2 factors) {
     for (int i = 0; i < 4; ++i) {
       const int token = row + i * kRowsAtOnce;
       const float factor = __shfl_sync(0xffffffffU, i < 2 ? factors.x : factors.y, token % 32);
-      const auto scale = [&](uint32_t& word) {
-        const float2 two = Numbers<T>::unpack(word);
-        word = Numbers<T>::pack(two.x * factor, two.y * factor);
-      };
-      scale(vectors[i].x);
-      scale(vectors[i].y);
-      scale(vectors[i].z);
-      scale(vectors[i].w);
+      vectors[i] = scaled<T>(vectors[i], factor);
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {

@@ -3,7 +3,7 @@
 // last, with queries as keys, decayed from the segment's start, and dOut as values.
 //
 // Work      a CTA of 512 threads, one per SM, takes items (batch, segment, head, 128 channels of k, 128 columns of v)
-//           in steps of the grid
+//           in steps of the grid. Pair: two heads with 64 columns that share keys, whose values are decayed instead
 // Roles     warpgroup 0: producer, one thread issues TMA loads; 1: transform, decays keys; 2, 3: consumers, wgmma, 64
 //           columns of v each. 128 registers per thread.
 // Tiles     chunks of 64 tokens x 128; S^T 64 x 128 fp32 in the registers of each consumer
@@ -68,11 +68,12 @@ SEQPAR_DEVICE void clearGates(char* gates, int rowBytes, int begin) {
 }
 
 /// Gated: with input gates, forward with one decay for all channels; the backward's pass 1 is independent of them.
-/// Wide: more than 128 channels, an item has a block of them.
-template <class T, GateKind Kind, Pass P, bool Gated = false, bool Wide = false>
+/// Wide: more than 128 channels, an item has a block of them. Pair: an item has two heads, one per consumer.
+template <class T, GateKind Kind, Pass P, bool Gated = false, bool Wide = false, bool Pair = false>
 class StatesCta {
  public:
   static_assert(!Gated || (P == Pass::Forward && Kind == GateKind::Uniform));
+  static_assert(!Pair || (Kind == GateKind::Uniform && !Wide));
   using Inputs = std::conditional_t<Gated, TokenInputs<P>, NoInputs>;
   using Layout = StatesShared<Kind>;
   static constexpr int kStages = Layout::kStages;
@@ -108,9 +109,11 @@ class StatesCta {
     const Segments& cut = kernel_.pass.segments;
     const int firstSegment = P == Pass::Forward ? 0 : cut.count - kernel_.segments;
     int first = 0;
+    HeadRange heads = kernel_.pass.heads;
+    if (Pair) heads = {heads.first / 2, heads.count / 2};
     for (int64_t index = blockIdx.x; index < kernel_.items; index += gridDim.x) {
-      Sweep item{itemAt(index, problem_, kernel_.pass.heads, cut, kernel_.segments, Wide ? kBlocks * tiles : tiles,
-                        firstSegment)};
+      Sweep item{itemAt(index, problem_, heads, cut, kernel_.segments, Wide ? kBlocks * tiles : tiles, firstSegment)};
+      if (Pair) item.head *= 2;
       if (Wide) {
         item.block = item.tile / tiles;
         item.tile %= tiles;
@@ -141,8 +144,9 @@ class StatesCta {
           ptx::tmaLoad(stage + Layout::kKeys + at, kernel_.keys, full, item.firstChannel() + column, qk, token, batch);
         }
         if (tile >= Shape::kValueTiles) continue;
-        ptx::tmaLoad(stage + Layout::kValues + at, kernel_.values, full, item.tile * Shape::kColumns + column,
-                     item.head, token, batch);
+        ptx::tmaLoad(stage + Layout::kValues + at, kernel_.values, full,
+                     Pair ? 0 : item.tile * Shape::kColumns + column, Pair ? item.head + tile : item.head, token,
+                     batch);
       }
     }
     return chunks.count;
@@ -150,8 +154,10 @@ class StatesCta {
 
   SEQPAR_DEVICE int prepare(const Sweep& item, int first) {
     const ItemChunks<P> chunks(item);
-    TokenDecays<P> tokenDecays(problem_, item, chunks);
-    Inputs tokenInputs(problem_, item, chunks);
+    Sweep own = item;
+    if (Pair) own.head += PrepareLane().half;  // two warps have one head of a pair
+    TokenDecays<P> tokenDecays(problem_, own, chunks);
+    Inputs tokenInputs(problem_, own, chunks);
     float2 later = make_float2(0, 0);  // log2-decays of the chunks before this one: of two channels, or, in x, of all
     bool skipping = false;
     int loaded = chunks.count;
@@ -161,7 +167,10 @@ class StatesCta {
       pipeline_.waitFull(running);
       if (!skipping) {
         if (const int length = chunks.length(number); length < kChunk) clear(stage, length);
-        if constexpr (Kind == GateKind::Uniform) {
+        if constexpr (Pair) {
+          skipping = !ptx::barrierRedOr<kGroupThreads>(kTransformBarrier, !(later.x < kFlushedLog2));
+          if (!skipping) decayValues(stage, tokenDecays.take(number), tokenInputs.take(number), later.x);
+        } else if constexpr (Kind == GateKind::Uniform) {
           skipping = !decayKeys(stage, tokenDecays.take(number), tokenInputs, number, later);
         } else {
           skipping = !decayKeys(stage, running % 2, item.firstChannel(), later);
@@ -172,7 +181,7 @@ class StatesCta {
       if (threadIdx.x % kGroupThreads == 0) skip_.mark(running, skipping);
       ptx::mbarrierArrive(pipeline_.prepared(running));
     }
-    if (item.tile == 0) putDecays(item, later);
+    if (item.tile == 0) putDecays(own, later);
     return loaded;
   }
 
@@ -220,21 +229,41 @@ class StatesCta {
   /// With one decay for all channels; multiplies keys by their input gates, too.
   SEQPAR_DEVICE bool decayKeys(char* stage, float2 decays, Inputs& tokenInputs, int number, float2& later) {
     if (later.x < kFlushedLog2) return false;
-    const float2 inputs = tokenInputs.take(number);
+    const float2 factors = factorsOf(decays, tokenInputs.take(number), later.x);
+    if (Gated || problem_.gate != Gate::None) scaleRows<T>(stage + Layout::kKeys, factors);
+    return true;
+  }
+  /// The factors of a chunk's tokens; adds the chunk's log2-decay to `later`.
+  SEQPAR_DEVICE float2 factorsOf(float2 decays, float2 inputs, float& later) const {
     constexpr int kLast = P == Pass::Forward ? 0 : 31;  // the lane with the sum of all other lanes
     const float2 sums = make_float2(sumBehind(decays.x), sumBehind(decays.y));
     const float2 total = make_float2(__shfl_sync(0xffffffffU, sums.x + decays.x, kLast),
                                      __shfl_sync(0xffffffffU, sums.y + decays.y, kLast));
     const float2 exponents = P == Pass::Forward ? make_float2(total.y + sums.x, sums.y)
                                                 : make_float2(sums.x + decays.x, total.x + (sums.y + decays.y));
-    char* const keys = stage + Layout::kKeys;
-    if (Gated || problem_.gate != Gate::None) {
-      const float2 factors = make_float2(inputs.x * ptx::ex2Approx(later.x + exponents.x),
-                                         inputs.y * ptx::ex2Approx(later.x + exponents.y));
-      scaleRows<T>(keys, factors);
+    const float2 factors =
+        make_float2(inputs.x * ptx::ex2Approx(later + exponents.x), inputs.y * ptx::ex2Approx(later + exponents.y));
+    later += total.x + total.y;
+    return factors;
+  }
+  /// Pair: multiplies the values of the warp's head by their factors; of a head that has forgotten the chunk, to 0.
+  SEQPAR_DEVICE void decayValues(char* stage, float2 decays, float2 inputs, float& later) const {
+    constexpr int kAtOnce = 8, kRows = kChunk / kAtOnce;
+    const PrepareLane me;
+    const bool forgotten = later < kFlushedLog2;
+    const float2 factors = factorsOf(decays, inputs, later);
+    if (!forgotten && !Gated && problem_.gate == Gate::None) return;
+    const int row = me.pair / 8;
+    char* const at = stage + Layout::kValues + me.half * kTileBytes + swizzled(row, me.pair % 8 * 16);
+    uint4 vectors[kRows];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) vectors[i] = *reinterpret_cast<const uint4*>(at + i * kAtOnce * kRowBytes);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const float of = __shfl_sync(0xffffffffU, i < kRows / 2 ? factors.x : factors.y, (row + i * kAtOnce) % 32);
+      vectors[i] = forgotten ? make_uint4(0, 0, 0, 0) : scaled<T>(vectors[i], of);
+      *reinterpret_cast<uint4*>(at + i * kAtOnce * kRowBytes) = vectors[i];
     }
-    later.x += total.x + total.y;
-    return true;
   }
   /// The sum over later lanes; backward: over earlier ones.
   static SEQPAR_DEVICE float sumBehind(float own) {
@@ -263,7 +292,7 @@ class StatesCta {
         kernel_.pass.maps.transitions[map * width + channel] = nothingLeft ? -INFINITY : log2 / kLog2e;
       }
     };
-    if (me.half != 0) return;
+    if (!Pair && me.half != 0) return;
     if (Kind != GateKind::Uniform) {
       put(item.firstChannel() + me.channel, later.x);
       put(item.firstChannel() + me.channel + 1, later.y);
@@ -308,9 +337,13 @@ class StatesCta {
 #pragma unroll
       for (int i = 0; i < Shape::kStateElements; ++i) state[i] *= problem_.scale;
     }
-    const int64_t map = mapIndex(item, problem_, kernel_.pass.segments);
+    Sweep own = item;
+    if (Pair) own.head += which;
+    const int64_t map = mapIndex(own, problem_, kernel_.pass.segments);
     float* const to = kernel_.pass.maps.states + map * problem_.dk * problem_.dv;
-    if (Kind == GateKind::Uniform && kernel_.pass.format != MapFormat::RowMajor) {
+    if constexpr (Pair) {
+      putState(to, state, problem_, 0, 0, 0);
+    } else if (Kind == GateKind::Uniform && kernel_.pass.format != MapFormat::RowMajor) {
       putPacked(to, state, item.tile, which);
     } else {
       putState(to, state, problem_, item.firstChannel(), item.tile, which);
@@ -326,11 +359,11 @@ class StatesCta {
   Pipeline<kStages> pipeline_;
 };
 
-template <class T, GateKind Kind, Pass P, bool Gated = false, bool Wide = false>
+template <class T, GateKind Kind, Pass P, bool Gated = false, bool Wide = false, bool Pair = false>
 __global__ void __launch_bounds__(kThreads, 1) segmentStatesSm90(const __grid_constant__ StatesKernel kernel) {
   extern __shared__ __align__(1024) char shared[];
   ptx::griddepcontrolLaunchDependents();
-  StatesCta<T, Kind, P, Gated, Wide>(kernel, shared).run();
+  StatesCta<T, Kind, P, Gated, Wide, Pair>(kernel, shared).run();
   // This kernel neither reads nor overwrites the previous kernel's data. But the next kernel only waits for this one.
   ptx::griddepcontrolWait();
 }

@@ -14,29 +14,56 @@ class PairTransform {
 
   SEQPAR_DEVICE PairTransform(const LinearProblem&, char* shared) : shared_(shared) {}
 
+  /// The scores of the next chunk are multiplied while this one's are decayed.
   SEQPAR_DEVICE int run(const Item& item, int first, const Pipeline<Layout::kStages>& pipeline) {
     ForwardChunks chunks(item);
     int running = first;
+    if (!chunks.more()) return 0;
+    float next[32], scores[32];
+    startScores(next, chunks.take().length, running, pipeline);
+    awaitScores(scores, next);
     for (; chunks.more(); ++running) {
-      const int length = chunks.take().length;
       char* const stage = shared_ + running % Layout::kStages * Layout::kStageBytes;
-      pipeline.waitFull(running);
-      if (length < kChunk) clearOthers(stage, length);
-      float scores[32];
-      multiplyScores<T>(scores, stage);
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        float decayed[32];
-        decay(decayed, scores, PairVectors(stage, h));
-        putScores<T>(stage + h * kTileBytes, decayed);
-      }
-      warpgroup::fenceProxyAsync();
-      ptx::mbarrierArrive(pipeline.prepared(running));
+      prepare(stage, scores, 0);
+      startScores(next, chunks.take().length, running + 1, pipeline);
+      prepare(stage, scores, 1);
+      finish(running, pipeline);
+      awaitScores(scores, next);
     }
-    return running - first;
+    char* const stage = shared_ + running % Layout::kStages * Layout::kStageBytes;
+    prepare(stage, scores, 0);
+    prepare(stage, scores, 1);
+    finish(running, pipeline);
+    return running + 1 - first;
   }
 
  private:
+  /// Starts the product of the scores of the chunk `running`; ends with the caller's wait.
+  SEQPAR_DEVICE void startScores(float (&scores)[32], int length, int running,
+                                 const Pipeline<Layout::kStages>& pipeline) const {
+    char* const stage = shared_ + running % Layout::kStages * Layout::kStageBytes;
+    pipeline.waitFull(running);
+    if (length < kChunk) clearOthers(stage, length);
+    warpgroup::arrive();
+    addScores<T>(scores, stage + Layout::kQueries, stage + Layout::kKeys, false);
+    warpgroup::commit();
+  }
+  static SEQPAR_DEVICE void awaitScores(float (&scores)[32], float (&next)[32]) {
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(next);
+#pragma unroll
+    for (int i = 0; i < 32; ++i) scores[i] = next[i];
+  }
+  static SEQPAR_DEVICE void finish(int running, const Pipeline<Layout::kStages>& pipeline) {
+    warpgroup::fenceProxyAsync();
+    ptx::mbarrierArrive(pipeline.prepared(running));
+  }
+  /// Stores a head's scores.
+  static SEQPAR_DEVICE void prepare(char* stage, const float (&scores)[32], int head) {
+    float decayed[32];
+    decay(decayed, scores, PairVectors(stage, head));
+    putScores<T>(stage + head * kTileBytes, decayed);
+  }
   /// Multiplies scores by the decay from the key to the query, and by the key's input gate.
   static SEQPAR_DEVICE void decay(float (&decayed)[32], const float (&scores)[32], const PairVectors& of) {
     if (of.decaysLittle()) {
