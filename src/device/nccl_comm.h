@@ -69,8 +69,10 @@ class NcclComm {
   /// order for each pair of ranks; a rank may send to itself. The memory must not overlap.
   virtual void exchange(std::span<const NcclSend> sends, std::span<const NcclReceive> receives, void* stream) = 0;
 
-  /// All parts as one step. Uses NCCL's all-gather if the group is a whole communicator and NCCL_NVLS_ENABLE=0 is set
-  /// on all ranks, since NCCL may use NVLink multicast otherwise; else one exchange().
+  /// True if allGather() is NCCL's: the group is a whole communicator and NCCL_NVLS_ENABLE=0 is set on all ranks, since
+  /// NCCL may use NVLink multicast otherwise. Equal on all ranks.
+  virtual bool gathersNatively() const = 0;
+  /// All parts as one step: NCCL's all-gather, or one exchange().
   virtual void allGather(std::span<const NcclGather> parts, void* stream) = 0;
   void allGather(const void* send, void* receive, std::size_t bytes, void* stream) {
     const NcclGather part{send, receive, bytes};

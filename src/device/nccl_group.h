@@ -23,6 +23,7 @@ class NcclGroup final : public NcclComm {
   int size() const override { return static_cast<int>(ranks_.size()); }
   int device() const override { return device_; }
   void exchange(std::span<const NcclSend> sends, std::span<const NcclReceive> receives, void* stream) override;
+  bool gathersNatively() const override { return nativeGather_; }
   using NcclComm::allGather;
   void allGather(std::span<const NcclGather> parts, void* stream) override;
   void allToAll(const void* send, void* receive, std::size_t bytes, void* stream) override;

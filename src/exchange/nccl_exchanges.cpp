@@ -72,6 +72,14 @@ void exchangeOthers(DeviceGroup& group, const DevicePayloads& sends, const Devic
   if (!in.copied.empty()) copyPayloads(false, in.copied, in.copies, receives.regions, stream);
 }
 
+/// Whether NCCL's all-gather is faster. Its rings send a shard to another host once, not to each rank there, but
+/// small shards take longer than as messages to all ranks at once.
+bool isGather(DeviceGroup& group, const Route& route) {
+  constexpr std::size_t kLeast = 64 << 10;
+  return group.size() > 1 && route.gatherers == group.size() && route.sends[0].region.bytes() >= kLeast &&
+         group.nccl()->gathersNatively();
+}
+
 class NcclExchanges final : public DeviceExchanges {
  public:
   const char* engine() const override { return "NCCL"; }
@@ -79,6 +87,10 @@ class NcclExchanges final : public DeviceExchanges {
 
   void move(DeviceGroup& group, const Route& route, std::span<const std::byte* const> sends,
             std::span<std::byte* const> receives, DeviceStream stream) const override {
+    if (isGather(group, route)) {
+      group.nccl()->allGather(sends[0], receives[0], route.sends[0].region.bytes(), stream);
+      return;
+    }
     const std::vector<const std::byte*> receiving(receives.begin(), receives.end());
     const int channels = group.peers().byteFifoChannels;
     run(group, makePayloads(route.sends, sends, group.rank(), group.size(), channels, 0),

@@ -31,6 +31,9 @@ struct Route {
   std::vector<Transfer> sends;
   std::vector<Transfer> receives;
   int ctas = 0;  ///< on GPUs: maximum number of CTAs, equal on all ranks; 0: the communicator's
+  /// An all-gather: each of the ranks 0 ... gatherers - 1 sends one run of equal length to all of them, and send and
+  /// receive buffer 0 start with it and with the first rank's. Equal on all ranks. 0: any other exchange.
+  int gatherers = 0;
 };
 
 }  // namespace seqpar

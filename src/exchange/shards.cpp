@@ -1,5 +1,7 @@
 #include "exchange/shards.h"
 
+#include <algorithm>
+
 namespace seqpar {
 
 StridedRegion Shards::part(int buffer, std::size_t from, std::size_t count, std::size_t of) const {
@@ -10,10 +12,25 @@ StridedRegion Shards::inWhole(std::size_t member) const {
   return part(0, first(member), tokens[member], total());
 }
 
+namespace {
+
+/// Route::gatherers of a gather.
+int gatherersOf(const Shards& shards) {
+  const auto equal = [&](std::size_t tokens) { return tokens == shards.tokens[0]; };
+  if (shards.outer != 1 || !std::all_of(shards.tokens.begin(), shards.tokens.end(), equal)) return 0;
+  for (std::size_t i = 0; i < shards.members(); ++i) {
+    if (shards.ranks[i] != static_cast<int>(i)) return 0;
+  }
+  return static_cast<int>(shards.members());
+}
+
+}  // namespace
+
 Route gatherRoute(const Shards& shards, std::size_t member) {
   const StridedRegion mine = shards.part(0, 0, shards.tokens[member], shards.tokens[member]);
   Route route;
   route.ctas = shards.ctas;
+  route.gatherers = gatherersOf(shards);
   route.sends.reserve(shards.members());
   route.receives.reserve(shards.members());
   const std::size_t total = shards.total();

@@ -85,6 +85,7 @@ class MemoryNccl final : public NcclComm {
     for (const auto& message : sent) board_.awaitTaken(*message);
   }
 
+  bool gathersNatively() const override { return true; }
   using NcclComm::allGather;
   void allGather(std::span<const NcclGather> parts, void* stream) override {
     std::vector<NcclSend> sends;

@@ -53,6 +53,28 @@ TEST_CASE("a gather returns all shards in the order of the members") {
   });
 }
 
+TEST_CASE("a gather of equal runs from all ranks in order is marked as an all-gather") {
+  const Shards equal{1, {3, 3, 3}, 8, {0, 1, 2}};
+  for (size_t member = 0; member < 3; ++member) {
+    const Route route = gatherRoute(equal, member);
+    REQUIRE(route.gatherers == 3);
+    for (size_t other = 0; other < 3; ++other) {
+      const auto &sent = route.sends[other].region, &received = route.receives[other].region;
+      CHECK((sent.offset == 0 && sent.bytes() == 24));
+      CHECK((received.offset == 24 * other && received.run == 24));
+    }
+  }
+  Shards other = equal;
+  other.tokens = {3, 2, 3};
+  CHECK(gatherRoute(other, 0).gatherers == 0);
+  other = equal;
+  other.outer = 2;
+  CHECK(gatherRoute(other, 0).gatherers == 0);
+  other = equal;
+  other.ranks = {0, 2, 1};
+  CHECK(gatherRoute(other, 0).gatherers == 0);
+}
+
 TEST_CASE("a scatter returns each shard of the sum, added in the order of the members") {
   forRandomShards([](std::mt19937_64& random, const Shards& shards) {
     const size_t members = shards.members();
