@@ -42,6 +42,14 @@ ExchangeCase randomExchangeCase(std::mt19937_64& random, int ranks, int rank, co
   for (int i = 0; i < ranks; ++i) lengths.push_back(below(5) == 0 ? 0 : below(most + 1));
   for (size_t i = 0; i < c.members(); ++i) c.tokens.push_back(lengths[c.equalTokens ? 0 : i]);
   c.outer = 1 + below(3);
+  if (large && c.call == kGather && below(2) == 0) {  // one run per rank, which NCCL may gather
+    c.group.clear();
+    c.ranks.resize(static_cast<size_t>(ranks));
+    std::iota(c.ranks.begin(), c.ranks.end(), 0);
+    c.tokens.assign(c.ranks.size(), lengths[0]);
+    c.equalTokens = true;
+    c.outer = 1;
+  }
   c.heads = 1 + below(9);
   c.queryHeads = below(2) == 0 ? 0 : c.heads * (1 + below(4));
   c.headDim = large ? 16 : 1 + below(12);
