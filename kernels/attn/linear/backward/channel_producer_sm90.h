@@ -161,6 +161,7 @@ struct ChannelProducer {
   static constexpr bool kDecaysFirst = true;  ///< the state's gradient is stored after the chunk's decay
   static constexpr bool kLogs = false;        ///< decays are stored as sums
   static constexpr int kBatch = 4;            ///< accumulator tiles that are read together before any is written
+  Images images;
 
   SEQPAR_DEVICE static bool sweep(const Task& task, const Item<T>& item, const Half& me) {
     return sweepChannels<ChannelProducer>(task, item, me);
@@ -193,15 +194,16 @@ struct ChannelProducer {
       }
     }
   }
-  SEQPAR_DEVICE static void measure(int chunk, Memory& memory, const Half& me) {
-    if constexpr (kHasImages) Images::measure(chunk, memory, me);
+  SEQPAR_DEVICE void measure(int chunk, Memory& memory, const Half& me) {
+    if constexpr (kHasImages) images.measure(chunk, memory, me);
   }
   /// Replaces q by q p scale, and k by k / p, or by images of these.
-  SEQPAR_DEVICE static void scale(const Task& task, int chunk, Memory& memory, const Half& me) {
+  SEQPAR_DEVICE void scale(const Task& task, int chunk, Memory& memory, const Half& me) const {
     if constexpr (kHasImages) {
       const ImageScales scales = Images::scalesOf(memory, task.scale);
       if (me.thread == 0) memory.images[chunk % 2] = scales;
       if (scales.fit != 0) {
+        images.note(scales, task.scale, memory, me);
         return scaleTo(chunk, memory, task.scale * powerOf2(scales.queries), powerOf2(scales.keys), packHalves, me);
       }
     }

@@ -95,13 +95,14 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
       warpgroup::fenceOperand(dk);
       Products::keepDiagonal(memory.own, dA, 1, me);
       Products::clearUpper(dA, a, me);
-      Images::measure(dA, memory, me);
+      typename Images::Smallest smallest;
+      Images::measure(dA, smallest, memory, me);
       times(a, powerOf2(-scales().queries - scales().keys));
       typename Products::Words words;
       Products::pack(words, rests, a);
       Roles::syncConsumers();  // v is no longer read
       Products::store(operands.a, words, me);
-      ofDA = Images::scaleOf(memory);
+      ofDA = Images::scaleOf(smallest, memory, me);
       Products::packHalvesOf(words, dA, powerOf2(ofDA));
       Products::store(operands.dA, words, me);
     }

@@ -1,6 +1,7 @@
 // Pass 3 of the backward on sm_90a, bf16 and fp16: all gradients of a segment, by the algorithm of gradients.h with
-// wgmma. With channel decays, a kernel leaves segments with a chunk that decays too much for products relative to the
-// chunk's start to one with kStrong (strong_consumer_sm90.h).
+// wgmma. With channel decays, a kernel leaves two kinds of segments to one with kStrong (strong_consumer_sm90.h): those
+// with a chunk that decays too much for products relative to the chunk's start, and those with queries, keys, or
+// products of dOut and v in one chunk that differ too much for fp16.
 //
 // Work      a CTA of 512 threads, one per SM, takes items (sequence, head, 128 channels, 128 columns of v, segment) in
 //           steps of the grid. A sweep stores the states before the chunks to device memory; then the chunks are
@@ -43,7 +44,7 @@ struct GradientsKernel {
   using Memory = typename Producer::Memory;
   using Arguments = std::conditional_t<kChannel, Task, MappedTask>;
   using StateOf = State<T, Half>;
-  static constexpr int kProducerRegisters = kChannel ? (kStrong ? 112 : 120) : 104,
+  static constexpr int kProducerRegisters = kChannel && !kStrong ? 120 : 104,
                        kConsumerRegisters = 256 - kProducerRegisters;
   static_assert((kProducerRegisters + kConsumerRegisters) * Half::kThreads <= warpgroup::kSmRegisters);
   static_assert(sizeof(ChunkTiles<T>) == 192 << 10 && sizeof(Memory) <= ptx::kSharedBytesSm90);
@@ -60,6 +61,7 @@ struct GradientsKernel {
     if constexpr (!kChannel) {
       if (ptx::thread() == 0) memory.initLoads();
     }
+    if constexpr (kStrong) ptx::griddepcontrolWait();  // for the other kernel's choice of segments
     if (Roles::produces()) {
       warpgroup::setmaxnregDec<kProducerRegisters>();
       LoadPhases phases;
@@ -92,6 +94,7 @@ struct GradientsKernel {
     if constexpr (kChannel && !kStrong) {
       if (me.thread == 0) task.strong[index] = mild ? 0 : 1;
       if (!mild) return;
+      if (me.thread < 2 * Memory::kWarps) memory.wide[me.thread] = 0;
     }
     Producer producer;
     if (item.chunks > 0) {
@@ -112,6 +115,9 @@ struct GradientsKernel {
       }
     }
     awaitConsumers(item);
+    if constexpr (kChannel && !kStrong) {
+      if (me.thread < 2 * Memory::kWarps && memory.wide[me.thread] != 0) task.strong[index] = 1;
+    }
     if (item.chunks > 0) Producer::finish(task, item, 0, memory, me.opaque());
     if (!storesInitial(task, item)) return;
     gradient.storeFull(initialOf(task, item), task.dv, item.keys, item.values, me.opaque());
@@ -288,10 +294,10 @@ struct GradientsKernel {
     const bool isLast = chunk == item.chunks - 1;
     producer.addUp(task, item, chunk, memory, me);
     ptx::cpAsyncWaitGroup<Producer::kLaterGroups>();  // of: queries and keys; values and dOut; the state
-    Producer::measure(chunk, memory, me);
+    producer.measure(chunk, memory, me);
     Roles::syncProducers();
     me = me.opaque();
-    Producer::scale(task, chunk, memory, me);
+    producer.scale(task, chunk, memory, me);
     if (Producer::kDecaysFirst) decay(gradient, chunk, memory, me);
     if (!isLast) Roles::awaitRead();
     me = me.opaque();

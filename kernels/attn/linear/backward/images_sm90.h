@@ -1,5 +1,6 @@
 // Images: operands of a chunk's products (queries and keys with their decays, and the matrix dA). If T is bf16, they
-// are in fp16, which has three bits more, scaled by a power of 2 that is chosen from the chunk's largest element.
+// are in fp16, which has three bits more, scaled by a power of 2 that is chosen from the chunk's largest element. A
+// segment with elements too small for that is computed again (gradients_sm90.h).
 //
 // The scale of keys leaves range for the decays that divide them, at least 2^kLeastTotal: the less a chunk decays, the
 // more bits its small elements have, because fp16 has fewer bits below 2^-14.
@@ -30,12 +31,38 @@ struct ChunkImages {
   static constexpr int kFarthest = 24;       ///< queries and keys beyond 2^kFarthest or its inverse have no images
   static constexpr int kMostOfKeys = 11;     ///< exponent of the keys' scale; scaleOf() relies on it
 
+  /// The smallest of numbers that are not 0.
+  struct Smallest {
+    uint32_t below = 0;  ///< 2^32 less twice its bits in fp32; 0: there is none
+
+    SEQPAR_DEVICE void add(uint32_t bits) { below = larger(below, bits * 0xfffffffeu); }
+    /// Units of 8 elements in T, as the largest of each, in the rows that a producer has loaded. Returns the largest of
+    /// all, as bits of T.
+    SEQPAR_DEVICE uint32_t add(const T* from) {
+      uint32_t largest = 0;
+      below = 0;
+      SEQPAR_UNROLL
+      for (int i = 0; i < kChunk; i += Half::kThreads / 16) {
+        uint32_t words[4], pair = 0;
+        ptx::load(words, from + i * kPanel);
+        SEQPAR_UNROLL
+        for (const uint32_t word : words) pair = ptx::maxU16x2(pair, word & 0x7fff7fffu);
+        const uint32_t unit = larger(pair & 0xffffu, pair >> 16);
+        largest = larger(largest, unit);
+        below = larger(below, unit * 0xfffe0000u);
+      }
+      return largest;
+    }
+    /// Whether it is below 2^exponent.
+    SEQPAR_DEVICE bool isBelow(int exponent) const { return below > 0u - 2 * asBits(powerOf2(exponent)); }
+  };
+
   /// Producers, after their own copies have arrived: determines the largest queries and keys, for scalesOf() after a
-  /// barrier.
-  SEQPAR_DEVICE static void measure(int chunk, Memory& memory, const Half& me) {
+  /// barrier, and the smallest ones, for note().
+  SEQPAR_DEVICE void measure(int chunk, Memory& memory, const Half& me) {
     const int row = me.thread / 16, unit = me.thread % 16;
-    uint32_t q = largestOf(unitOf<kChunk>(memory.q(chunk), row, unit)),
-             k = largestOf(unitOf<kChunk>(memory.k(chunk), row, unit));
+    uint32_t q = queries.add(unitOf<kChunk>(memory.q(chunk), row, unit)),
+             k = keys.add(unitOf<kChunk>(memory.k(chunk), row, unit));
     if (me.thread < kBlock / 4) {  // one warp
       uint32_t totals[4], least = 0;
       ptx::load(totals, memory.decays.sums[chunk % 2].totals + me.thread * 4);
@@ -67,21 +94,31 @@ struct ChunkImages {
     const int ofKeys = kMost - ofK - static_cast<int>(decay) - 1;
     return {1, kMost - ofQ, ofKeys < kMostOfKeys ? ofKeys : kMostOfKeys};
   }
+  /// Notes whether the images have a unit of 8 channels without an element of kLeastOfUnits, although not all are 0.
+  SEQPAR_DEVICE void note(const ImageScales& scales, float scale, Memory& memory, const Half& me) const {
+    const int ofQueries =
+        scales.queries + exponentAbove(fabsf(scale)) - static_cast<int>(asFloat(memory.leastTotal)) - 2;
+    const bool wide = queries.isBelow(kLeastOfUnits - ofQueries) || keys.isBelow(kLeastOfUnits - scales.keys);
+    if (!ptx::voteAll(!wide) && me.lane == 0) memory.wide[me.thread / 32] = 1;
+  }
 
-  /// Consumers: determines the largest element of dA, for scaleOf() after a barrier.
+  /// Consumers: determines the largest element of dA, for scaleOf() after a barrier, and the smallest one.
   template <int N>
-  SEQPAR_DEVICE static void measure(const float (&dA)[N][4], Memory& memory, const Half& me) {
+  SEQPAR_DEVICE static void measure(const float (&dA)[N][4], Smallest& smallest, Memory& memory, const Half& me) {
     float most = 0;
     SEQPAR_UNROLL
     for (int n = 0; n < N; ++n) {
       SEQPAR_UNROLL
-      for (int e = 0; e < 4; ++e) most = fmaxf(most, fabsf(dA[n][e]));
+      for (int e = 0; e < 4; ++e) {
+        most = fmaxf(most, fabsf(dA[n][e]));
+        smallest.add(asBits(dA[n][e]));
+      }
     }
     const uint32_t bits = ptx::reduxMax(asBits(most));
     if (me.lane == 0) memory.largestOfDA[me.thread / 32] = bits;
   }
-  /// The exponent of dA's scale.
-  SEQPAR_DEVICE static int scaleOf(const Memory& memory) {
+  /// The exponent of dA's scale. Notes whether an element is below kLeastExponent.
+  SEQPAR_DEVICE static int scaleOf(const Smallest& smallest, Memory& memory, const Half& me) {
     constexpr int kLeast = -80, kMostOf = 48;  // keeps products with the images' scales in range
     uint32_t most = 0;
     SEQPAR_UNROLL
@@ -90,8 +127,11 @@ struct ChunkImages {
       ptx::load(words, memory.largestOfDA + i);
       most = larger(most, larger(larger(words[0], words[1]), larger(words[2], words[3])));
     }
-    const int exponent = kMost - exponentAbove(asFloat(most));
-    return exponent < kLeast ? kLeast : exponent > kMostOf ? kMostOf : exponent;
+    int exponent = kMost - exponentAbove(asFloat(most));
+    exponent = exponent < kLeast ? kLeast : exponent > kMostOf ? kMostOf : exponent;
+    const bool wide = smallest.isBelow(kLeastExponent - exponent);
+    if (!ptx::voteAll(!wide) && me.lane == 0) memory.wide[Memory::kWarps + me.thread / 32] = 1;
+    return exponent;
   }
 
   /// This warp's tokens and 16 channels, starting at 16 * step, from the image of keys; as the left operand of a
@@ -125,22 +165,13 @@ struct ChunkImages {
 
  private:
   static constexpr uint32_t kAbsolute = 0x7fffffff;
+  static constexpr int kLeastExponent = -16;  ///< from 2^-16, fp16 has at least the bits of bf16
+  static constexpr int kLeastOfUnits = -19;   ///< of similar units, with the largest decays of a chunk with images
+  Smallest queries, keys;                     ///< of a producer's rows
 
   SEQPAR_DEVICE static uint32_t larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
   /// Returns 0 for 0, which fits any scale.
   SEQPAR_DEVICE static int exponentOf(float x) { return x == 0 ? 0 : exponentAbove(x); }
-  /// The largest element of the rows that this thread has loaded, as bits of bf16.
-  SEQPAR_DEVICE static uint32_t largestOf(const T* from) {
-    uint32_t pair = 0;
-    SEQPAR_UNROLL
-    for (int i = 0; i < kChunk; i += Half::kThreads / 16) {
-      uint32_t words[4];
-      ptx::load(words, from + i * kPanel);
-      SEQPAR_UNROLL
-      for (const uint32_t word : words) pair = ptx::maxU16x2(pair, word & 0x7fff7fffu);
-    }
-    return larger(pair & 0xffffu, pair >> 16);
-  }
 };
 
 }  // namespace seqpar::attn::backward::sm90

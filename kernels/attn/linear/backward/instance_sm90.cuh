@@ -58,7 +58,7 @@ cudaError_t InstanceSm90<T, kChannel>::gradients(const Task& task, int ctas, boo
     if (error != cudaSuccess) return error;
     using Strong = GradientsKernel<T, true, false, false, true>;
     return launchKernel(gradientsSm90<Strong>, dim3(static_cast<unsigned>(ctas)), sm90::kGradientThreads,
-                        sizeof(typename Strong::Memory), stream, false, task);
+                        sizeof(typename Strong::Memory), stream, true, task);
   }
 }
 

@@ -29,7 +29,7 @@ struct StrongChannelProducer {
   /// Multiplies keys by their decay to the chunk's end.
   SEQPAR_DEVICE static void scaleSwept(int chunk, Memory& memory, const Half& me) {
     T* keys = memory.sweptKeys(chunk);
-    SEQPAR_ROLLED
+    SEQPAR_UNROLL
     for (int n = 0; n < Half::kTiles8; n += 2) {
       uint32_t ks[4];
       typename Strong::Exponents decay;

@@ -74,6 +74,7 @@ struct StrongScores : StrongImages<T> {
     if ((laterTile() / 2 == earlierTile() / 2) != (distance == Distance::Near)) return;
     const ptx::MatrixRows left{me.lane};
     const ptx::MatrixRowsAcross right{me.lane};
+    Block ofRests = {};  // apart, so that fewer products wait for others
     SEQPAR_UNROLL
     for (int step = 0; step < kBlock / 16; ++step) {
       const auto at = [&](const Bf16* from, int row, int half) { return unitOf<kChunk>(from, row, step * 2 + half); };
@@ -81,7 +82,14 @@ struct StrongScores : StrongImages<T> {
       Split queries, keys;
       queries.load(at(x(), later, left.half()), at(restOfX(), later, left.half()));
       keys.load(at(x(), earlier, right.half()), at(restOfX(), earlier, right.half()));
-      multiplySplit(a, queries, keys);
+      multiplyPair<Bf16>(a[0], a[1], queries.words, keys.words);
+      multiplyPair<Bf16>(ofRests[0], ofRests[1], queries.rests, keys.words);
+      multiplyPair<Bf16>(ofRests[0], ofRests[1], queries.words, keys.rests);
+    }
+    SEQPAR_UNROLL
+    for (int n = 0; n < 2; ++n) {
+      SEQPAR_UNROLL
+      for (int e = 0; e < 4; ++e) a[n][e] += ofRests[n][e];
     }
   }
 
