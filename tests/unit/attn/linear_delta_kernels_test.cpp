@@ -7,9 +7,11 @@
 #include "kernels/attn/linear/delta/half/advance.h"
 #include "kernels/attn/linear/delta/half/advance_sm90.h"
 #include "kernels/attn/linear/delta/half/differentiate_channels.h"
-#include "kernels/attn/linear/delta/half/differentiate_sm90.h"
+#include "kernels/attn/linear/delta/half/differentiate_channels_sm90.h"
 #include "kernels/attn/linear/delta/half/differentiate_sums.h"
+#include "kernels/attn/linear/delta/half/differentiate_sums_sm90.h"
 #include "kernels/attn/linear/delta/half/differentiate_tokens.h"
+#include "kernels/attn/linear/delta/half/differentiate_tokens_sm90.h"
 #include "kernels/attn/linear/delta/half/prepare.h"
 #include "kernels/attn/linear/delta/half/prepare_sm90.h"
 #include "kernels/attn/linear/delta/half/retreat.h"
@@ -42,7 +44,7 @@ class EmulatedSteps final : public DeltaSteps {
   void run(delta::Step step, const delta::Task& task, void*) override {
     if (sm90_ && task.half && delta::half::hasSm90(step, task)) {
       return emulate(delta::half::ctasOfSm90(step, task), delta::half::threadsOfSm90(step),
-                     delta::half::sharedBytesSm90(step),
+                     delta::half::sharedBytesSm90(step, task.width > 1),
                      task.type == seqparBfloat16 ? sm90Kernel<Bf16>(step, task) : sm90Kernel<Fp16>(step, task), task);
     }
     if (task.half) {
@@ -101,12 +103,15 @@ class EmulatedSteps final : public DeltaSteps {
       case delta::Step::Differentiate:
         break;
     }
-    const auto choose = [&]<bool kShared>() -> Kernel {
+    const auto choose = [&]<bool kShared, bool kChannel>() -> Kernel {
       return delta::half::paddedColumns(task) > delta::half::kColumns
-                 ? &delta::half::DifferentiateSm90<T, true, kShared>::run
-                 : &delta::half::DifferentiateSm90<T, false, kShared>::run;
+                 ? &delta::half::DifferentiateSm90<T, true, kShared, kChannel>::run
+                 : &delta::half::DifferentiateSm90<T, false, kShared, kChannel>::run;
     };
-    return task.heads > task.keyHeads ? choose.template operator()<true>() : choose.template operator()<false>();
+    const bool shared = task.heads > task.keyHeads;
+    if (task.width > 1)
+      return shared ? choose.template operator()<true, true>() : choose.template operator()<false, true>();
+    return shared ? choose.template operator()<true, false>() : choose.template operator()<false, false>();
   }
   static void set(float* to, const float* from, int64_t count, int size) {
     for (int64_t i = 0; i < count * size * size; ++i) to[i] = delta::squareElement(from, i, size);

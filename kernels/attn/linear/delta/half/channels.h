@@ -45,6 +45,55 @@ SEQPAR_DEVICE void loadDecays(float (&of)[kTokens][2], const Task& task, int64_t
   }
 }
 
+/// channelDecay() in few instructions per call.
+template <class = void>
+SEQPAR_DEVICE_NOINLINE float anyChannelDecay(const Task& task, int64_t batch, const Chunk& chunk, int head, int t,
+                                             int c) {
+  return channelDecay(task, batch, chunk, head, t, c);
+}
+/// loadDecays() in fewer instructions: all pairs are loaded in the same way.
+template <int kTokens>
+SEQPAR_DEVICE void loadDecaysAtOnce(float (&of)[kTokens][2], const Task& task, int64_t batch, const Chunk& chunk,
+                                    int head, int first, int c) {
+  const int64_t start = rowOf(task.gates, batch, chunk.first + first, head) + c;
+  const int bytes = task.gateType == seqparFloat32 ? 4 : 2;
+  const char* from = static_cast<const char*>(task.gates.data) + start * bytes;
+  const int64_t step = task.gates.token * bytes;
+  const bool paired = (reinterpret_cast<uintptr_t>(from) | static_cast<uintptr_t>(step)) % (2 * bytes) == 0;
+  if (c >= task.dk) {
+    SEQPAR_UNROLL
+    for (auto& pair : of) pair[0] = pair[1] = 1;
+    return;
+  }
+  if (!paired || first + kTokens > chunk.rows || c + 1 == task.dk) {
+    SEQPAR_UNROLL
+    for (int i = 0; i < kTokens; ++i) {
+      of[i][0] = anyChannelDecay<>(task, batch, chunk, head, first + i, c);
+      of[i][1] = anyChannelDecay<>(task, batch, chunk, head, first + i, c + 1);
+    }
+    return;
+  }
+  if (bytes == 4) {
+    SEQPAR_UNROLL
+    for (int i = 0; i < kTokens; ++i, from += step) {
+      ptx::loadPair(reinterpret_cast<const float*>(from), of[i][0], of[i][1]);
+    }
+  } else {
+    SEQPAR_UNROLL
+    for (int i = 0; i < kTokens; ++i, from += step) {
+      const uint32_t pair = *reinterpret_cast<const uint32_t*>(from);
+      const bool isBf16 = task.gateType == seqparBfloat16;
+      of[i][0] = isBf16 ? ptx::lowOf<Bf16>(pair) : ptx::lowOf<Fp16>(pair);
+      of[i][1] = isBf16 ? ptx::highOf<Bf16>(pair) : ptx::highOf<Fp16>(pair);
+    }
+  }
+  SEQPAR_UNROLL
+  for (auto& pair : of) {
+    pair[0] = decayOfLog(pair[0]);
+    pair[1] = decayOfLog(pair[1]);
+  }
+}
+
 /// Prefetches a chunk's decays to L2; the first 4 kRows threads.
 SEQPAR_DEVICE void prefetchChannelDecays(const Task& task, int64_t batch, const Chunk& chunk, int head, int thread) {
   const int t = thread / 4, c = thread % 4 * (kKeys / 4);

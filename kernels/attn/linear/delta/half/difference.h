@@ -67,12 +67,18 @@ struct RecordedToken {
   Chunk chunk;
   int number, head, t;  ///< number: of the chunk in the window
 };
-/// The gradient of its beta by a warp: the sum of these terms over up to 32 kParts columns. Decays of tokens.
-template <class T, int kParts>
+/// The gradient of its beta by a warp: the sum of these terms over up to 32 kParts columns.
+/// kChannel: decays of channels.
+template <class T, int kParts, bool kChannel>
 SEQPAR_DEVICE_NOINLINE float smallBetaGradient(const RecordedToken k) {
   const int lane = ptx::thread() % 32;
   const Record r = recordOf(k.task, k.batch, k.head, k.number);
   const auto number = [](uint16_t bits) { return ptx::lowOf<T>(bits); };
+  constexpr int kRuns = kChannel ? kKeys / 32 : 1;
+  const auto decay = [&](int t, int m) {
+    if constexpr (kChannel) return channelDecay(k.task, k.batch, k.chunk, k.head, t, lane + 32 * m);
+    return decayOf(k.task, k.batch, k.chunk, k.head, t);
+  };
   const auto loadKey = [&](float(&key)[kKeys / 32], int t) {
     const int keyHead = k.head / (k.task.heads / k.task.keyHeads);
     const int64_t row = rowOf(k.task.k, k.batch, k.chunk.first + t, keyHead);
@@ -88,7 +94,9 @@ SEQPAR_DEVICE_NOINLINE float smallBetaGradient(const RecordedToken k) {
     SEQPAR_UNROLL
     for (auto& x : key) x = number(static_cast<uint16_t>(ptx::pack<T>(norm * x, 0)));
   };
-  float values[kParts], mine[kKeys / 32], other[kKeys / 32], run = 1, sum = 0;
+  float values[kParts], mine[kKeys / 32], other[kKeys / 32], run[kRuns], sum = 0;
+  SEQPAR_UNROLL
+  for (auto& factor : run) factor = 1;
   loadKey(mine, k.t);
   SEQPAR_UNROLL
   for (int h = 0; h < kParts; ++h) {
@@ -99,20 +107,23 @@ SEQPAR_DEVICE_NOINLINE float smallBetaGradient(const RecordedToken k) {
   SEQPAR_ROLLED
   for (int j = k.t; j-- > 0;) {
     loadKey(other, j);
-    run *= decayOf(k.task, k.batch, k.chunk, k.head, j + 1);
+    SEQPAR_UNROLL
+    for (int m = 0; m < kRuns; ++m) run[m] *= decay(j + 1, m);
     float score = 0;
     SEQPAR_UNROLL
-    for (int m = 0; m < kKeys / 32; ++m) score += forgetting(run, mine[m] * other[m]);
+    for (int m = 0; m < kKeys / 32; ++m) score += forgetting(run[m % kRuns], mine[m] * other[m]);
     score = sumOfWarp(score);
     SEQPAR_UNROLL
     for (int h = 0; h < kParts; ++h) values[h] -= forgetting(score, number(r.written[imageIndex(lane + 32 * h, j)]));
   }
-  run *= decayOf(k.task, k.batch, k.chunk, k.head, 0);
+  SEQPAR_UNROLL
+  for (int m = 0; m < kRuns; ++m) run[m] *= decay(0, m);
   SEQPAR_UNROLL
   for (int m = 0; m < kKeys / 32; ++m) {
+    const float key = forgetting(run[m % kRuns], mine[m]);
     SEQPAR_ROLLED
     for (int i = 0; i < 32; ++i) {
-      const float factor = forgetting(run, ptx::shfl(mine[m], i));
+      const float factor = ptx::shfl(key, i);
       SEQPAR_UNROLL
       for (int h = 0; h < kParts; ++h) {
         values[h] -= forgetting(factor, number(r.state[(lane + 32 * h) * kKeys + 32 * m + i]));

@@ -7,8 +7,8 @@
 
 namespace seqpar::attn::delta::half {
 
-/// kTwo: two blocks of columns of values; otherwise one.
-template <class T, bool kTwo>
+/// kTwo: two blocks of columns of values; otherwise one. kChannel: decays of channels.
+template <class T, bool kTwo, bool kChannel>
 class DifferenceSm90 {
  protected:
   using Memory = DifferentiateSm90Memory;
@@ -30,7 +30,7 @@ class DifferenceSm90 {
     batch_ = index / t.keyHeads;
     head_ = keyHead_;
     chunk_ = t.chunks[t.first + number_];
-    memory_.place();
+    memory_.place(kChannel);
   }
 
   SEQPAR_DEVICE Record record() const { return recordOf(task_, batch_, head_, number_); }
@@ -50,7 +50,7 @@ class DifferenceSm90 {
     const int t = threadAgain();
     if (t >= kRows) return;
     memory_.beta[t] = betaOf(task_, batch_, chunk_, head_, t);
-    memory_.tokens.decay[t] = decayOf(task_, batch_, chunk_, head_, t);
+    if constexpr (!kChannel) memory_.tokens.decay[t] = decayOf(task_, batch_, chunk_, head_, t);
   }
   SEQPAR_DEVICE void startValues() const {
     const int thread = threadAgain();
@@ -60,6 +60,7 @@ class DifferenceSm90 {
     prefetchBytes<(kTwo ? 2 : 1) * kBlockBytes, kAll>(r.dState, thread);
     prefetchTensor<kKeys, kAll>({task_.k, batch_, chunk_, keyHead_, 0, task_.dk}, thread);
     prefetchTensor<kKeys, kAll>({task_.q, batch_, chunk_, keyHead_, 0, task_.dk}, thread);
+    if constexpr (kChannel) prefetchChannelDecays(task_, batch_, chunk_, head_, thread);
     startTile<kRows, kAll>(SquareRows{memory_.inverse}, r.inverse, thread);
     SEQPAR_UNROLL
     for (int block = 0; block < (kTwo ? 2 : 1); ++block) {
@@ -194,7 +195,8 @@ class DifferenceSm90 {
     SEQPAR_ROLLED
     for (int n = 0; n < 32; ++n) {
       if (ptx::shfl(small ? 1.0F : 0.0F, n) == 0) continue;
-      const float gradient = smallBetaGradient<T, kParts>({task_, batch_, chunk_, number_, head_, t - lane + n});
+      const float gradient =
+          smallBetaGradient<T, kParts, kChannel>({task_, batch_, chunk_, number_, head_, t - lane + n});
       if (lane == n) storeBeta(t, gradient);
     }
   }

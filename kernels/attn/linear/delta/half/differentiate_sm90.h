@@ -1,5 +1,5 @@
-// The last step of the backward on sm_90a, for decays of tokens and without decays: Differentiate (differentiate.h)
-// with wgmma.
+// The last step of the backward on sm_90a: Differentiate (differentiate.h) with wgmma. Decays of channels:
+// differentiate_channels_sm90.h.
 //
 // Work      a CTA of 256 threads, two per SM, has one (chunk, head of q and k, batch entry), for all heads that share q
 //           and k; up to 128 columns of values
@@ -7,7 +7,7 @@
 //           has the gradients of scores, the second those of the scores of keys
 // Tiles     chunks of 64 tokens x 128 channels; values in blocks of 64 columns, states in steps of 32. Gradients are
 //           fp32 in registers, at most 96 per thread
-// Smem      DifferentiateSm90Memory, 103 KiB
+// Smem      DifferentiateSm90Memory, 103 KiB; 109 KiB with decays of channels
 // Barriers  __syncthreads() between steps
 // Overlap   cp.async loads the states of two steps ahead, then keys and queries; loads of one CTA overlap with the
 //           products of the other one. No overlap with other kernels
@@ -17,14 +17,15 @@
 
 namespace seqpar::attn::delta::half {
 
-/// kTwo: two blocks of columns of values; otherwise one. kShared: several heads share q and k.
-template <class T, bool kTwo, bool kShared>
-class DifferentiateSm90 : DifferenceSm90<T, kTwo> {
+/// kTwo: two blocks of columns of values; otherwise one. kShared: several heads share q and k. kChannel: decays of
+/// channels.
+template <class T, bool kTwo, bool kShared, bool kChannel>
+class DifferentiateSm90 : DifferenceSm90<T, kTwo, kChannel> {
  public:
   SEQPAR_DEVICE static void run(const Task& task) { DifferentiateSm90(task).steps(); }
 
  private:
-  using Parts = DifferenceSm90<T, kTwo>;
+  using Parts = DifferenceSm90<T, kTwo, kChannel>;
   using typename Parts::KeyTile;
   using typename Parts::Memory;
   using typename Parts::StateTile;
@@ -59,6 +60,7 @@ class DifferentiateSm90 : DifferenceSm90<T, kTwo> {
   using Parts::state;
   using Parts::sumRows;
   using Parts::task_;
+  using Parts::warp_;
 
   SEQPAR_DEVICE explicit DifferentiateSm90(const Task& t) : Parts(t) {}
 
@@ -87,14 +89,18 @@ class DifferentiateSm90 : DifferenceSm90<T, kTwo> {
     ptx::cpAsyncWaitGroup<2>();
     warpgroup::fenceProxyAsync();
     ptx::syncthreads();
-    decayWithinBlocks(memory_.tokens);
+    if constexpr (!kChannel) decayWithinBlocks(memory_.tokens);
     throughValues();
-    decayFromEnds(memory_.tokens);
+    if constexpr (!kChannel) decayFromEnds(memory_.tokens);
     storeScores();
     throughStates();
     loadKeys();
-    throughScores();
-    ofGates();
+    if constexpr (kChannel) {
+      throughChannels();
+    } else {
+      throughScores();
+      ofGates();
+    }
     ofBetas();
   }
 
@@ -181,6 +187,7 @@ class DifferentiateSm90 : DifferenceSm90<T, kTwo> {
   /// The warp's part of the sum of states times their gradients.
   SEQPAR_DEVICE void ofBoundary(int step) const {
     const int thread = threadAgain();
+    if constexpr (kChannel) return ofBoundaries(step, thread);
     float sums[2] = {};
     SEQPAR_UNROLL
     for (int i = 0; i < Memory::kStep * StateTile::kWidth; i += kAll) {
@@ -197,91 +204,32 @@ class DifferentiateSm90 : DifferenceSm90<T, kTwo> {
     keepWarpSum(memory_.boundary, sums[0] + sums[1], step > 0);
   }
 
-  /// Adds the gradients through scores; then dRow_ has those of keys.
-  SEQPAR_DEVICE void throughScores() {
-    float ends = 0;
-    decayRows(dq_, [&](int) { return 1.0F; });
-    decayRows(dRow_, [&](int t) { return -memory_.beta[t]; });
-    eachPair(dColumn_, row_, channel_, [&](int t, int c, float& x, float& y) {
-      const float out = memory_.tokens.out[t];
-      const uint32_t key = keys().pair(t, c);
-      x = forgetting(out, x);
-      y = forgetting(out, y);
-      ends += ptx::lowOf<T>(key) * x + ptx::highOf<T>(key) * y;
-    });
-    if (!finite_) clearKeys();
-    warpgroup::fenceProxyAsync();
-    ptx::syncthreads();
-    warpgroup::arrive();
-    multiplyTerms<T, Terms::AlongRows, Terms::Rows, kRows>(dq_, operand(ofScores().offset), panel(keys()), true);
-    multiplyTerms<T, Terms::AlongRows, Terms::Rows, kRows>(dRow_, operand(ofKeys().offset), panel(keys()), true);
-    multiplyTerms<T, Terms::Rows, Terms::Rows, kRows>(dColumn_, operand(ofScores().offset), panel(queries()), true);
-    multiplyTerms<T, Terms::Rows, Terms::Rows, kRows>(dColumn_, operand(ofKeys().offset), panel(keys()), true);
-    warpgroup::commit();
-    keepWarpSum(memory_.ends, ends, false);
-    warpgroup::wait<0>();
-    warpgroup::fenceOperand(dq_);
-    warpgroup::fenceOperand(dRow_);
-    warpgroup::fenceOperand(dColumn_);
-    if (!finite_) {
-      reloadKeys();
-      addForgetting(dq_,
-                    [&](int t, int c) { return sumForgetting<T, true, false>(ofScores(), t, keys(), c, 0, kRows); });
-      addForgetting(dRow_,
-                    [&](int t, int c) { return sumForgetting<T, true, false>(ofKeys(), t, keys(), c, 0, kRows); });
-      addForgetting(dColumn_, [&](int t, int c) {
-        return sumForgetting<T, false, false>(ofScores(), t, queries(), c, 0, kRows) +
-               sumForgetting<T, false, false>(ofKeys(), t, keys(), c, 0, kRows);
-      });
-    }
-    if (task_.dGates.data != nullptr) {
-      sumRows(memory_.terms, [&](int n, int e, float key, float query) {
-        return query * dq_[n][e] + key * (dRow_[n][e] - dColumn_[n][e]);
-      });
-    }
+  /// The same for each channel: two lanes have eight channels.
+  SEQPAR_DEVICE void ofBoundaries(int step, int thread) const {
+    const int unit = thread % StateTile::kWidth;
+    float sums[8] = {};
     SEQPAR_UNROLL
-    for (int n = 0; n < 8; ++n) {
+    for (int i = 0; i < Memory::kStep * StateTile::kWidth; i += kAll) {
+      const int v = (i + thread) / StateTile::kWidth;
+      uint32_t x[4], y[4];
+      ptx::load(x, state(step).unit(v, unit));
+      ptx::load(y, dState(step).unit(v, unit));
       SEQPAR_UNROLL
-      for (int e = 0; e < 4; ++e) dRow_[n][e] += dColumn_[n][e];
-    }
-    ptx::syncthreads();
-  }
-  /// Keys or queries are not finite: adds sums in which a factor of 0 forgets, and lets products add 0.
-  template <class Sum>
-  SEQPAR_DEVICE void addForgetting(Tiles& c, const Sum& sum) const {
-    const int lane = threadAgain() % 32, g = row_ + lane / 4, p = channel_ + lane % 4 * 2;
-    SEQPAR_ROLLED
-    for (int i = 0; i < 32; ++i) {
-      const float value = sum(g + i / 2 % 2 * 8, p + i / 4 * 8 + i % 2);
-      SEQPAR_UNROLL
-      for (int n = 0; n < 8; ++n) {
-        SEQPAR_UNROLL
-        for (int e = 0; e < 4; ++e) c[n][e] += 4 * n + e == i ? value : 0;
+      for (int n = 0; n < 4; ++n) {
+        sums[2 * n] += ptx::lowOf<T>(x[n]) * ptx::lowOf<T>(y[n]);
+        sums[2 * n + 1] += ptx::highOf<T>(x[n]) * ptx::highOf<T>(y[n]);
       }
     }
-  }
-  SEQPAR_DEVICE void clearKeys() const {
-    const uint32_t zeros[4] = {};
-    ptx::syncthreads();
-    SEQPAR_ROLLED
-    for (int i = threadAgain(); i < kRows * KeyTile::kWidth; i += kAll) {
-      ptx::store(keys().unit(i / KeyTile::kWidth, i % KeyTile::kWidth), zeros);
-      ptx::store(queries().unit(i / KeyTile::kWidth, i % KeyTile::kWidth), zeros);
+    float* const to = memory_.boundaries + (thread / 32 * kKeys + unit * 8);
+    SEQPAR_UNROLL
+    for (int n = 0; n < 8; ++n) {
+      const float sum = sums[n] + ptx::shflXor(sums[n], StateTile::kWidth);
+      if (thread % 32 < StateTile::kWidth) to[n] = step > 0 ? to[n] + sum : sum;
     }
   }
-  SEQPAR_DEVICE void reloadKeys() const {
-    ptx::syncthreads();
-    startStage(kSteps);
-    startStage(kSteps + 1);
-    ptx::cpAsyncWaitGroup<0>();
-    ptx::syncthreads();
-    scaleKeys();
-    ptx::syncthreads();
-  }
 
-  /// The warpgroup's gradients of scores, times the decays between tokens.
+  /// The warpgroup's gradients of scores, times the decays between tokens; 0 above the diagonal.
   SEQPAR_DEVICE void storeScores() const {
-    const TokenMemory& m = memory_.tokens;
     const ptx::AccumulatorLayout layout{threadAgain() % 32};
     const SquareRows to{group_ == 0 ? memory_.inverse : memory_.ofKeys};
     const int block = row_ / kBlock;
@@ -289,90 +237,104 @@ class DifferentiateSm90 : DifferenceSm90<T, kTwo> {
     for (int h = 0; h < 2; ++h) {
       const int i = layout.row(row_, 2 * h), last = i - group_;  // pairs with j <= last
       const float factor = group_ == 0 ? 1 : -memory_.beta[i];
-      float between = m.run[i];
+      float between = 1;
+      if constexpr (!kChannel) between = memory_.tokens.run[i];
       SEQPAR_UNROLL
       for (int n = kBlocks; n-- > 0;) {  // blocks of columns
-        if (n < block - 1) between *= m.totals[n + 1];
+        if constexpr (!kChannel) {
+          if (n < block - 1) between *= memory_.tokens.totals[n + 1];
+        }
         SEQPAR_UNROLL
         for (int half = 0; half < 2; ++half) {
           const int tile = 2 * n + half, j = layout.column(8 * tile);
           const float x = dColumn_[tile][2 * h], y = dColumn_[tile][2 * h + 1];
-          float low = 0, high = 0;
-          if (n == block) {
-            ptx::loadPair(m.within + (i * kBlock + j % kBlock), low, high);
-            if (group_ == 1 && i / 2 == j / 2) memory_.diagonal[i] = i % 2 == 0 ? x : y;
-          } else if (n < block) {
-            ptx::loadPair(m.suffix + j, low, high);
-            low *= between;
-            high *= between;
-          }
+          if (n == block && group_ == 1 && i / 2 == j / 2) memory_.diagonal[i] = i % 2 == 0 ? x : y;
+          float low = 1, high = 1;
+          if constexpr (!kChannel) loadBetween(low, high, i, j, n, between);
           to.pair(i, j) = ptx::pack<T>(j <= last ? forgetting(low, factor * x) : 0,
                                        j + 1 <= last ? forgetting(high, factor * y) : 0);
         }
       }
     }
   }
-  /// Multiplies by the decays from the chunk's start and factor(t).
-  template <class Factor>
-  SEQPAR_DEVICE void decayRows(Tiles& c, const Factor& factor) const {
-    eachPair(c, row_, channel_, [&](int t, int, float& x, float& y) {
-      const float in = memory_.tokens.in[t];
-      x = forgetting(in, factor(t) * x);
-      y = forgetting(in, factor(t) * y);
-    });
-  }
-
-  SEQPAR_DEVICE void addSums(const Record& sums) {
-    const auto from = [&](Tiles& c, const float* memory) {
-      eachPair(c, row_, channel_, [&](int t, int n, float& x, float& y) {
-        x += memory[t * kKeys + n];
-        y += memory[t * kKeys + n + 1];
-      });
-    };
-    from(dq_, sums.sumQ);
-    from(dRow_, sums.sumK);
-  }
-  SEQPAR_DEVICE void keepSums(const Record& sums) {
-    const auto to = [&](Tiles& c, float* memory) {
-      eachPair(c, row_, channel_,
-               [&](int t, int n, float x, float y) { ptx::storePair(memory + t * kKeys + n, x, y); });
-    };
-    to(dq_, sums.sumQ);
-    to(dRow_, sums.sumK);
-  }
-
-  /// The gradients of q and k from those of scaled and normalized rows.
-  SEQPAR_DEVICE void finish() {
-    if (task_.normalize) {
-      sumRows(memory_.ofQueryRows, [&](int n, int e, float, float query) { return query * dq_[n][e]; });
-      sumRows(memory_.ofKeyRows, [&](int n, int e, float key, float) { return key * dRow_[n][e]; });
-      ptx::syncthreads();
+  /// From tokens j and j + 1 of block n to token i. `between`: from the end of block n.
+  SEQPAR_DEVICE void loadBetween(float& low, float& high, int i, int j, int n, float between) const {
+    const TokenMemory& m = memory_.tokens;
+    if (n == row_ / kBlock) {
+      ptx::loadPair(m.within + (i * kBlock + j % kBlock), low, high);
+    } else if (n < row_ / kBlock) {
+      ptx::loadPair(m.suffix + j, low, high);
+      low *= between;
+      high *= between;
     }
-    const auto store = [&](const Output& tensor, Tiles& c, const KeyTile& rows, const float* norms, const float* sums,
-                           float scale) {
-      const bool normalized = task_.normalize && scale != 0;
-      const int first = ptx::AccumulatorLayout{threadAgain() % 32}.row(row_);
-      float norm[2], along[2];
-      SEQPAR_UNROLL
-      for (int h = 0; h < 2; ++h) {
-        norm[h] = norms[first + 8 * h];
-        along[h] = normalized ? rowSum(sums, first + 8 * h) / (scale * scale) : 0;
-      }
-      eachPair(c, row_, channel_, [&](int t, int n, float& low, float& high) {
-        const int h = t == first ? 0 : 1;
-        const uint32_t pair = normalized ? rows.pair(t, n) : 0;
-        low = norm[h] * (low - ptx::lowOf<T>(pair) * along[h]);
-        high = norm[h] * (high - ptx::highOf<T>(pair) * along[h]);
-      });
+  }
+  // Decays of tokens, and without decays, differentiate_tokens_sm90.h:
+  SEQPAR_DEVICE void throughScores();
+  template <class Sum>
+  SEQPAR_DEVICE void addForgetting(Tiles& c, const Sum& sum) const;
+  SEQPAR_DEVICE void clearKeys() const;
+  SEQPAR_DEVICE void reloadKeys() const;
+  template <class Factor>
+  SEQPAR_DEVICE void decayRows(Tiles& c, const Factor& factor) const;
+
+  SEQPAR_DEVICE void addSums(const Record& sums);
+  SEQPAR_DEVICE void keepSums(const Record& sums);
+  SEQPAR_DEVICE void finish();
+
+  // Decays of channels, differentiate_channels_sm90.h:
+  using PairTiles = float[2][4];  ///< 16 rows and 16 of the warp's channels
+  SEQPAR_DEVICE static PairTiles& pairOf(Tiles& c) { return reinterpret_cast<PairTiles&>(c); }
+  /// Moves the first pair of tiles to the end: one loop has the code of all pairs, few instructions to fetch.
+  SEQPAR_DEVICE static void rotate(Tiles& c) {
+    SEQPAR_UNROLL
+    for (int e = 0; e < 4; ++e) {
       SEQPAR_UNROLL
       for (int n = 0; n < 2; ++n) {
-        storeTiles<T>({tensor, batch_, chunk_, keyHead_, channel_ + 32 * n, task_.dk}, row_,
-                      reinterpret_cast<const float(&)[4][4]>(c[4 * n]));
+        const float x = c[n][e];
+        SEQPAR_UNROLL
+        for (int i = n; i < 6; i += 2) c[i][e] = c[i + 2][e];
+        c[n + 6][e] = x;
       }
-    };
-    store(task_.dq, dq_, queries(), memory_.qNorm, memory_.ofQueryRows, task_.scale);
-    store(task_.dk_, dRow_, keys(), memory_.kNorm, memory_.ofKeyRows, 1);
+    }
   }
+  /// The warp's first column of a pair in a half's arrays.
+  SEQPAR_DEVICE int firstColumn(int pair) const { return group_ * Memory::kHalf + pair * kBlock; }
+  /// Calls each(t, column, n, e) for the thread's neighboring columns of a pair: elements [n][e] and [n][e + 1].
+  template <class Each>
+  SEQPAR_DEVICE void eachOfPair(int pair, const Each& each) const {
+    const ptx::AccumulatorLayout layout{threadAgain() % 32};
+    const int t = layout.row(row_), first = layout.column(firstColumn(pair));
+    SEQPAR_UNROLL
+    for (int n = 0; n < 2; ++n) {
+      each(t, first + 8 * n, n, 0);
+      each(t + 8, first + 8 * n, n, 2);
+    }
+  }
+  /// The same with the decays after token t to the end of its block; in steep blocks, after storeSuffixes().
+  template <class Each>
+  SEQPAR_DEVICE void eachSuffix(int pair, bool steep, const Each& each) const;
+  /// Left operand of a product of 8 terms of the block's own pairs.
+  template <bool kTermsInRows>
+  SEQPAR_DEVICE void loadTf32(uint32_t (&x)[4], const SquareRows& from, int term) const {
+    const ptx::Tf32Layout operand{threadAgain() % 32};
+    SEQPAR_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const int row = operand.row(row_, i), k = operand.term(term, i);
+      x[i] = asBits(ptx::lowOf<T>(*(kTermsInRows ? from.at(row, k) : from.at(k, row))));
+    }
+  }
+  SEQPAR_DEVICE void throughChannels();
+  SEQPAR_DEVICE void decayChannels(int half);
+  SEQPAR_DEVICE void storeTotals(int local, float low, float high) const;
+  SEQPAR_DEVICE void decayBlock(PairTiles& c, int pair, int block) const;
+  SEQPAR_DEVICE void decayBefore(int pair);
+  SEQPAR_DEVICE void withinRows(int half, int pair);
+  SEQPAR_DEVICE void decayAfter(int half, int pair, bool steep);
+  SEQPAR_DEVICE void storeSuffixes(int half, int pair) const;
+  SEQPAR_DEVICE void withinColumns(int half, int pair);
+  SEQPAR_DEVICE void storeTerms(int half, int pair);
+  SEQPAR_DEVICE void addPairs(int half, int pair);
+  SEQPAR_DEVICE void ofChannelGates(int half) const;
 
   Tiles dq_, dRow_, dColumn_;  ///< dColumn_: first the gradients of scores
 };

@@ -46,11 +46,26 @@ struct DifferentiateSm90Memory {
   int ofKeys;             ///< [kRows][kRows]: the gradients of scores of keys
   int stages;             ///< two: [2][kStep][64] of the state and of its gradient; then keys, queries [2][kRows][64]
   Floats beta, kNorm, qNorm;
-  Floats diagonal;                       ///< [kRows]: of the gradients of scores of keys, before decays
-  Floats terms, ofQueryRows, ofKeyRows;  ///< [2][kRows]: sums over the channels of a warpgroup
-  Floats boundary, ends;                 ///< [8]: sums of warps
+  Floats diagonal;                ///< [kRows]: of the gradients of scores of keys, before decays
+  Floats ofQueryRows, ofKeyRows;  ///< [2][kRows]: sums over the channels of a warpgroup
+  // Decays of tokens, and without decays:
+  Floats terms;           ///< [2][kRows]: as ofKeyRows
+  Floats boundary, ends;  ///< [8]: sums of warps
   TokenMemory tokens;
-  SEQPAR_BOTH_INLINE int place() {
+  // Decays of channels, of half of the channels: kHalf of each warpgroup. Arrays of tokens replace those of values.
+  static constexpr int kHalf = 32, kWidth = 2 * kHalf, kRunStride = kWidth + 8;  ///< without bank conflicts
+  static constexpr int kParts = kRows / 8;                                       ///< of eight tokens
+  Floats run;                ///< [kRows][kRunStride]: decays from the block's start; then terms of gradients of decays
+  int kEnd;                  ///< [kRows][kWidth]: keys decayed to the end of their block
+  int kNear, qNear;          ///< [kRows][kWidth]: rows times `run`
+  Floats parts;              ///< [kParts][kWidth]: products of decays
+  Ints zeros;                ///< [kParts][kWidth]: bit i is set if the decay of token i is 0
+  Floats totals, after;      ///< [kBlocks][kWidth]: of blocks, and the product of those of later blocks
+  Floats blockEnds, blocks;  ///< [kBlocks][kWidth]: sums over the tokens of a block
+  Floats sums;               ///< [kRows][2 * kBlock]: over pairs of tokens
+  Ints steep;                ///< [kBlocks]
+  Floats boundaries;         ///< [8][kKeys]: sums of warps, for all channels
+  SEQPAR_BOTH_INLINE int place(bool ofChannels) {
     Carver carver;
     dX = carver.take(2 * kSquareBytes);
     written = carver.take(2 * kSquareBytes);
@@ -62,21 +77,42 @@ struct DifferentiateSm90Memory {
     kNorm = {carver.take(4 * kRows)};
     qNorm = {carver.take(4 * kRows)};
     diagonal = {carver.take(4 * kRows)};
-    terms = {carver.take(4 * 2 * kRows)};
     ofQueryRows = {carver.take(4 * 2 * kRows)};
     ofKeyRows = {carver.take(4 * 2 * kRows)};
-    boundary = {carver.take(4 * 8)};
-    ends = {carver.take(4 * 8)};
-    tokens.place(carver);
+    if (!ofChannels) {
+      terms = {carver.take(4 * 2 * kRows)};
+      boundary = {carver.take(4 * 8)};
+      ends = {carver.take(4 * 8)};
+      tokens.place(carver);
+      return carver.used;
+    }
+    Carver values;
+    run = {values.take(4 * kRows * kRunStride)};
+    kEnd = values.take(kSquareBytes);
+    kNear = values.take(kSquareBytes);
+    qNear = values.take(kSquareBytes);
+    parts = {values.take(4 * kParts * kWidth)};
+    zeros = {values.take(4 * kParts * kWidth)};
+    totals = {values.take(4 * kBlocks * kWidth)};
+    after = {values.take(4 * kBlocks * kWidth)};
+    blockEnds = {carver.take(4 * kBlocks * kWidth)};
+    blocks = {carver.take(4 * kBlocks * kWidth)};
+    sums = {carver.take(4 * kRows * 2 * kBlock)};
+    steep = {carver.take(4 * kBlocks)};
+    boundaries = {carver.take(4 * 8 * kKeys)};
     return carver.used;
   }
   SEQPAR_BOTH_INLINE int keys() const { return stages; }
   SEQPAR_BOTH_INLINE int queries() const { return stages + kStage; }
-  SEQPAR_BOTH_INLINE static int bytes() {
+  SEQPAR_BOTH_INLINE static int bytes(bool ofChannels) {
     DifferentiateSm90Memory memory{};
-    return memory.place();
+    return memory.place(ofChannels);
   }
 };
+static_assert(4 * kRows * DifferentiateSm90Memory::kRunStride % 1024 == 0);
+static_assert(4 * kRows * DifferentiateSm90Memory::kRunStride + 3 * kSquareBytes +
+                  4 * (2 * DifferentiateSm90Memory::kParts + 2 * kBlocks) * DifferentiateSm90Memory::kWidth <=
+              6 * kSquareBytes);
 
 /// Shared memory of AdvanceSm90 and RetreatSm90: byte offsets; those of tiles are multiples of 1024.
 struct ChainSm90Memory {
@@ -93,11 +129,13 @@ static_assert(ChainSm90Memory::kBytes <= ptx::kSharedBytesSm90);
 SEQPAR_BOTH_INLINE bool isChain(Step step) {
   return step == Step::Advance || step == Step::Retreat;
 }
+/// Most channels of a key for which DifferentiateSm90 with decays of channels takes less time than Differentiate.
+constexpr int kMostDecays = 64;
 /// Whether a step has a kernel for sm_90.
 SEQPAR_BOTH_INLINE bool hasSm90(Step step, const Task& task) {
   if (isChain(step)) return true;
-  if (task.width > 1) return false;
-  return step == Step::Prepare || paddedColumns(task) <= DifferentiateSm90Memory::kMostColumns;
+  if (step == Step::Prepare) return task.width <= 1;
+  return task.width <= kMostDecays && paddedColumns(task) <= DifferentiateSm90Memory::kMostColumns;
 }
 SEQPAR_BOTH_INLINE int threadsOfSm90(Step step) {
   return isChain(step) ? ChainSm90Memory::kThreads : kThreadsSm90;
@@ -106,9 +144,9 @@ SEQPAR_BOTH_INLINE int64_t ctasOfSm90(Step step, const Task& task) {
   if (!isChain(step)) return ctasOf(step, task);
   return task.batch * task.heads * (slicesOf(task, kColumns) + transitionSlicesOf(task, kColumns));
 }
-SEQPAR_BOTH_INLINE int sharedBytesSm90(Step step) {
+SEQPAR_BOTH_INLINE int sharedBytesSm90(Step step, bool ofChannels) {
   if (isChain(step)) return ChainSm90Memory::kBytes;
-  return step == Step::Prepare ? PrepareSm90Memory::bytes() : DifferentiateSm90Memory::bytes();
+  return step == Step::Prepare ? PrepareSm90Memory::bytes() : DifferentiateSm90Memory::bytes(ofChannels);
 }
 
 /// Enqueues such a step, on a device of compute capability 9.0. Returns a cudaError_t. Only in builds for sm_90a.

@@ -1,0 +1,62 @@
+// The parts of DifferentiateSm90 that add and store gradients.
+#pragma once
+
+#include "kernels/attn/linear/delta/half/differentiate_sm90.h"
+
+namespace seqpar::attn::delta::half {
+
+template <class T, bool kTwo, bool kShared, bool kChannel>
+SEQPAR_DEVICE void DifferentiateSm90<T, kTwo, kShared, kChannel>::addSums(const Record& sums) {
+  const auto from = [&](Tiles& c, const float* memory) {
+    eachPair(c, row_, channel_, [&](int t, int n, float& x, float& y) {
+      x += memory[t * kKeys + n];
+      y += memory[t * kKeys + n + 1];
+    });
+  };
+  from(dq_, sums.sumQ);
+  from(dRow_, sums.sumK);
+}
+template <class T, bool kTwo, bool kShared, bool kChannel>
+SEQPAR_DEVICE void DifferentiateSm90<T, kTwo, kShared, kChannel>::keepSums(const Record& sums) {
+  const auto to = [&](Tiles& c, float* memory) {
+    eachPair(c, row_, channel_, [&](int t, int n, float x, float y) { ptx::storePair(memory + t * kKeys + n, x, y); });
+  };
+  to(dq_, sums.sumQ);
+  to(dRow_, sums.sumK);
+}
+
+/// The gradients of q and k from those of scaled and normalized rows.
+template <class T, bool kTwo, bool kShared, bool kChannel>
+SEQPAR_DEVICE void DifferentiateSm90<T, kTwo, kShared, kChannel>::finish() {
+  if (task_.normalize) {
+    sumRows(memory_.ofQueryRows, [&](int n, int e, float, float query) { return query * dq_[n][e]; });
+    sumRows(memory_.ofKeyRows, [&](int n, int e, float key, float) { return key * dRow_[n][e]; });
+    ptx::syncthreads();
+  }
+  const auto store = [&](const Output& tensor, Tiles& c, const KeyTile& rows, const float* norms, const float* sums,
+                         float scale) {
+    const bool normalized = task_.normalize && scale != 0;
+    const int first = ptx::AccumulatorLayout{threadAgain() % 32}.row(row_);
+    float norm[2], along[2];
+    SEQPAR_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      norm[h] = norms[first + 8 * h];
+      along[h] = normalized ? rowSum(sums, first + 8 * h) / (scale * scale) : 0;
+    }
+    eachPair(c, row_, channel_, [&](int t, int n, float& low, float& high) {
+      const int h = t == first ? 0 : 1;
+      const uint32_t pair = normalized ? rows.pair(t, n) : 0;
+      low = norm[h] * (low - ptx::lowOf<T>(pair) * along[h]);
+      high = norm[h] * (high - ptx::highOf<T>(pair) * along[h]);
+    });
+    SEQPAR_UNROLL
+    for (int n = 0; n < 2; ++n) {
+      storeTiles<T>({tensor, batch_, chunk_, keyHead_, channel_ + 32 * n, task_.dk}, row_,
+                    reinterpret_cast<const float(&)[4][4]>(c[4 * n]));
+    }
+  };
+  store(task_.dq, dq_, queries(), memory_.qNorm, memory_.ofQueryRows, task_.scale);
+  store(task_.dk_, dRow_, keys(), memory_.kNorm, memory_.ofKeyRows, 1);
+}
+
+}  // namespace seqpar::attn::delta::half
