@@ -26,7 +26,8 @@
  * - The `stream` of a collective is a seqparStream_t on a host communicator, or NULL to run to completion in the call;
  *   on a device communicator it is a cudaStream_t of the communicator's device, or NULL for the default stream. Device
  *   calls return once the work is enqueued, and can be captured into a CUDA graph that all ranks replay in the same
- *   order, if each has its own GPU. seqparCommGetAsyncError() returns kernels' errors; the outputs are then undefined.
+ *   order, if each has its own GPU. After a stream is synchronized, seqparCommGetAsyncError() returns the errors of its
+ *   kernels; the outputs are then undefined.
  */
 #ifndef SEQPAR_SEQPAR_H_
 #define SEQPAR_SEQPAR_H_

@@ -161,6 +161,7 @@ SEQPAR_API seqparResult_t seqparCommGetAsyncError(seqparComm_t handle, seqparRes
   const char* call = "seqparCommGetAsyncError";
   return onComm(call, handle, [&](Communicator& comm) {
     requirePointer(call, "asyncError", asyncError);
+    if (comm.device() != nullptr) comm.device()->notice();
     *asyncError = comm.health().result();
   });
 }

@@ -108,6 +108,10 @@ class DeviceGroup {
   /// Waits on the host for enqueued work. Returns or throws within the timeout, or soon after a failure.
   virtual void drain() = 0;
 
+  /// Records a failure that a kernel has stored. The watchdog does so every few milliseconds: call it before Health is
+  /// read for a program that has waited for a stream. May be called from any thread.
+  virtual void notice() = 0;
+
   /// Unmaps the memory of other ranks, so that they may free it. Call after drain(); no window may be used afterwards.
   virtual void release() noexcept = 0;
 

@@ -140,6 +140,15 @@ class GroupCuda : public DeviceGroup {
     checkCuda(order_.synchronize(), "cudaEventSynchronize");
   }
 
+  void notice() override {
+    const std::uint32_t waited = *word(kTimedOutWord);
+    if (waited == 0 || !health_.ok()) return;
+    const auto peer = std::min<std::size_t>(waited - 1, peerRanks_.size() - 1);
+    const std::string behind = options_.behind ? options_.behind() : "";
+    health_.fail(seqparRemoteError, concat("rank ", rank(), ": the GPU waited ", options_.timeout.count(),
+                                           " ms for rank ", peerRanks_[peer], behind.empty() ? "" : "; ", behind));
+  }
+
   void release() noexcept override {
     pool_->unmapAll();
   }
@@ -330,12 +339,7 @@ class GroupCuda : public DeviceGroup {
 #ifdef SEQPAR_NCCL
     if (nccl_) nccl_->poll();
 #endif
-    const std::uint32_t waited = *word(kTimedOutWord);
-    if (waited == 0) return;
-    const auto peer = std::min<std::size_t>(waited - 1, peerRanks_.size() - 1);
-    const std::string behind = options_.behind ? options_.behind() : "";
-    health_.fail(seqparRemoteError, concat("rank ", rank(), ": the GPU waited ", options_.timeout.count(),
-                                           " ms for rank ", peerRanks_[peer], behind.empty() ? "" : "; ", behind));
+    notice();
   }
 
   void giveUp() {

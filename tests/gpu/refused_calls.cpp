@@ -1,5 +1,6 @@
 // Refused arguments on GPU communicators: the host tests of sizes that wrap and of misaligned buffers, which on a GPU
-// would destroy its context. With more ranks than GPUs, several share one. Exit status 77 without a GPU.
+// would destroy its context; and errors of calls that other ranks never make. With more ranks than GPUs, several share
+// one. Exit status 77 without a GPU.
 #define CATCH_CONFIG_RUNNER
 #include "unit/api/refused_calls.h"
 
@@ -9,7 +10,7 @@ using namespace seqpar::test;  // NOLINT(google-build-using-namespace)
 
 namespace {
 
-std::string onGpus(int gpus, int ranks, const std::function<void(seqparComm_t, int)>& body) {
+std::string onGpus(int gpus, int ranks, const std::function<void(seqparComm_t, int)>& body, int timeoutMs = 0) {
   DeviceBackend device(ranks, ranks > gpus);
   Backend* const before = std::exchange(backend(), &device);
   seqparUniqueId id;
@@ -17,7 +18,7 @@ std::string onGpus(int gpus, int ranks, const std::function<void(seqparComm_t, i
   auto errors = onThreads(ranks, [&](int rank) {
     seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
     config.device = rank % gpus;
-    config.timeoutMs = patienceMs(20000);
+    config.timeoutMs = timeoutMs == 0 ? patienceMs(20000) : timeoutMs;
     config.ctas = 16;
     expectCuda(cudaSetDevice(config.device), "cudaSetDevice");
     seqparComm_t comm = nullptr;
@@ -54,6 +55,30 @@ TEST_CASE("capture: ranks that share a GPU refuse it") {
   });
   INFO(errors);
   CHECK(errors.empty());
+}
+
+TEST_CASE("a stream that waited in vain has an error as soon as it is synchronized") {
+  int gpus = 0;
+  expectCuda(cudaGetDeviceCount(&gpus), "cudaGetDeviceCount");
+  const auto body = [](seqparComm_t comm, int rank) {
+    if (rank == 1) return;  // never calls
+    const Vector<float> mine(1, 1.0F);
+    Vector<float> remote(1, -1.0F);
+    cudaStream_t stream = nullptr;
+    expectCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    expectSuccess(seqparSendRecv(mine.data(), sizeof(float), 1, remote.data(), sizeof(float), 1, comm, stream),
+                  "seqparSendRecv", comm);
+    expectCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    seqparResult_t state = seqparSuccess;
+    expectSuccess(seqparCommGetAsyncError(comm, &state), "seqparCommGetAsyncError", comm);
+    expect(state == seqparRemoteError, "the error is ", seqparGetErrorString(state));
+    expectCuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
+  };
+  for (int turn = 0; turn < 3; ++turn) {
+    const auto errors = onGpus(std::min(gpus, 2), 2, body, patienceMs(1000));
+    INFO(errors);
+    CHECK(errors.empty());
+  }
 }
 
 }  // namespace

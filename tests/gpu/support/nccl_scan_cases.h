@@ -39,6 +39,7 @@ class NcclOnlyGroup final : public DeviceGroup {
   void enqueue(const char*, DeviceStream, const std::function<void()>& launch) override { launch(); }
   void checkCapture(const char*, DeviceStream) const override {}
   void drain() override {}
+  void notice() override {}
   void release() noexcept override {}
   DeviceAllocation allocate(std::size_t) override { return {}; }
 
