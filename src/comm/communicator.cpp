@@ -355,6 +355,12 @@ void Communicator::close() {
   control_->leave();
 }
 
+void Communicator::startCall() {
+  if (!device_) return;
+  control_->communicate();
+  health_.check();
+}
+
 void Communicator::refuse(const char* call, const std::string& why) {
   requireUse(call);
   control_->refuseCall(why);

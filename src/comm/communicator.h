@@ -145,6 +145,9 @@ class Communicator {
   void close();
   /// The next communication belongs to a new call of the program; see CallSequence.
   void nextCall() noexcept { control_->nextCall(); }
+  /// On a device: throws if another rank refuses this call, now or, asynchronously, later. For calls with kernels of
+  /// another library, which wait for other ranks without an operation of this communicator.
+  void startCall();
   /// Tells the other ranks that this rank refuses its call.
   void refuse(const char* call, const std::string& why);
   /// Fails this rank and all other ranks at once. May be called from any thread.
