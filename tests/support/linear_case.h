@@ -85,7 +85,7 @@ struct LinearReference {
   LinearReference(const LinearCase& c, const std::vector<size_t>& borders, unsigned threads = 0);
 };
 
-/// `value` as a result of `type`: fp16 results saturate.
+/// `value` as a result of `type` on a GPU: fp16 results saturate.
 double saturated(double value, int type);
 
 /// Empty, or where `found` differs from the reference by more than fp32 arithmetic over `terms` terms and a rounding to
