@@ -79,6 +79,7 @@ class SimulatedGroup final : public DeviceGroup {
     ran_ = true;
   }
   void drain() override {}
+  void notice() override {}
   void release() noexcept override {}
   DeviceAllocation allocate(std::size_t bytes) override {
     return {Recorder::current().allocate(bytes), [] {}};
