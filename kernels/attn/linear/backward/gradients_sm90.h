@@ -116,7 +116,6 @@ struct GradientsKernel {
     }
     awaitConsumers(item);
     if constexpr (kChannel && !kStrong) {
-      static_assert(2 * Memory::kWarps <= 32);
       const bool wide = me.thread < 2 * Memory::kWarps && memory.wide[me.thread] != 0;
       if (me.thread < 32 && ptx::reduxMax(wide ? 1U : 0U) != 0 && me.thread == 0) task.strong[index] = 1;
     }

@@ -85,7 +85,8 @@ struct ChannelMemory : ChunkTiles<T> {
   float own[kChunk];                        ///< dA of a token with itself
   alignas(16) uint32_t largest[kWarps][2];  ///< q and k in bf16, per warp
   uint32_t largestOfDA[kWarps];
-  uint32_t wide[2 * kWarps];  ///< per warp: whether images have elements that are too small for them
+  static_assert(2 * kWarps <= 32);
+  uint32_t wide[2 * kWarps];  ///< per warp: whether images have elements that are too small for them; read by one warp
   uint32_t leastTotal;        ///< magnitude of the smallest log-decay of a chunk
   ImageScales images[2];
   alignas(16) char item[kItemBytes];

@@ -56,7 +56,7 @@ class AdvanceSm90 : ChainSm90<T> {
   SEQPAR_DEVICE void step(int i) {
     lane_ = threadAgain() % 32;
     if (begins_ != 0) this->loadState(kOfState ? task_.initial : nullptr, this->sequenceIndex(this->chunk(i)));
-    begins_ = i + 1 < task_.count ? this->chunk(i + 1).begins : 0;  // loaded a chunk before its use
+    begins_ = i + 1 < task_.count ? this->chunk(i + 1).begins : 0;  // now, because its use would wait for it
     const ChainSm90Stage s = stage(i);
     const auto rounded = this->roundedState();
     const auto values = this->roundedValues();
