@@ -6,6 +6,7 @@ from .. import _shapes
 from . import _ops
 from ._collectives import merge
 from ._define import without_autocast
+from ._readable import readable
 from ._refusals import collective
 
 _MOST_SCORES = 1 << 24  # elements of a block of scores
@@ -79,15 +80,6 @@ def _fused_on_gpu(q, k, v, seen, scale, softcap):
     return out.masked_fill(blind[..., None], 0.0), lse.masked_fill(blind, -torch.inf)
 
 
-def _readable(x):
-    """x, or a dense copy where PyTorch's fused kernels cannot read it: they read the elements of a head in a row, on GPUs 16 bytes at
-    a time, and not all of them check that."""
-    fits = x.stride(-1) == 1
-    if x.is_cuda:
-        fits = fits and x.data_ptr() % 16 == 0 and all(stride * x.element_size() % 16 == 0 for stride in x.stride()[:-1])
-    return x if fits else x.clone(memory_format=torch.contiguous_format)
-
-
 def _harmless(x, unused):
     """x without values in unused entries that reach results through masks: infinity, NaN and huge ones, which memory without
     tokens may contain. On hosts."""
@@ -144,7 +136,7 @@ def local_attention(q, k, v, *, q_positions=None, k_positions=None, window=0, sc
              and (device == "cpu" or (dim % 8 == 0 and dim <= 256))
              and not (torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))))
     attend = {"cpu": _fused, "cuda": _fused_on_gpu}[device] if fused else _by_products
-    q, k, v = (_readable(x) for x in (q, k, v)) if fused else (q, k.float(), v.float())
+    q, k, v = (readable(x) for x in (q, k, v)) if fused else (q, k.float(), v.float())
     on_gpu = attend is _fused_on_gpu
     step = max(1, _MOST_BIAS // (batch * kv_heads * keys) if on_gpu else _MOST_SCORES // max(1, batch * heads * keys))
     for first in range(0, queries, step):

@@ -12,6 +12,7 @@ from . import _ops
 from ._collectives import all_gather, to_heads, to_sequence
 from ._define import define
 from ._layout import Layout, bounds_of, in_order, require_fit
+from ._readable import ReadableGradient, ReadableInput
 
 ALGORITHMS = ("ulysses", "allgather_kv")
 
@@ -219,13 +220,15 @@ def _by_gather(kernel, q, k, v, comm, layout, bounds, call):
     k, v = (all_gather(x, comm, tokens=layout.lengths) for x in (k, v))
     if not in_order(layout):
         k, v = (x.index_select(1, layout_order(x, layout.key, True)) for x in (k, v))
+    # The exchanges of "ulysses" write new memory, but these queries and the gradient of the output are the caller's.
+    q = ReadableInput.apply(q)
     outputs, done = [], 0
     for begin, end in _runs(layout.key, comm.rank):
         outputs.append(_block(kernel, q[:, done:done + end - begin], k, v, begin, end, bounds, call))
         done += end - begin
     if not outputs:  # no tokens: still takes part in the exchanges, also backward
         return q.new_zeros(*q.shape[:3], v.shape[3]) + _nothing(q, k, v, call["sinks"])
-    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)
+    return ReadableGradient.apply(outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1))
 
 
 def attention_by(kernel, q, k, v, comm, *, algorithm="ulysses", causal=False, window=(-1, -1), scale=None, softcap=0.0,
