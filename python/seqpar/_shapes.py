@@ -52,6 +52,12 @@ def integers(what, values, least, bits=64):
     return found
 
 
+def require_bounds(what, bounds, tokens):
+    """Raises ValueError unless packed sequences with these bounds contain all tokens; None: not packed."""
+    if bounds is not None and (bounds[0] != 0 or bounds[-1] != tokens or any(a > b for a, b in zip(bounds, bounds[1:]))):
+        raise ValueError(f"{what}: cu_seqlens is {bounds}, expected ascending bounds from 0 to {tokens}, the tokens of the whole")
+
+
 def window_of(what, window):
     """(left, right), as ints."""
     try:

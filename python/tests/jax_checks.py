@@ -306,6 +306,11 @@ def errors(comm):
         raises(ValueError, "shape", lambda: call(function, k, v))
     raises(RuntimeError, "called outside, expected a call inside of jax.shard_map over the axis 'sp'",
            lambda: sp.attention(x, x, x, comm))
+    a, b = (sp.Layout(kind, 2 * n, n) for kind in ("contiguous", "striped"))
+    raises(ValueError, "the array has the shape (1, 1,", lambda: sharded(lambda x: sp.redistribute((x, x[:, :1]), a, b, comm), (SEQ,), SEQ)(x))
+    convolve = lambda **named: sharded(lambda x: sp.short_conv(x[:, :, 0], jnp.ones((4, 3)), comm, **named), (SEQ,), SEQ)(x)
+    raises(ValueError, f"expected ascending bounds from 0 to {2 * n}", lambda: convolve(cu_seqlens=(0, 2 * n + 1)))
+    raises(ValueError, "bias has the shape (1,), expected (4,)", lambda: convolve(bias=jnp.ones(1)))
     raises(ValueError, "one per head", lambda: attend(sinks=jnp.zeros(n + 2)))
     raises(TypeError, "attention() got an unexpected keyword argument 'casual', expected one of", lambda: attend(casual=True))
     raises(TypeError, "retention() got an unexpected keyword argument 'layout'",

@@ -6,7 +6,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from .. import _abi
+from .. import _abi, _shapes
 from ._call import COMM, STREAM, Call, Filled, Operand, Result
 from ._comm import custom_call
 from ._differentiable import Operator, apply
@@ -155,10 +155,12 @@ def halo(x, comm, *, left=0, right=0, axis=1, periodic=False):
 def redistribute(x, source, target, comm, *, axis=1):
     """Moves an array, or a tuple of arrays of any types, from one Layout to another."""
     single, several = not isinstance(x, (tuple, list)), x if isinstance(x, (tuple, list)) else (x,)
-    for layout in (source, target):
-        if layout.ranks != comm.size or layout.tokens != several[0].shape[axis] * comm.size:
-            raise ValueError(f"redistribute: got {layout}, expected {several[0].shape[axis] * comm.size} tokens on {comm.size} "
-                             "ranks")
+    for array in several:
+        tokens = array.shape[axis] * comm.size
+        for layout in (source, target):
+            if layout.ranks != comm.size or layout.tokens != tokens:
+                raise ValueError(f"redistribute: got {layout}, expected {tokens} tokens on {comm.size} ranks: the array has the shape "
+                                 f"{array.shape} on each")
 
     def move(arrays, token, a, b):
         sizes = []
@@ -250,11 +252,17 @@ def short_conv(x, weight, comm, *, bias=None, activation=None, cu_seqlens=None):
                          "[channels][width]")
     if activation not in (None, "silu", "swish"):
         raise ValueError(f"short_conv: activation is {activation!r}, expected None, 'silu' or 'swish'")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"short_conv: bias has the shape {bias.shape}, expected {weight.shape[:1]}")
     width, local = weight.shape[1], x.shape[1]
     padded = x if width == 1 else jnp.concatenate((halo(x, comm, left=width - 1)[0], x), 1)
     age = None
     if cu_seqlens is not None:
-        starts, positions = jnp.asarray(cu_seqlens), jnp.arange(local) + comm.rank() * local
+        bounds = _shapes.integers("short_conv: cu_seqlens", cu_seqlens, 2)
+        _shapes.require_bounds("short_conv", bounds, local * comm.size)
+        if x.shape[0] != 1:
+            raise ValueError(f"short_conv: got a batch of {x.shape[0]} with cu_seqlens, expected 1")
+        starts, positions = jnp.asarray(bounds), jnp.arange(local) + comm.rank() * local
         age = (positions - starts[jnp.searchsorted(starts, positions, side="right") - 1])[:, None]
     z = 0.0 if bias is None else bias.astype(jnp.float32)
     for back in range(width):

@@ -254,12 +254,13 @@ def _first(result):
 
 @collective
 def redistribute(tensors, source, target, comm, *, dim=1, _run=at_once):
-    """Moves tensors of any types from one Layout to another, together. A tensor returns a tensor, a tuple a tuple."""
+    """Moves tensors of any types from one Layout to another, together. A tensor returns a tensor, a tuple a tuple. A negative
+    `dim` counts from the end of each tensor's dimensions."""
     single, several = _several("redistribute", tensors)
     for x in several:
-        require_fit("redistribute", source, comm, local=x.shape[dim])
+        require_fit("redistribute", source, comm, local=x.shape[_axis(x, dim)])
     require_fit("redistribute", target, comm, tokens=source.tokens)
-    moved = _run(_Redistribute, source.key, target.key, _axis(several[0], dim), comm.name, *several)
+    moved = _run(_Redistribute, source.key, target.key, dim, comm.name, *several)
     return _first(moved) if single else moved
 
 
@@ -299,11 +300,12 @@ def token_mean(losses, mask, comm):
     gradients, so parameters' gradients are summed (not averaged) over the ranks of `comm`.
 
     losses  of this rank's tokens, any shape
-    mask    the shape of losses: which of them count; None: all
+    mask    the shape of losses: which of them count, or their weights; None: all
     """
     if mask is not None and mask.shape != losses.shape:
         raise ValueError(f"token_mean: mask has the shape {tuple(mask.shape)}, expected {tuple(losses.shape)}, the shape of losses")
-    mask = torch.ones_like(losses) if mask is None else mask.to(losses.dtype)
+    kind = torch.promote_types(losses.dtype, torch.float32)  # sums of 16 bits would round, and overflow
+    mask = torch.ones_like(losses, dtype=kind) if mask is None else mask.to(kind)
     count = _ops.all_gather(mask.sum(dtype=torch.float32).reshape(1).detach(), 0, [], comm.name).sum()
     # Losses that do not count may have any value, including NaN.
-    return (losses.masked_fill(mask == 0, 0) * mask).sum() / count.clamp(min=1)
+    return (losses.masked_fill(mask == 0, 0) * mask).sum() / torch.where(count == 0, 1, count)

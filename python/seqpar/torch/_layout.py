@@ -100,6 +100,7 @@ class Layout:
         found = torch.empty(self.local_length(rank), dtype=torch.int64, device="cpu")  # for any default device
         call(_abi.check, _abi.lib.seqparLayoutGlobals(ctypes.byref(self.struct()), rank, found.data_ptr()))
         bounds = bounds_of(cu_seqlens)
+        _shapes.require_bounds("Layout.positions", bounds, self.tokens)
         if bounds is not None:
             starts = torch.tensor(bounds, dtype=torch.int64, device="cpu")
             found = found - starts[torch.searchsorted(starts, found, right=True) - 1]

@@ -205,7 +205,7 @@ def _redistribute_launch(made, tensors, source, target, dim, name):
     require_place("redistribute", comm, *tensors)
     sizes = []
     for x in tensors:
-        outer, inner = _split(x.shape, dim)
+        outer, inner = _split(x.shape, dim % x.dim())
         sizes.append((outer, inner * x.element_size()))
 
     def make():

@@ -1,26 +1,23 @@
 """Which packed sequences a batch's position_ids describe: read from the positions of all ranks, so that all agree."""
 
 import torch
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from . import _ops
 from ._comm import find
 from ._define import define
 from ._layout import Layout, bounds_of
+from ._remembered import Remembered
 
 _WHAT = "position_ids"
-_read = WeakTensorKeyDictionary()   # cu_seq_lens -> (version, tuple)
-_known = WeakTensorKeyDictionary()  # position_ids -> (version, {other inputs: the bounds})
+_read = Remembered()   # tuples of cu_seq_lens
+_known = Remembered()  # the bounds of position_ids
 
 
 def bounds_once(cu_seqlens):
     """bounds_of() a tensor that all layers of a batch get: waits for a GPU only once."""
     if not isinstance(cu_seqlens, torch.Tensor):
         return bounds_of(cu_seqlens)
-    known = _read.get(cu_seqlens)
-    if known is None or known[0] != cu_seqlens._version:
-        known = _read[cu_seqlens] = (cu_seqlens._version, bounds_of(cu_seqlens))
-    return known[1]
+    return _read.of(cu_seqlens, None, lambda: bounds_of(cu_seqlens))
 
 
 def _rank_of(layout, position):
@@ -95,13 +92,7 @@ def packing_of(positions, layout, bounds, comm):
     """The bounds of the packed sequences in the whole, None: one sequence. Raises ValueError, on all ranks, unless the
     positions are the layout's, within each packed sequence. bounds: None: derived from the positions. Collective at the
     first use of a tensor of positions, and of a changed one."""
-    known = _known.get(positions)
-    if known is None or known[0] != positions._version:
-        known = _known[positions] = (positions._version, {})
-    key = (layout.key, bounds, comm.name)
-    if key not in known[1]:
-        known[1][key] = _establish(positions, layout, bounds, comm)
-    return known[1][key]
+    return _known.of(positions, (layout.key, bounds, comm.name), lambda: _establish(positions, layout, bounds, comm))
 
 
 def _check_launch(made, positions, like, layout, cu_seqlens, name):

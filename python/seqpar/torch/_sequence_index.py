@@ -1,11 +1,11 @@
 """The bounds of packed sequences from seq_idx, Mamba-2's index of the sequence of each token."""
 
 import torch
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from . import _ops
+from ._remembered import Remembered
 
-_known = WeakTensorKeyDictionary()  # seq_idx -> (version, {(lengths of the shards, communicator): the bounds})
+_known = Remembered()  # the bounds of seq_idx
 
 
 def _establish(what, seq_idx, lengths, comm):
@@ -30,10 +30,4 @@ def bounds_from(what, seq_idx, local, lengths, comm):
     if not isinstance(seq_idx, torch.Tensor) or seq_idx.is_floating_point() or seq_idx.dim() != 2 or seq_idx.shape[1] != local:
         shape = (tuple(seq_idx.shape), seq_idx.dtype) if isinstance(seq_idx, torch.Tensor) else type(seq_idx).__name__
         raise ValueError(f"{what}: seq_idx is {shape}, expected integers [batch][{local}]: of this rank's tokens")
-    known = _known.get(seq_idx)
-    if known is None or known[0] != seq_idx._version:
-        known = _known[seq_idx] = (seq_idx._version, {})
-    key = (tuple(lengths), comm.name)
-    if key not in known[1]:
-        known[1][key] = _establish(what, seq_idx, lengths, comm)
-    return known[1][key]
+    return _known.of(seq_idx, (tuple(lengths), comm.name), lambda: _establish(what, seq_idx, lengths, comm))

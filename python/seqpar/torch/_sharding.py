@@ -2,6 +2,7 @@
 
 import torch
 
+from .. import _shapes
 from ._collectives import all_gather
 from ._kernels import layout_order
 from ._layout import bounds_of, require_fit
@@ -35,9 +36,13 @@ def unshard(x, layout, comm, dim=1):
 def shift_labels(ids, cu_seqlens=None, ignore_index=IGNORED):
     """The label of each token, for whole sequences [batch][tokens]: the next token; ignore_index for the last token of
     each sequence."""
+    if ids.dim() != 2:
+        raise ValueError(f"shift_labels: ids has the shape {tuple(ids.shape)}, expected [batch][tokens]")
+    bounds = bounds_of(cu_seqlens)
+    _shapes.require_bounds("shift_labels", bounds, ids.shape[1])
     labels = torch.full_like(ids, ignore_index)
     labels[:, :-1] = ids[:, 1:]
-    for end in bounds_of(cu_seqlens) or ():
+    for end in bounds or ():
         if end > 0:
             labels[:, end - 1] = ignore_index
     return labels

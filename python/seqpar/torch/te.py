@@ -14,11 +14,11 @@ import functools
 import inspect
 
 import torch
-from torch.utils.weak import WeakTensorKeyDictionary
 
+from . import _positions
 from ._attention import attention
 from ._connect import comm as make_comm
-from ._layout import Layout, bounds_of
+from ._layout import Layout
 
 PREFIX = "seqpar"
 # Arguments of forward() that seqpar supports, and arguments without an effect on its results.
@@ -26,19 +26,6 @@ _TAKEN = {"query_layer", "key_layer", "value_layer", "qkv_layer", "kv_layer", "q
           "cu_seqlens_kv", "cu_seqlens_q_padded", "cu_seqlens_kv_padded", "attn_mask_type", "window_size"}
 _WITHOUT_EFFECT = {"attention_mask", "max_seqlen_q", "max_seqlen_kv", "checkpoint_core_attention", "fast_zero_fill", "num_splits",
                    "pad_between_seqs", "bottom_right_diagonal"}
-_bounds = WeakTensorKeyDictionary()  # cu_seqlens -> (version, tuple): all layers of a batch get the same tensor
-
-
-def _bounds_of(cu_seqlens):
-    """bounds_of() a tensor; reads it from the GPU only once."""
-    if cu_seqlens is None:
-        return None
-    if cu_seqlens.is_inference():  # has no version
-        return bounds_of(cu_seqlens)
-    known = _bounds.get(cu_seqlens)
-    if known is None or known[0] != cu_seqlens._version:
-        known = _bounds[cu_seqlens] = (cu_seqlens._version, bounds_of(cu_seqlens))
-    return known[1]
 
 
 @functools.lru_cache(maxsize=64)
@@ -59,7 +46,7 @@ def _mask(module, named):
 
 def _packed(named, kind, causal):
     """The bounds of the packed sequences of "thd" in the whole: padding belongs to the sequence before it."""
-    own, padded, keys, padded_keys = (_bounds_of(named.get(f"cu_seqlens_{name}"))
+    own, padded, keys, padded_keys = (_positions.bounds_once(named.get(f"cu_seqlens_{name}"))
                                       for name in ("q", "q_padded", "kv", "kv_padded"))
     if own is None:
         raise ValueError("DotProductAttention: cu_seqlens_q is None, expected the bounds of the packed sequences: qkv_format is "

@@ -75,6 +75,9 @@ def redistribution(comm, seed):
     same(mine.grad, sp.shard(grad, a, comm))
     assert b.positions(comm.rank, cu_seqlens=bounds).max() < 14
     assert sp.unshard(moved_ids, b, comm).equal(ids)
+    table, mixed = whole(seed + 2, 23, 23 // comm.size), (sp.shard(x, a, comm), sp.shard(whole(seed + 2, 23, 23 // comm.size), a, comm, dim=0))
+    moved, moved_table = sp.redistribute(mixed, a, b, comm, dim=-2)  # another dimension of each
+    assert moved.equal(sp.shard(x, b, comm)) and moved_table.equal(sp.shard(table, b, comm, dim=0))
 
 
 def scan_reference(states, factors, initial, op, reverse, marks):
@@ -149,3 +152,12 @@ def batches(comm, seed):
     total = summed(sp.token_mean(losses, labels != -100, comm), comm)
     raises(ValueError, "token_mean: mask has the shape", sp.token_mean, losses, (labels != -100)[..., None], comm)
     same(total, torch.tensor(11.5), 50)
+    half = torch.full((70000,), 1.5, dtype=torch.float16)  # the sum is infinite in fp16
+    same(summed(sp.token_mean(half, None, comm), comm), torch.tensor(1.5), 50)
+    weights = torch.full((3,), 0.125 / comm.size)
+    same(summed(sp.token_mean(torch.full((3,), 7.0), weights, comm), comm), torch.tensor(7.0), 50)
+    assert not sp.token_mean(losses, torch.zeros_like(losses), comm)
+    for bounds in ((3, 23), (0, 9), (0, 9, 5, 23), (0, 24)):
+        raises(ValueError, "expected ascending bounds from 0 to 23", sp.shard_batch, ids, layout, comm, cu_seqlens=bounds)
+        raises(ValueError, "expected ascending bounds from 0 to 23", layout.positions, comm.rank, cu_seqlens=bounds)
+    raises(ValueError, "shift_labels: ids has the shape (23,)", sp.shift_labels, ids[0])

@@ -1,0 +1,22 @@
+"""Results of earlier calls with the same tensor."""
+
+from torch.utils.weak import WeakTensorKeyDictionary
+
+
+class Remembered:
+    """Results by tensor and key, until the tensor changes or is freed. Tensors of torch.inference_mode() have no version that
+    would tell a change: their results are not kept."""
+
+    def __init__(self):
+        self._known = WeakTensorKeyDictionary()  # tensor -> (version, {key: result})
+
+    def of(self, tensor, key, compute):
+        """compute(), or its earlier result for this tensor and key."""
+        if tensor.is_inference():
+            return compute()
+        known = self._known.get(tensor)
+        if known is None or known[0] != tensor._version:
+            known = self._known[tensor] = (tensor._version, {})
+        if key not in known[1]:
+            known[1][key] = compute()
+        return known[1][key]
