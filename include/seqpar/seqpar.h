@@ -325,10 +325,15 @@ typedef struct {
   char reason[512];    /**< text: the reason against a faster transport, and the GPUs that were found */
   int sharing; /**< number of ranks that are threads of this process on this rank's GPU, including this one; 1 on hosts
                 */
+  int mostThreads; /**< the processors that a rank may use, divided by the ranks of a node: the maximum over the ranks,
+                        at least 1. Of the communicator's creation, equal on all ranks */
 } seqparCommInfo_t;
 
-#define SEQPAR_COMM_INFO_INITIALIZER \
-  { sizeof(seqparCommInfo_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, 0, 0, 0, 0, 0, 0, 0, 0., 0., 0., 0., "", "", 0 }
+#define SEQPAR_COMM_INFO_INITIALIZER                                                                                 \
+  {                                                                                                                  \
+    sizeof(seqparCommInfo_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, 0, 0, 0, 0, 0, 0, 0, 0., 0., 0., 0., "", "", \
+        0, 0                                                                                                         \
+  }
 
 /** Fills `info`. Not collective. Errors: InvalidArgument (NULL, wrong magic). */
 SEQPAR_API seqparResult_t seqparCommQuery(seqparComm_t comm, seqparCommInfo_t* info);

@@ -31,6 +31,7 @@ seqparCommInfo_t describe(Communicator& comm) {
   info.device = comm.config().device;
   info.nodes = comm.topology().nodeCount;
   info.node = comm.topology().nodes[static_cast<size_t>(comm.rank())];
+  info.mostThreads = comm.topology().mostThreads;
   info.sharing = comm.device() == nullptr ? 1 : comm.device()->sharing();
   for (int peer = 0; peer < comm.size(); ++peer) {
     if (peer == comm.rank()) continue;

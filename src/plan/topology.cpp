@@ -79,6 +79,9 @@ Topology discoverTopology(Allgather& control, const std::string& hostId) {
     out.processes.push_back(numberOf(place.process, processes));
   }
   out.nodeCount = static_cast<int>(numbers.size());
+  const int ranksOfNode = (control.size() + out.nodeCount - 1) / out.nodeCount;
+  for (const auto& place : places)
+    out.mostThreads = std::max(out.mostThreads, CPU_COUNT(&place.processors) / ranksOfNode);
   double fullest = 0;
   for (size_t node = 0; node < ranks.size(); ++node) {
     const double count = std::max(1, CPU_COUNT(&processors[node]));

@@ -16,6 +16,7 @@ struct Topology {
   int nodeCount = 1;
   double contention = 1;    ///< ranks per processor of the fullest node, at least 1
   double coresPerRank = 1;  ///< processors per rank of the fullest node
+  int mostThreads = 1;      ///< maximum over the ranks of the processors it may use, divided by the ranks of a node
 };
 
 /// Collective.

@@ -14,7 +14,8 @@ namespace {
 
 constexpr const char* kCaller = "attention plan";
 
-/// This rank's equal share of the processors that it may use, among the ranks of its node.
+/// This rank's equal share of the processors that it may use, among the ranks of its node. Not more than the ranks knew
+/// of each other when the communicator was created.
 int shareOfCores(seqparComm_t comm) {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
@@ -23,7 +24,7 @@ int shareOfCores(seqparComm_t comm) {
   seqparCommInfo_t info = SEQPAR_COMM_INFO_INITIALIZER;
   require(seqparCommQuery(comm, &info), kCaller, comm);
   const int ranksOfNode = (info.nranks + info.nodes - 1) / std::max(1, info.nodes);
-  return std::max(1, cores / std::max(1, ranksOfNode));
+  return std::clamp(cores / std::max(1, ranksOfNode), 1, std::max(1, info.mostThreads));
 }
 
 }  // namespace

@@ -1,3 +1,6 @@
+#include <sched.h>
+
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -40,6 +43,9 @@ TEST_CASE("communicators of every size are made as threads, queried and destroye
     expect(info.directPeers + info.networkPeers == size - 1, info.directPeers, " + ", info.networkPeers, " peers");
     expect(info.contention >= 1, "contention ", info.contention);
     expect(info.sharing == 1, "sharing ", info.sharing);
+    cpu_set_t allowed;
+    expect(sched_getaffinity(0, sizeof(allowed), &allowed) == 0, "sched_getaffinity");
+    expect(info.mostThreads == std::max(1, CPU_COUNT(&allowed) / size), "mostThreads ", info.mostThreads);
     if (size > 1) {
       expect(std::strlen(info.transport) > 0, "no transport named");
       expect(info.alphaUs > 0 && info.bandwidth > 0, "alpha ", info.alphaUs, " us, bandwidth ", info.bandwidth);

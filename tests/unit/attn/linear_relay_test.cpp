@@ -88,4 +88,24 @@ TEST_CASE("states that are sent head by head agree with the recurrence") {
   }
 }
 
+TEST_CASE("plans of states that are sent head by head are prepared without messages") {
+  const RankThreads ranks(2, [](int) {
+    seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
+    config.timeoutMs = 5000;  // of a wait for the other rank, which prepares no plan
+    return config;
+  });
+  seqparCommInfo_t info = SEQPAR_COMM_INFO_INITIALIZER;
+  REQUIRE(seqparCommQuery(ranks[0], &info) == seqparSuccess);
+  seqparAttnDesc_t desc = SEQPAR_ATTN_DESC_INITIALIZER;
+  desc.family = seqparAttnGatedDelta;
+  desc.algorithm = seqparAttnZeco;
+  desc.tokens = 2 * kTokens;
+  desc.heads = 8 * info.mostThreads;
+  desc.headDim = 8;
+  seqparAttnPlan_t plan = nullptr;
+  REQUIRE(seqparAttnPlanCreate(&plan, &desc, ranks[0]) == seqparSuccess);
+  CHECK(seqparAttnPlanPrepare(plan, nullptr, 0) == seqparSuccess);
+  CHECK(seqparAttnPlanDestroy(plan) == seqparSuccess);
+}
+
 }  // namespace

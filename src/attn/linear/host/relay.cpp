@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <limits>
-#include <memory>
-#include <vector>
 
 #include "attn/boundary.h"
-#include "seqpar/exchange.h"
 
 namespace seqpar::attn::linear {
 namespace {
@@ -17,24 +14,6 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 /// Maximum wait of the last rank, as a share of the call. Two passes over the tokens take 1.2 to 1.6 times as long as
 /// one.
 constexpr double kLongestWait = 0.375;
-
-struct DestroyComm {
-  void operator()(seqparComm_t comm) const noexcept { seqparCommDestroy(comm); }
-};
-
-/// All ranks' numbers, by a communicator of its own: a program may create a plan while another of its threads is about
-/// to enqueue a call on `comm`, as JAX does.
-std::vector<int64_t> gatherApart(int64_t mine, const seqparCommInfo_t& info, seqparComm_t comm) {
-  seqparComm_t made = nullptr;
-  require(seqparCommSplit(comm, 0, info.rank, &made, nullptr), kWho, comm);
-  const std::unique_ptr<seqparComm, DestroyComm> apart(made);
-  std::vector<int64_t> all(static_cast<size_t>(info.nranks));
-  seqparShards_t shards = SEQPAR_SHARDS_INITIALIZER;
-  shards.tokens = 1;
-  shards.inner = sizeof(int64_t) / sizeof(float);
-  require(seqparAllGather(&mine, all.data(), &shards, made, nullptr), kWho, made);
-  return all;
-}
 
 }  // namespace
 
@@ -50,14 +29,11 @@ Relay::Relay(HostExec& exec, seqparComm_t comm, const Shard& shard, const Chunks
   require(seqparCommQuery(comm, &info), kWho, comm);
   rank_ = info.rank;
   ranks_ = info.nranks;
-  const auto isShort = [&](int64_t threads) {  // heads that other ranks compute before the last starts
-    return static_cast<double>((ranks_ - 1) * threads) <= kLongestWait * static_cast<double>(heads_);
-  };
-  if (!isShort(1)) return;
-  const auto all = gatherApart(chunks.split() ? 0 : static_cast<int64_t>(atOnce_), info, comm);
-  const auto [least, most] = std::minmax_element(all.begin(), all.end());
-  if (*least == 0) return;
-  worthwhile_ = isShort(*most);
+  // Heads that other ranks compute before the last starts. Equal on all ranks, as all of them need the same order.
+  const auto most = static_cast<size_t>(std::max(1, info.mostThreads));
+  const double before = static_cast<double>(ranks_ - 1) * static_cast<double>(most);
+  worthwhile_ =
+      before <= kLongestWait * static_cast<double>(heads_) && Chunks::neverSplits(shard.batch, shard.keyHeads, most);
 }
 
 void Relay::transfer(const float* send, int to, float* receive, int from) const {

@@ -22,7 +22,7 @@ class Relay {
   /// Work on the states of heads first ... first + count - 1; runs on the Exec's main stream.
   using Work = std::function<void(size_t first, size_t count)>;
 
-  /// Collective. The heads are key heads, with the states of all their heads. Ranks that divide pieces among threads
+  /// The heads are key heads, with the states of all their heads. Ranks that divide pieces among threads
   /// (Chunks::split()) do not compute one head after another.
   Relay(HostExec& exec, seqparComm_t comm, const Shard& shard, const Chunks& chunks);
 
