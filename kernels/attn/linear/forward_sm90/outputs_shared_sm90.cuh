@@ -27,9 +27,9 @@ struct OutputsShared {
   static constexpr int kStages = stagesFor(kStageBytes, kOthers);
   static constexpr int kOut = kStages * kStageBytes;  ///< an output tile per consumer, being copied to device memory
   /// Channel decays: two matrices, queries and keys for the scores (see ChannelTransform); or, for exact chunks,
-  /// [2][16][128] fp32. Other decays: a second pair of output tiles.
+  /// the decays' logarithms in fp16. Other decays: a second pair of output tiles.
   static constexpr int kFine = kOut + kConsumers * kTileBytes;
-  static constexpr int kSums = kFine;
+  static constexpr int kLogs = kFine;
   static constexpr int kCarries = kFine + 2 * kKeyBytes;      ///< [2][128]
   static constexpr int kExact = kCarries + 2 * kVectorBytes;  ///< [kStages]: whether a stage's chunk is exact
   static constexpr int kBarriers = kExact + 16;

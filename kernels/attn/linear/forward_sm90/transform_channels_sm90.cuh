@@ -4,13 +4,13 @@
 // L), for the scores and for the state, which is relative to M during the chunk. For the scores they are more precise
 // than T: narrow chunks use additional fp16 copies, wide ones the remainders of rounding to T. If the decays of half a
 // chunk are too strong for both, the chunk is exact: blocks of 16 tokens, queries q 2^L with L from the block's start,
-// keys k 2^(Lend - L), and scores within blocks from exponents of at most 0.
+// keys k 2^(Lend - L), and scores within blocks from exponents of at most 0 (exact_scores_sm90.cuh).
 //
 // Vectors of a stage: 0: factors of the state from the previous chunk's reference to this one's; 1: from this one's to
 // the chunk's end; 2 ... 5: decays of an exact chunk's blocks.
 #pragma once
 
-#include "kernels/attn/linear/forward_sm90/outputs_shared_sm90.cuh"
+#include "kernels/attn/linear/forward_sm90/exact_scores_sm90.cuh"
 #include "kernels/attn/linear/forward_sm90/quads_sm90.cuh"
 #include "kernels/attn/linear/forward_sm90/sweeps_sm90.cuh"
 
@@ -279,18 +279,19 @@ class ChannelTransform {
       reinterpret_cast<uint4*>(scores)[i] = make_uint4(0, 0, 0, 0);
     }
     load(chunk);  // reload: their sums may be infinite
-    float4 sum = make_float4(0, 0, 0, 0);
-    char* const sums = shared_ + Layout::kSums + me_.quarter * kTokens * Layout::kVectorBytes;
+    char* const logs = shared_ + Layout::kLogs;
 #pragma unroll
     for (int t = 0; t < kTokens; ++t) {
-      sums_[t] = sum = sum + bounded(kLog2e * sums_[t]);
-      *reinterpret_cast<float4*>(sums + sumAt(t, 2 * me_.quad + 32 * me_.tile)) = sum;
+      *reinterpret_cast<uint2*>(logs + me_.offset(me_.firstToken() + t)) = packed<Float16>(bounded(kLog2e * sums_[t]));
     }
+    ptx::barrierSync(kTransformBarrier, kGroupThreads);
+    ExactScores<T>(stage, logs, ptx::opaque(static_cast<int>(threadIdx.x))).run();
+    ptx::barrierSync(kTransformBarrier, kGroupThreads);
+    load(chunk);  // again: the scores need the registers
+    float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll
+    for (int t = 0; t < kTokens; ++t) sums_[t] = sum = sum + bounded(kLog2e * sums_[t]);
     *vector(stage, 2 + me_.quarter) = exp2Quad(sum);
-    ptx::barrierSync(kTransformBarrier, kGroupThreads);
-#pragma unroll 1
-    for (int block = 2 * me_.half; block < 2 * me_.half + 2; ++block) scoreBlock(stage, block);
-    ptx::barrierSync(kTransformBarrier, kGroupThreads);
     scale(
         stage, [](int, int, int, float4, uint2) {},
         [&](int t, float4(&by)[2]) {
@@ -299,41 +300,6 @@ class ChannelTransform {
         },
         [](int, int) {});
   }
-  static SEQPAR_DEVICE int sumAt(int t, int pair) {
-    return t * Layout::kVectorBytes + (8 * pair ^ (t & 7) << 4);
-  }
-
-  /// The scores within a block: each of 64 threads has a query and four keys.
-  SEQPAR_DEVICE void scoreBlock(char* stage, int block) const {
-    const char* const sums = shared_ + Layout::kSums + block * kTokens * Layout::kVectorBytes;
-    const int thread = ptx::opaque(static_cast<int>(threadIdx.x)), i = thread % 16, firstKey = thread % 64 / 16;
-    float scores[4] = {};
-#pragma unroll 2
-    for (int pair = 0; pair < Shape::kPairs; ++pair) {
-      const auto numbers = [&](int matrix, int t) {
-        const int at = pair / 32 * kTileBytes + swizzled(16 * block + t, pair % 32 * 4);
-        return Numbers<T>::unpack(*reinterpret_cast<const uint32_t*>(stage + matrix + at));
-      };
-      const float2 query = numbers(Layout::kQueries, i);
-      const float2 ofQuery = *reinterpret_cast<const float2*>(sums + sumAt(i, pair));
-#pragma unroll
-      for (int n = 0; n < 4; ++n) {
-        const int j = firstKey + 4 * n;
-        const float2 key = numbers(Layout::kKeys, j);
-        const float2 ofKey = *reinterpret_cast<const float2*>(sums + sumAt(j, pair));
-        scores[n] = fmaf(query.x * key.x, ptx::ex2Approx(fminf(ofQuery.x - ofKey.x, 0)), scores[n]);
-        scores[n] = fmaf(query.y * key.y, ptx::ex2Approx(fminf(ofQuery.y - ofKey.y, 0)), scores[n]);
-      }
-    }
-#pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      const int j = firstKey + 4 * n;
-      const uint32_t word = Numbers<T>::pack(j > i ? 0 : scores[n], 0);
-      const int at = swizzled(16 * block + i, 2 * (16 * block + j));
-      *reinterpret_cast<uint16_t*>(stage + Layout::kScores + at) = static_cast<uint16_t>(word);
-    }
-  }
-
   const LinearProblem& problem_;
   char* shared_;
   QuadLane me_;
