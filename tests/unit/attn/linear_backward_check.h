@@ -77,7 +77,8 @@ struct Terms {
 template <class T, int kDimension, bool kChannel>
 struct Kernels {
   static constexpr bool kExact = std::is_same_v<T, float>;
-  static constexpr int kTogether = 1;  ///< heads of an item
+  static constexpr int kTogether = 1;     ///< heads of an item
+  static constexpr bool kScales = false;  ///< terms of several heads or blocks have scales
   using Number = std::conditional_t<kExact, Bf16, T>;
   static constexpr int kThreads = kExact ? kExactThreads : warpsOf(kDimension) * 32;
 
@@ -102,6 +103,12 @@ struct Kernels {
     });
   }
 };
+
+/// Whether the kernels write terms of dq and dk with scales.
+template <class K>
+bool scalesTerms(const Task& task) {
+  return K::kTogether == kPair || (K::kScales && (task.group > 1 || task.valueBlocks > 1));
+}
 
 /// Operands, states and results are rounded once each, independently.
 inline void checkError(const char* what, const std::vector<double>& found, const std::vector<double>& expected,
@@ -192,7 +199,7 @@ void checkKernels(BackwardShape shape, double mostOfTokens = 0) {
   task.dGates = gates.target;
   task.dGates.wide = seed % 2 == 0;
   task.dInitial = dInitial.data();
-  const bool scaled = task.together == kPair;
+  const bool scaled = scalesTerms<K>(task);
   for (auto* terms : {&dq, &dk}) {
     if (scaled) terms->useScales();
   }
@@ -262,8 +269,9 @@ Found gradientsOf(const BackwardCase& c, uint64_t seed) {
   Terms dq(problem, task.valueBlocks, problem.dk, task.together),
       dk(problem, task.valueBlocks, problem.dk, task.together), dv(problem, task.keyBlocks, problem.dv),
       gates(problem, gateBlocks, kChannel ? problem.dk : 1);
+  const bool scaled = scalesTerms<K>(task);
   for (auto* terms : {&dq, &dk}) {
-    if (K::kTogether == kPair) terms->useScales();
+    if (scaled) terms->useScales();
   }
   task.dq = dq.target;
   task.dkOut = dk.target;
@@ -275,7 +283,7 @@ Found gradientsOf(const BackwardCase& c, uint64_t seed) {
   task.decays = scratch.data() + std::max<int64_t>(workspace.decays, 0);
   K::gradients(task, seed);
   for (auto* terms : {&dq, &dk}) {
-    if (K::kTogether == kPair) terms->readScaled();
+    if (scaled) terms->readScaled();
   }
   return {dq.numbers, dk.numbers, dv.numbers, gates.numbers};
 }

@@ -16,6 +16,7 @@ template <class T, bool kChannel, bool kPair = false>
 struct KernelsSm90 {
   static constexpr bool kExact = false;
   static constexpr int kTogether = kPair ? backward::kPair : 1;
+  static constexpr bool kScales = !kChannel && ptx::kIsBf16<T>;
   using Number = T;
 
   static void maps(const Task& task, uint64_t seed) {
@@ -300,5 +301,10 @@ TEST_CASE("backward kernels of sm_90 with a decay a token or a head, and without
   checkSm90<Bf16, false>(shape);
   shape.gate = Gate::Head;
   shape.dk = 144;
+  checkSm90<Bf16, false>(shape);
+  shape.dk = 192;
+  shape.dv = 208;
+  shape.heads = 4;
+  shape.qkHeads = 2;
   checkSm90<Bf16, false>(shape);
 }

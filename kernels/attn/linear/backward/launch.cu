@@ -99,9 +99,16 @@ void addScales(Target& target, char* workspace, int64_t offset) {
   target.scales = reinterpret_cast<float*>(workspace + offset);
   target.wide = true;
 }
+/// The same in the second half of the memory of fp32 terms.
+void addScales(Target& target, char* workspace, int64_t offset, const LinearProblem& problem) {
+  if (offset < 0) return;
+  const int64_t bytes = problem.batch * target.batch * int64_t{sizeof(uint16_t)};
+  static_assert(scalesOf(16) * sizeof(float) <= 16 * sizeof(uint16_t), "a row has at least 16 terms");
+  addScales(target, workspace, offset + (bytes + 15) / 16 * 16);
+}
 
-/// Adds the terms of pairs of heads.
-cudaError_t addUpPairs(const Sum& sum, const Launch& launch) {
+/// Adds terms with scales.
+cudaError_t addUpScaled(const Sum& sum, const Launch& launch) {
   const int64_t count = sum.batch * sum.tokens * sum.headCount * sum.width / kTermsTogether;
   if (count == 0) return cudaSuccess;
   const int64_t most = launch.ctas > 0 ? launch.ctas : sms() * 16;
@@ -155,21 +162,17 @@ cudaError_t addUpAll(const Gradients& pass, const Task& task, const Workspace& w
       error = addUp(sumOf(offset, to, type, group, blocks, width), launch);
     }
   };
-  const auto addPairs = [&](int64_t offset, int64_t scales, const Output& to) {
-    if (error != cudaSuccess || offset < 0 || to.data == nullptr) return;
+  const auto addShared = [&](const Target& terms, int64_t offset, const Output& to) {
+    if (terms.scales == nullptr) return add(offset, to, problem.type, task.group, task.valueBlocks, problem.dk);
+    if (error != cudaSuccess || to.data == nullptr) return;
     Sum sum = sumOf(offset, to, problem.type, task.group, 1, problem.dk);
-    sum.heads /= kPair;
-    sum.group /= kPair;
-    sum.scales = reinterpret_cast<const float*>(base + scales);
-    error = addUpPairs(sum, launch);
+    sum.heads = sum.heads / task.together * task.valueBlocks;
+    sum.group = sum.group / task.together * task.valueBlocks;
+    sum.scales = terms.scales;
+    error = addUpScaled(sum, launch);
   };
-  if (task.together == kPair) {
-    addPairs(workspace.dq, workspace.dqScales, pass.dq);
-    addPairs(workspace.dk, workspace.dkScales, pass.dk);
-  } else {
-    add(workspace.dq, pass.dq, problem.type, task.group, task.valueBlocks, problem.dk);
-    add(workspace.dk, pass.dk, problem.type, task.group, task.valueBlocks, problem.dk);
-  }
+  addShared(task.dq, workspace.dq, pass.dq);
+  addShared(task.dkOut, workspace.dk, pass.dk);
   add(workspace.dv, pass.dv, problem.type, 1, task.keyBlocks, problem.dv);
   if (problem.gate == Gate::Channel) {
     add(workspace.gates, pass.dGates, pass.dGateType, 1, task.valueBlocks, problem.dk);
@@ -278,6 +281,10 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
   }
   if (sm90) {
     task.content = pass.content;
+    if (problem.type == seqparBfloat16 && problem.gate != Gate::Channel && !paired) {
+      addScales(task.dq, base, workspace.dq, problem);
+      addScales(task.dkOut, base, workspace.dk, problem);
+    }
   } else if (pass.content == Maps::PerSegment) {
     const int folded = foldBoth(pass, launch);
     if (folded != cudaSuccess) return folded;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/attn/linear/backward/input_gate_sm90.h"
+#include "kernels/attn/linear/backward/terms_sm90.h"
 #include "kernels/attn/linear/backward/token_sweep_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
@@ -115,8 +116,8 @@ struct TokenProducer {
 };
 
 template <class T, bool kGated>
-struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
-  using Base = ChunkConsumer<T, TokenMemory<T>>;
+struct TokenConsumer : TermsConsumer<T, TokenMemory<T>> {
+  using Base = TermsConsumer<T, TokenMemory<T>>;
   using Base::chunk, Base::item, Base::me, Base::memory, Base::task;
   using typename Base::Part, typename Base::Products;
 
@@ -125,11 +126,11 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
     Part dq, dk, dv;
     {
       Scores dA, a;
-      warpgroup::arrive();
-      multiplyScores(dA, a);
-      warpgroup::commit();
-      multiplyStates(dq, dk);
-      warpgroup::commit();
+      if (item.values <= kFewSteps * 16) {
+        startProducts<kFewSteps>(dA, a, dq, dk);
+      } else {
+        startProducts<kBlock / 16>(dA, a, dq, dk);
+      }
       if (chunk + 1 < item.chunks) TokenConsumer{{task, item, memory, me.opaque(), chunk + 1}}.finish();
       warpgroup::wait<1>();
       warpgroup::fenceOperand(dA);
@@ -173,16 +174,11 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
     warpgroup::fenceOperand(dk);
     me = me.opaque();
     Roles::awaitAdded();  // the other warpgroups have read this one's columns of the chunk's tiles
-    const Rows dqRows = this->rowsOf(task.dq, token), dkRows = this->rowsOf(task.dkOut, token);
-    const float own[2] = {memory.own[me.row] * input(0), memory.own[me.row + 8] * input(1)};
-    float sum[2] = {0, 0};
-    finishTiles<0>(dq, dk, sum, own, dqRows, dkRows);
-    finishTiles<2>(dq, dk, sum, own, dqRows, dkRows);
-    finishTiles<4>(dq, dk, sum, own, dqRows, dkRows);
-    finishTiles<6>(dq, dk, sum, own, dqRows, dkRows);
-    storeSums(memory.terms[me.group], sum);
-    dqRows.writePut(memory.q(chunk), me);
-    dkRows.writePut(memory.k(chunk), me);
+    if (ptx::kIsBf16<T> && task.dq.scales != nullptr) {
+      finishTerms(dq, dk, token);
+    } else {
+      finishRows(dq, dk, token);
+    }
     me = me.opaque();
     warpgroup::wait<0>();
     warpgroup::fenceOperand(dv);
@@ -214,21 +210,32 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
     }
   }
 
+  static constexpr int kFewSteps = 5;  ///< of products over the columns of v: up to 80
+  template <int kSteps>
+  SEQPAR_DEVICE void startProducts(Scores& dA, Scores& a, Part& dq, Part& dk) const {
+    warpgroup::arrive();
+    multiplyScores<kSteps>(dA, a);
+    warpgroup::commit();
+    multiplyStates<kSteps>(dq, dk);
+    warpgroup::commit();
+  }
   /// Columns of 32 keys of dA and A.
+  template <int kSteps>
   SEQPAR_DEVICE void multiplyScores(Scores& dA, Scores& a) const {
     const int row = me.group * 32 * kPanel;
-    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(dA, Operand{memory.dOut(chunk)}, kChunk,
-                                                                     Operand{memory.v(chunk) + row}, kChunk, false);
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, kSteps>(
+        dA, Operand{memory.dOut(chunk)}, kChunk, Operand{memory.v(chunk) + row}, kChunk, false);
     warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(a, Operand{memory.q(chunk)}, kChunk,
                                                                      Operand{memory.k(chunk) + row}, kChunk, false);
   }
   /// The states' terms of dq and dk.
+  template <int kSteps>
   SEQPAR_DEVICE void multiplyStates(Part& dq, Part& dk) const {
     const int row = me.firstColumn * kPanel;
-    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(dk, Operand{memory.v(chunk)}, kChunk,
-                                                                     Operand{memory.after + row}, kBlock, false);
-    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(dq, Operand{memory.dOut(chunk)}, kChunk,
-                                                                     Operand{memory.before + row}, kBlock, false);
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, kSteps>(dk, Operand{memory.v(chunk)}, kChunk,
+                                                                          Operand{memory.after + row}, kBlock, false);
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, kSteps>(dq, Operand{memory.dOut(chunk)}, kChunk,
+                                                                          Operand{memory.before + row}, kBlock, false);
   }
   SEQPAR_DEVICE void multiplyKeys(Part& dv) const {
     warpgroup::multiplyAll<T, Terms::AlongRows, Terms::Rows, 8>(
@@ -300,11 +307,41 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
     }
     storeSums(memory.keyTerms[me.group], sums);
   }
-  /// For accumulator tiles n and n + 1: computes the gates' terms; then adds the diagonal terms of dq and dk, which
-  /// replace q and k.
+  /// Writes dq and dk, and stores the gates' terms.
+  SEQPAR_DEVICE void finishRows(Part& dq, Part& dk, int64_t token) const {
+    const Rows dqRows = this->rowsOf(task.dq, token), dkRows = this->rowsOf(task.dkOut, token);
+    eachTiles(dq, dk, [&]<int n>(std::integral_constant<int, n>) {
+      dqRows.template put<T, n>(memory.q(chunk), dq, me);
+      dkRows.template put<T, n>(memory.k(chunk), dk, me);
+    });
+    dqRows.writePut(memory.q(chunk), me);
+    dkRows.writePut(memory.k(chunk), me);
+  }
+  /// The same for terms with scales.
+  SEQPAR_DEVICE void finishTerms(Part& dq, Part& dk, int64_t token) const {
+    eachTiles(dq, dk, [](auto) {});
+    this->writeTerms(
+        dq, dk, token, [&] { return item.valueBlock * task.dq.block; },
+        [&] { return item.head * task.valueBlocks + item.valueBlock; }, [&] { return task.heads * task.valueBlocks; });
+  }
+  /// Completes dq and dk, stores the gates' terms, and calls done(n) after tiles n and n + 1.
+  template <class Done>
+  SEQPAR_DEVICE void eachTiles(Part& dq, Part& dk, const Done& done) const {
+    const float own[2] = {memory.own[me.row] * input(0), memory.own[me.row + 8] * input(1)};
+    float sum[2] = {0, 0};
+    const auto finish = [&]<int n>(std::integral_constant<int, n> constant) {
+      finishTiles<n>(dq, dk, sum, own);
+      done(constant);
+    };
+    finish(std::integral_constant<int, 0>());
+    finish(std::integral_constant<int, 2>());
+    finish(std::integral_constant<int, 4>());
+    finish(std::integral_constant<int, 6>());
+    storeSums(memory.terms[me.group], sum);
+  }
+  /// For accumulator tiles n and n + 1: computes the gates' terms; then adds the diagonal terms of dq and dk.
   template <int n>
-  SEQPAR_DEVICE void finishTiles(Part& dq, Part& dk, float (&sum)[2], const float (&own)[2], const Rows& dqRows,
-                                 const Rows& dkRows) const {
+  SEQPAR_DEVICE void finishTiles(Part& dq, Part& dk, float (&sum)[2], const float (&own)[2]) const {
     uint32_t qs[4], ks[4];
     loadTiles(qs, memory.q(chunk), n, me);
     loadTiles(ks, memory.k(chunk), n, me);
@@ -322,8 +359,6 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
         k1 += own[r] * qPair[e];
       }
     }
-    dqRows.template put<T, n>(memory.q(chunk), dq, me);
-    dkRows.template put<T, n>(memory.k(chunk), dk, me);
   }
   /// Adds over the warpgroup's channels.
   SEQPAR_DEVICE void storeSums(float* to, float (&sum)[2]) const {

@@ -1,0 +1,70 @@
+// Terms of dq and dk that several heads or blocks share (Target): fp16, with a scale for each row of a warpgroup's
+// columns.
+#pragma once
+
+#include "kernels/attn/linear/backward/chunk_sm90.h"
+
+namespace seqpar::attn::backward::sm90 {
+
+/// A chunk from the view of consumers that write terms.
+template <class T, class ChunkMemory>
+struct TermsConsumer : ChunkConsumer<T, ChunkMemory> {
+  using Base = ChunkConsumer<T, ChunkMemory>;
+  using Base::chunk, Base::item, Base::me, Base::memory, Base::task;
+  using typename Base::Part;
+
+  /// Writes terms of dq and dk, which replace q and k. A token has count() terms of each; the item's is the own()-th,
+  /// offset() elements after the start of the token's head in Target. They read the item where its fields are needed,
+  /// because all at once would need more registers.
+  template <class Offset, class Own, class Count>
+  SEQPAR_DEVICE void writeTerms(const Part& dq, const Part& dk, int64_t token, const Offset& offset, const Own& own,
+                                const Count& count) const {
+    int exponents[4] = {exponentOfRow(dq, 0), exponentOfRow(dq, 1), exponentOfRow(dk, 0), exponentOfRow(dk, 1)};
+    const Rows rows(task.dq, item, token, offset() + item.keyBlock * kBlock, item.keys);
+    storeHalves(memory.q(chunk), dq, exponents[0], exponents[1]);
+    storeHalves(memory.k(chunk), dk, exponents[2], exponents[3]);
+    // Lane c of a row stores the scale of the c-th of these.
+    const int row = me.row + me.c % 2 * 8, exponent = me.c < 2    ? (me.c == 0 ? exponents[0] : exponents[1])
+                                                      : me.c == 2 ? exponents[2]
+                                                                  : exponents[3];
+    if (row < rows.rows) {
+      const int64_t at = (item.sequence * task.tokens + token + row) * count() + own();
+      (me.c < 2 ? task.dq : task.dkOut).scales[at * scalesOf(task.dk) + item.keyBlock * (kBlock / kScaled) + me.group] =
+          powerOf2(exponent - kMostOfTerms);
+    }
+    rows.copyBoth(task.dkOut.data, reinterpret_cast<const Fp16*>(memory.q(chunk)),
+                  reinterpret_cast<const Fp16*>(memory.k(chunk)), me);
+  }
+
+ private:
+  static constexpr int kMostOfTerms = 15;  ///< the scale of a row of terms makes its elements less than 2^15
+
+  SEQPAR_DEVICE void storeHalves(T* tile, const Part& part, int exponent, int exponent8) const {
+    const float factors[2] = {powerOf2(kMostOfTerms - exponent), powerOf2(kMostOfTerms - exponent8)};
+    SEQPAR_UNROLL
+    for (int n = 0; n < Half::kTiles8; n += 2) {
+      uint32_t words[4];
+      SEQPAR_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const float* pair = part[n + i / 2] + i % 2 * 2;
+        words[i] = packHalves(pair[0] * factors[i % 2], pair[1] * factors[i % 2]);
+      }
+      storeTiles(tile, n, words, me);
+    }
+  }
+  /// An exponent of 2 above the elements of row r.
+  SEQPAR_DEVICE static int exponentOfRow(const Part& part, int r) {
+    constexpr int kLeast = -100;
+    float most = 0;
+    SEQPAR_UNROLL
+    for (int n = 0; n < Half::kTiles8; ++n) {
+      most = fmaxf(most, fmaxf(fabsf(part[n][r * 2]), fabsf(part[n][r * 2 + 1])));
+    }
+    most = fmaxf(most, ptx::shflXor(most, 1));
+    most = fmaxf(most, ptx::shflXor(most, 2));
+    const int above = exponentAbove(most);
+    return above < kLeast ? kLeast : above;
+  }
+};
+
+}  // namespace seqpar::attn::backward::sm90
