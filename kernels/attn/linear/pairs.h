@@ -1,4 +1,4 @@
-// Pass 3 of pairs of heads that share queries and keys (forward_sm90/transform_pair_sm90.cuh, backward/pair_sm90.h).
+// Pass 3 of pairs of heads that share queries and keys (forward_sm90/transform_factors_sm90.cuh, backward/pair_sm90.h).
 // Compiles everywhere.
 #pragma once
 

@@ -58,16 +58,25 @@ struct Sm90 {
   static void run(const Outputs& pass, int ctas, uint64_t seed) {
     forward_sm90::OutputsKernel kernel;
     REQUIRE(setArguments(kernel, pass));
-    if (forward_sm90::pairs(pass)) {
-      using Cta = forward_sm90::OutputsCta<Bfloat16, forward_sm90::GateKind::Uniform, true, kWide>;
-      return emulator::run(ctas, forward_sm90::kThreads, forward_sm90::PairShared::kBytes, seed,
-                           [&] { Cta(kernel, ptx::sharedMemory()).run(); });
-    }
-    forward_sm90::dispatch(pass.problem, [&](auto kind) {
-      emulator::run(ctas, forward_sm90::kThreads, forward_sm90::OutputsShared::kBytes, seed, [&] {
-        forward_sm90::OutputsCta<Bfloat16, kind(), false, kWide>(kernel, ptx::sharedMemory()).run();
-      });
+    using forward_sm90::Heads;
+    const auto runCta = [&]<class Cta>() {
+      emulator::run(ctas, forward_sm90::kThreads, Cta::Layout::kBytes, seed,
+                    [&] { Cta(kernel, ptx::sharedMemory()).run(); });
       return 0;
+    };
+    forward_sm90::dispatch(pass.problem, [&](auto kind) {
+      using forward_sm90::OutputsCta;
+      if constexpr (kind() == forward_sm90::GateKind::Uniform) {
+        if (forward_sm90::pairs(pass)) {
+          return runCta.template operator()<OutputsCta<Bfloat16, kind(), Heads::Pair, kWide>>();
+        }
+        if constexpr (!kWide) {
+          if (pass.problem.inputGates.data != nullptr) {
+            return runCta.template operator()<OutputsCta<Bfloat16, kind(), Heads::Gated>>();
+          }
+        }
+      }
+      return runCta.template operator()<OutputsCta<Bfloat16, kind(), Heads::Plain, kWide>>();
     });
   }
 };

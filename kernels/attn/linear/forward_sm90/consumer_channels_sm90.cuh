@@ -6,9 +6,9 @@
 namespace seqpar::attn::forward_sm90 {
 
 template <class T, bool Wide>
-class ChannelConsumer : OutputsConsumer<T, false, false, Wide> {
+class ChannelConsumer : OutputsConsumer<T, OutputsShared, false, false, Wide> {
  public:
-  using Base = OutputsConsumer<T, false, false, Wide>;
+  using Base = OutputsConsumer<T, OutputsShared, false, false, Wide>;
   using Base::Base;
   using typename Base::Layout;
 

@@ -6,16 +6,20 @@
 
 namespace seqpar::attn::forward_sm90 {
 
-template <class T, bool Pair, bool Wide>
-class UniformConsumer : OutputsConsumer<T, Pair, !Pair && !Wide, Wide> {
+template <Heads H>
+using UniformShared = std::conditional_t<H == Heads::Plain, OutputsShared, FactorShared<H == Heads::Pair ? 2 : 1>>;
+
+template <class T, Heads H, bool Wide>
+class UniformConsumer : OutputsConsumer<T, UniformShared<H>, H == Heads::Pair, H != Heads::Pair && !Wide, Wide> {
  public:
-  using Base = OutputsConsumer<T, Pair, !Pair && !Wide, Wide>;
+  static constexpr bool kPair = H == Heads::Pair;
+  using Base = OutputsConsumer<T, UniformShared<H>, kPair, !kPair && !Wide, Wide>;
   using Base::Base;
   using typename Base::Layout;
 
   SEQPAR_DEVICE int run(const Sweep& given, int first, const Pipeline<Layout::kStages>& pipeline) {
     Sweep item = given;
-    if (Pair) item.head += which_;
+    if (kPair) item.head += which_;
     char* const outTile = shared_ + Layout::kOut + which_ * kTileBytes;
     if (Wide && !item.opens) {
       this->resume(item);
@@ -45,11 +49,11 @@ class UniformConsumer : OutputsConsumer<T, Pair, !Pair && !Wide, Wide> {
   using Base::vectors, Base::syncGroup, Base::round, Base::operands, Base::addScores, Base::put, Base::awaitOutTile,
       Base::finish, Base::putFinal, Base::kToState;
   /// Of the consumer's head: 2^L of each token, then 2^Lend.
-  SEQPAR_DEVICE const float* decays(const char* stage) const { return vectors(stage, Pair ? which_ : 0); }
+  SEQPAR_DEVICE const float* decays(const char* stage) const { return vectors(stage, kPair ? which_ : 0); }
   template <bool forgets>
   SEQPAR_DEVICE void multiplyChunk(char* stage, const Sweep& item, const Chunk& chunk, int running) {
-    if constexpr (Pair) {
-      multiplyPair<forgets>(stage, item, chunk, running);
+    if constexpr (H != Heads::Plain) {
+      multiplyFactors<forgets>(stage, item, chunk, running);
     } else {
       multiplyUniform<forgets>(stage, item, chunk, running);
     }
@@ -101,7 +105,7 @@ class UniformConsumer : OutputsConsumer<T, Pair, !Pair && !Wide, Wide> {
 
   /// The same with fewer registers, which the values need: the state's term is complete before the scores' is added.
   template <bool forgets>
-  SEQPAR_DEVICE void multiplyPair(char* stage, const Sweep& item, const Chunk& chunk, int running) {
+  SEQPAR_DEVICE void multiplyFactors(char* stage, const Sweep& item, const Chunk& chunk, int running) {
     const auto with = operands(stage);
     Shape::Operand a;
     uint32_t values[4][4];
@@ -147,11 +151,11 @@ class UniformConsumer : OutputsConsumer<T, Pair, !Pair && !Wide, Wide> {
     finish(item, chunk, running);
   }
 
-  /// Pair: this thread's values, times their tokens' factors, as A of the state's product.
+  /// This thread's values, times their tokens' factors, as A of the state's product.
   SEQPAR_DEVICE void loadValues(uint32_t (&values)[4][4], const char* stage) const {
     const int warp = thread_ / 32, matrix = lane_ / 8;
     const uint32_t tile = ptx::sharedAddress(stage) + Layout::kValues + which_ * kTileBytes;
-    const float* const factors = vectors(stage, 2 + which_) + 2 * (lane_ % 4);
+    const float* const factors = vectors(stage, 2 + (kPair ? which_ : 0)) + 2 * (lane_ % 4);
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
       const int token = 16 * step + matrix / 2 * 8 + lane_ % 8;

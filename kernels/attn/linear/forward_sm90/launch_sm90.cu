@@ -143,13 +143,16 @@ bool outputs(const Outputs& pass, const Launch& launch, int& error) {
   const auto run = [&](auto function, int sharedBytes) {
     return launchKernel(function, gridOf(kernel.items, ctas), kThreads, sharedBytes, launch.stream, overlaps, kernel);
   };
-  if (pairs(pass)) {
-    error = wide ? run(outputsSm90<Bfloat16, GateKind::Uniform, true, true>, PairShared::kBytes)
-                 : run(outputsSm90<Bfloat16, GateKind::Uniform, true>, PairShared::kBytes);
-    return true;
-  }
   error = dispatch(problem, [&](auto kind) {
-    return wide ? run(outputsSm90<Bfloat16, kind(), false, true>, OutputsShared::kBytes)
+    if constexpr (kind() == GateKind::Uniform) {
+      constexpr int kPairBytes = UniformShared<Heads::Pair>::kBytes, kGatedBytes = UniformShared<Heads::Gated>::kBytes;
+      if (pairs(pass)) {
+        return wide ? run(outputsSm90<Bfloat16, kind(), Heads::Pair, true>, kPairBytes)
+                    : run(outputsSm90<Bfloat16, kind(), Heads::Pair>, kPairBytes);
+      }
+      if (problem.inputGates.data != nullptr) return run(outputsSm90<Bfloat16, kind(), Heads::Gated>, kGatedBytes);
+    }
+    return wide ? run(outputsSm90<Bfloat16, kind(), Heads::Plain, true>, OutputsShared::kBytes)
                 : run(outputsSm90<Bfloat16, kind()>, OutputsShared::kBytes);
   });
   return true;

@@ -15,10 +15,11 @@ struct OutputsKernel {
 
 /// One consumer warpgroup: 64 columns of v; Pair: all columns of one of the item's two heads. TwoTiles: outputs of
 /// alternate chunks have different buffers. Wide: the item is one of several sweeps.
-template <class T, bool Pair, bool TwoTiles, bool Wide>
+template <class T, class LayoutOf, bool Pair, bool TwoTiles, bool Wide>
 class OutputsConsumer {
  public:
-  using Layout = std::conditional_t<Pair, PairShared, OutputsShared>;
+  using Layout = LayoutOf;
+  static constexpr bool kReadsLoaded = !std::is_same_v<Layout, OutputsShared>;  ///< values that are not prepared
   static constexpr float kToState = Numbers<T>::kStateScale;
 
   SEQPAR_DEVICE OutputsConsumer(const OutputsKernel& kernel, char* shared, int which)
@@ -43,7 +44,7 @@ class OutputsConsumer {
       const Chunk chunk = chunks.take();
       char* const stage = shared_ + running % Layout::kStages * Layout::kStageBytes;
       pipeline.waitPrepared(running);
-      if (Pair) pipeline.waitFull(running);  // consumers read values themselves
+      if (kReadsLoaded) pipeline.waitFull(running);
       multiply(stage, chunk, running, !chunks.more());
       __syncwarp();
       if (lane_ == 0) ptx::mbarrierArrive(pipeline.empty(running));
@@ -144,7 +145,7 @@ class OutputsConsumer {
     return true;
   }
   SEQPAR_DEVICE char* outTile(int running) const {
-    static_assert(OutputsShared::kFine == OutputsShared::kOut + kConsumers * kTileBytes);
+    static_assert(!TwoTiles || kReadsLoaded || OutputsShared::kFine == OutputsShared::kOut + kConsumers * kTileBytes);
     return shared_ + Layout::kOut + ((TwoTiles ? running % 2 * 2 : 0) + which_) * kTileBytes;
   }
   /// Waits until the output buffer is free: the outputs of the previous chunk were copied.

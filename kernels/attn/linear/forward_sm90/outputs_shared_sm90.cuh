@@ -15,6 +15,10 @@ constexpr int stagesFor(int stageBytes, int others) {
   return (ptx::kSharedBytesSm90 - others) / (stageBytes + Pipeline<1>::kBarrierBytes);
 }
 
+/// The heads of an item. Plain: one, without an input gate. Gated: one with an input gate, and Pair: two, which have
+/// factors of tokens (HeadFactors) that multiply values.
+enum class Heads { Plain, Gated, Pair };
+
 struct OutputsShared {
   static constexpr int kQueries = 0;
   static constexpr int kKeys = kKeyBytes;
@@ -37,17 +41,19 @@ struct OutputsShared {
   static_assert(kStages >= 2 && kBytes <= ptx::kSharedBytesSm90);
 };
 
-/// For a pair of heads with the same queries and keys: the values of both, 64 columns each, scores of each head
-/// (PairTransform), and vectors (PairFactors).
-struct PairShared {
+/// With factors of tokens: the values, scores of each head (FactorTransform), and vectors (HeadFactors). A pair has the
+/// same queries and keys, and values of 64 columns each. One head has two output tiles per consumer.
+template <int Count>
+struct FactorShared {
   static constexpr int kQueries = OutputsShared::kQueries, kKeys = OutputsShared::kKeys,
                        kValues = OutputsShared::kValues, kScores = OutputsShared::kScores;
-  static constexpr int kVectors = kScores + 2 * kTileBytes;
+  static constexpr int kVectors = kScores + Count * kTileBytes;
   static constexpr int kVectorBytes = 4 * Shape::kChannels;
   static constexpr int kStageBytes = wholeTiles(kVectors + 6 * kVectorBytes);
-  static constexpr int kStages = stagesFor(kStageBytes, kConsumers* kTileBytes);
-  static constexpr int kOut = kStages * kStageBytes;  ///< an output tile per consumer
-  static constexpr int kBarriers = kOut + kConsumers * kTileBytes;
+  static constexpr int kOutBytes = (3 - Count) * kConsumers * kTileBytes;
+  static constexpr int kStages = stagesFor(kStageBytes, kOutBytes);
+  static constexpr int kOut = kStages * kStageBytes;
+  static constexpr int kBarriers = kOut + kOutBytes;
   static constexpr int kBytes = kBarriers + Pipeline<kStages>::kBarrierBytes;
   static_assert(kStages >= 2 && kBytes <= ptx::kSharedBytesSm90);
 };

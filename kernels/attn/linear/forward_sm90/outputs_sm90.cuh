@@ -4,7 +4,8 @@
 //
 // Work      a CTA of 512 threads, one per SM, takes items (batch, segment, head, 128 columns of v) in steps of the
 // grid.
-//           Pair: two heads of 64 columns that share queries and keys instead of one, one per consumer. Wide: sweeps
+//           Heads::Pair: two heads of 64 columns that share queries and keys instead of one, one per consumer. Wide:
+//           sweeps
 // Roles     warpgroup 0: producer, one thread issues TMA loads; 1: transform, decays and scores; 2, 3: consumers,
 //           wgmma, 64 columns of v each. Registers: kProducerRegisters, kTransformRegisters, kConsumerRegisters.
 // Tiles     chunks of 64 tokens x 128; S^T 64 x 128 fp32 in the registers of each consumer
@@ -21,31 +22,35 @@
 #include "kernels/attn/linear/forward_sm90/consumer_channels_sm90.cuh"
 #include "kernels/attn/linear/forward_sm90/consumer_uniform_sm90.cuh"
 #include "kernels/attn/linear/forward_sm90/transform_channels_sm90.cuh"
-#include "kernels/attn/linear/forward_sm90/transform_pair_sm90.cuh"
+#include "kernels/attn/linear/forward_sm90/transform_factors_sm90.cuh"
 #include "kernels/attn/linear/forward_sm90/transform_uniform_sm90.cuh"
 
 namespace seqpar::attn::forward_sm90 {
 
 /// Wide: more than 128 channels, in sweeps.
-template <class T, GateKind Kind, bool Pair = false, bool Wide = false>
+template <class T, GateKind Kind, Heads H = Heads::Plain, bool Wide = false>
 class OutputsCta {
  public:
   static constexpr bool kUniform = Kind == GateKind::Uniform;
-  using Layout = std::conditional_t<Pair, PairShared, OutputsShared>;
-  using Consumer = std::conditional_t<kUniform, UniformConsumer<T, Pair, Wide>, ChannelConsumer<T, Wide>>;
-  using Transform = std::conditional_t<Pair, PairTransform<T>, UniformTransform<T>>;
-  static constexpr int kProducerRegisters = Pair       ? 40
+  static constexpr bool kFactors = H != Heads::Plain, kPair = H == Heads::Pair;
+  static constexpr int kCount = kPair ? 2 : 1;
+  static_assert(kUniform || !kFactors);
+  using Layout = UniformShared<H>;
+  using Consumer = std::conditional_t<kUniform, UniformConsumer<T, H, Wide>, ChannelConsumer<T, Wide>>;
+  using Transform = std::conditional_t<kFactors, FactorTransform<T, kCount>, UniformTransform<T>>;
+  static constexpr int kProducerRegisters = kFactors   ? 40
                                             : kUniform ? 24
                                                        : 32,
-                       kTransformRegisters = Pair       ? 120
+                       kTransformRegisters = kPair      ? 120
                                              : kUniform ? 104
                                                         : 160,
-                       kConsumerRegisters = Pair       ? 176
+                       kConsumerRegisters = kPair      ? 176
+                                            : kFactors ? 184
                                             : kUniform ? 192
                                                        : 160;
   static_assert((kProducerRegisters + kTransformRegisters + 2 * kConsumerRegisters) * kGroupThreads <=
                 warpgroup::kSmRegisters);
-  static constexpr int kInFlight = Pair ? 2 : kUniform ? 1 : Layout::kStages;  ///< as in StatesCta
+  static constexpr int kInFlight = kFactors ? 2 : kUniform ? 1 : Layout::kStages;  ///< as in StatesCta
 
   SEQPAR_DEVICE OutputsCta(const OutputsKernel& kernel, char* shared)
       : kernel_(kernel),
@@ -54,7 +59,7 @@ class OutputsCta {
         pipeline_{ptx::sharedAddress(shared) + Layout::kBarriers} {}
 
   SEQPAR_DEVICE void run() {
-    if (threadIdx.x == 0) pipeline_.init(Pair ? PairFactors::kWarps : 0);
+    if (threadIdx.x == 0) pipeline_.init(kFactors ? kCount : 0);
     __syncthreads();
     const int role = static_cast<int>(threadIdx.x) / kGroupThreads;
     if (role == kProducer) {
@@ -62,8 +67,8 @@ class OutputsCta {
       const int warp = static_cast<int>(threadIdx.x) / 32;
       if (threadIdx.x == 0) {
         each([&](const Sweep& item, int first) { return load(item, first); });
-      } else if (Pair && warp > 0 && warp <= PairFactors::kWarps) {
-        PairFactors factors(problem_, shared_, warp - 1);
+      } else if (kFactors && warp > 0 && warp <= kCount) {
+        HeadFactors<kCount> factors(problem_, shared_, warp - 1);
         each([&](const Sweep& item, int first) { return factors.run(item, first, pipeline_); });
       }
     } else if (role == kTransform) {
@@ -91,10 +96,10 @@ class OutputsCta {
     const Segments& cut = kernel_.pass.segments;
     int first = 0;
     HeadRange heads = kernel_.pass.heads;
-    if (Pair) heads = {heads.first / 2, heads.count / 2};
+    if (kPair) heads = {heads.first / 2, heads.count / 2};
     for (int64_t index = blockIdx.x; index < kernel_.items; index += gridDim.x) {
       Item item = itemAt(index, problem_, heads, cut, allSegments(cut), tiles);
-      if (Pair) item.head *= 2;
+      if (kPair) item.head *= 2;
       first += eachSweep<Wide>(item, first, act);
     }
   }
@@ -122,7 +127,7 @@ class OutputsCta {
         }
         if (tile >= Shape::kValueTiles) continue;
         ptx::tmaLoad(stage + Layout::kValues + at, kernel_.values, full,
-                     Pair ? 0 : item.tile * Shape::kColumns + column, Pair ? item.head + tile : item.head, token,
+                     kPair ? 0 : item.tile * Shape::kColumns + column, kPair ? item.head + tile : item.head, token,
                      batch);
       }
     }
@@ -135,11 +140,11 @@ class OutputsCta {
   Pipeline<Layout::kStages> pipeline_;
 };
 
-template <class T, GateKind Kind, bool Pair = false, bool Wide = false>
+template <class T, GateKind Kind, Heads H = Heads::Plain, bool Wide = false>
 __global__ void __launch_bounds__(kThreads, 1) outputsSm90(const __grid_constant__ OutputsKernel kernel) {
   extern __shared__ __align__(1024) char shared[];
   if (Kind == GateKind::Uniform && kernel.pass.tokens != Tokens::OfSegments) ptx::griddepcontrolLaunchDependents();
-  OutputsCta<T, Kind, Pair, Wide>(kernel, shared).run();
+  OutputsCta<T, Kind, H, Wide>(kernel, shared).run();
 }
 
 }  // namespace seqpar::attn::forward_sm90

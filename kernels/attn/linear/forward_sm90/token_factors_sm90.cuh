@@ -84,17 +84,5 @@ SEQPAR_DEVICE void decayScores(float (&decayed)[32], const float (&scores)[32], 
     }
   }
 }
-/// Multiplies the scores of each key by the key's factor.
-SEQPAR_DEVICE void multiplyColumns(float (&scores)[32], float2 factors) {
-#pragma unroll
-  for (int j = 0; j < 8; ++j) {
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const float factor = ofKey(factors, j, e);
-      scores[4 * j + e] *= factor;
-      scores[4 * j + 2 + e] *= factor;
-    }
-  }
-}
 
 }  // namespace seqpar::attn::forward_sm90

@@ -1,6 +1,5 @@
 // Preparation of a chunk of pass 3 by a warpgroup, for one decay of all channels: scores q k 2^(L of the query - L of
-// the key), with L the sum of log2-decays from the chunk's start, then keys times 2^(Lend - L). Both are multiplied by
-// the key's input gate. Queries are unchanged.
+// the key), with L the sum of log2-decays from the chunk's start, then keys times 2^(Lend - L). Queries are unchanged.
 //
 // Vector 0 of a stage: 2^L of each token, then 2^Lend.
 #pragma once
@@ -34,17 +33,17 @@ class UniformTransform {
     int running = first;
     for (; next.length > 0; ++running) {
       const int length = next.length;
-      const float2 sums = head_.sums(), inputs = head_.inputs();
+      const float2 sums = head_.sums();
       take();
       char* const stage = shared_ + running % Layout::kStages * Layout::kStageBytes;
       pipeline.waitFull(running);
       if (length < kChunk) clearOthers(stage, length);
       float scores[32];
       multiplyScores<T>(scores, stage);
-      putDecayed(stage, scores, sums, inputs);
-      if (decays_ || head_.gated()) {
+      putDecayed(stage, scores, sums);
+      if (decays_) {
         ptx::barrierSync(kTransformBarrier, kGroupThreads);  // all scores are computed
-        decayKeys(stage, sums, inputs);
+        decayKeys(stage, sums);
       }
       warpgroup::fenceProxyAsync();
       ptx::mbarrierArrive(pipeline.prepared(running));
@@ -53,7 +52,7 @@ class UniformTransform {
   }
 
  private:
-  SEQPAR_DEVICE void putDecayed(char* stage, const float (&scores)[32], float2 sums, float2 inputs) const {
+  SEQPAR_DEVICE void putDecayed(char* stage, const float (&scores)[32], float2 sums) const {
     float* const vector = reinterpret_cast<float*>(stage + Layout::kVectors);
     if (static_cast<int>(threadIdx.x) / 32 % 4 == 0) {
       vector[lane_] = ptx::ex2Approx(sums.x);
@@ -62,15 +61,12 @@ class UniformTransform {
     }
     float decayed[32];
     decayScores(decayed, scores, sums);
-    if (head_.gated()) multiplyColumns(decayed, inputs);
     putScores<T>(stage, decayed);
   }
 
-  SEQPAR_DEVICE void decayKeys(char* stage, float2 sums, float2 inputs) const {
+  SEQPAR_DEVICE void decayKeys(char* stage, float2 sums) const {
     const float end = __shfl_sync(0xffffffffU, sums.y, 31);
-    const float2 factors =
-        make_float2(inputs.x * ptx::ex2Approx(end - sums.x), inputs.y * ptx::ex2Approx(end - sums.y));
-    scaleRows<T>(stage + Layout::kKeys, factors);
+    scaleRows<T>(stage + Layout::kKeys, make_float2(ptx::ex2Approx(end - sums.x), ptx::ex2Approx(end - sums.y)));
   }
 
   char* shared_;

@@ -1,18 +1,19 @@
-// Preparation of a chunk of pass 3 by a warpgroup, for two heads with one decay of all channels each, which share
-// queries and keys: their scores are computed once, and multiplied by each head's decays and input gates
-// (pair_factors_sm90.cuh). Consumers multiply values by their factors; queries and keys are unchanged.
+// Preparation of a chunk of pass 3 by a warpgroup, for a head with an input gate and one decay of all channels, or two
+// that share queries and keys: scores are computed once, and multiplied by each head's decays and input gates
+// (head_factors_sm90.cuh). Consumers multiply values by their factors; queries and keys are unchanged.
 #pragma once
 
-#include "kernels/attn/linear/forward_sm90/pair_factors_sm90.cuh"
+#include "kernels/attn/linear/forward_sm90/head_factors_sm90.cuh"
 
 namespace seqpar::attn::forward_sm90 {
 
-template <class T>
-class PairTransform {
+/// Count: of the heads.
+template <class T, int Count>
+class FactorTransform {
  public:
-  using Layout = PairShared;
+  using Layout = FactorShared<Count>;
 
-  SEQPAR_DEVICE PairTransform(const LinearProblem&, char* shared) : shared_(shared) {}
+  SEQPAR_DEVICE FactorTransform(const LinearProblem&, char* shared) : shared_(shared) {}
 
   /// The scores of the next chunk are multiplied while this one's are decayed.
   SEQPAR_DEVICE int run(const Item& item, int first, const Pipeline<Layout::kStages>& pipeline) {
@@ -26,18 +27,20 @@ class PairTransform {
       char* const stage = shared_ + running % Layout::kStages * Layout::kStageBytes;
       prepare(stage, scores, 0);
       startScores(next, chunks.take().length, running + 1, pipeline);
-      prepare(stage, scores, 1);
+      if (Count == 2) prepare(stage, scores, 1);
       finish(running, pipeline);
       awaitScores(scores, next);
     }
     char* const stage = shared_ + running % Layout::kStages * Layout::kStageBytes;
     prepare(stage, scores, 0);
-    prepare(stage, scores, 1);
+    if (Count == 2) prepare(stage, scores, 1);
     finish(running, pipeline);
     return running + 1 - first;
   }
 
  private:
+  using Vectors = HeadVectors<Layout>;
+
   /// Starts the product of the scores of the chunk `running`; ends with the caller's wait.
   SEQPAR_DEVICE void startScores(float (&scores)[32], int length, int running,
                                  const Pipeline<Layout::kStages>& pipeline) const {
@@ -61,11 +64,11 @@ class PairTransform {
   /// Stores a head's scores.
   static SEQPAR_DEVICE void prepare(char* stage, const float (&scores)[32], int head) {
     float decayed[32];
-    decay(decayed, scores, PairVectors(stage, head));
+    decay(decayed, scores, Vectors(stage, head));
     putScores<T>(stage + head * kTileBytes, decayed);
   }
   /// Multiplies scores by the decay from the key to the query, and by the key's input gate.
-  static SEQPAR_DEVICE void decay(float (&decayed)[32], const float (&scores)[32], const PairVectors& of) {
+  static SEQPAR_DEVICE void decay(float (&decayed)[32], const float (&scores)[32], const Vectors& of) {
     if (of.decaysLittle()) {
       eachKey(of.decays, of.inverses,
               [&](int i, float ofQuery, float ofKey, int) { decayed[i] = scores[i] * (ofQuery * ofKey); });

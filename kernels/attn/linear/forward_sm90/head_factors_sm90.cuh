@@ -1,7 +1,8 @@
-// Decays and input gates of a chunk's tokens, in pass 3 of two heads with one decay of all channels each. A warp of the
-// producer's warpgroup writes those of one head to the stage, while the transform warpgroup prepares earlier chunks.
+// Decays and input gates of a chunk's tokens, in pass 3 of one or two heads with one decay of all channels each. A warp
+// of the producer's warpgroup writes those of one head to the stage, while the transform warpgroup prepares earlier
+// chunks.
 //
-// Vectors of a stage, for head h of the pair, with L the sum of log2-decays from the chunk's start:
+// Vectors of a stage, for head h, with L the sum of log2-decays from the chunk's start:
 //     h: 2^L of each token, 2^Lend, and 1 if the chunk decays little
 //     2 + h: each token's input gate times 2^(Lend - L); if the chunk decays little, then times 2^-L
 //     4 + h, if the chunk does not decay little: L of each token, then its input gate
@@ -13,12 +14,13 @@
 namespace seqpar::attn::forward_sm90 {
 
 /// The vectors that the transform reads.
-struct PairVectors {
+template <class Layout>
+struct HeadVectors {
   static constexpr int kLittle = kChunk + 1;
 
   const float *decays, *inverses, *sums, *inputs;
 
-  SEQPAR_DEVICE PairVectors(const char* stage, int head)
+  SEQPAR_DEVICE HeadVectors(const char* stage, int head)
       : decays(vector(stage, head)),
         inverses(vector(stage, 2 + head) + kChunk),
         sums(vector(stage, 4 + head)),
@@ -26,17 +28,17 @@ struct PairVectors {
   SEQPAR_DEVICE bool decaysLittle() const { return decays[kLittle] != 0; }
 
   static SEQPAR_DEVICE const float* vector(const char* stage, int number) {
-    return reinterpret_cast<const float*>(stage + PairShared::kVectors + number * PairShared::kVectorBytes);
+    return reinterpret_cast<const float*>(stage + Layout::kVectors + number * Layout::kVectorBytes);
   }
 };
 
-/// One warp: the vectors of one head.
-class PairFactors {
+/// One warp: the vectors of one of Count heads.
+template <int Count>
+class HeadFactors {
  public:
-  using Layout = PairShared;
-  static constexpr int kWarps = 2;  ///< of a CTA
+  using Layout = FactorShared<Count>;
 
-  SEQPAR_DEVICE PairFactors(const LinearProblem& problem, char* shared, int head)
+  SEQPAR_DEVICE HeadFactors(const LinearProblem& problem, char* shared, int head)
       : shared_(shared), which_(head), lane_(static_cast<int>(threadIdx.x) % 32), head_(problem) {}
 
   SEQPAR_DEVICE int run(const Item& item, int first, const Pipeline<Layout::kStages>& pipeline) {
@@ -76,7 +78,7 @@ class PairFactors {
     putPair(factors, inputs.x * ptx::ex2Approx(end - sums.x), inputs.y * ptx::ex2Approx(end - sums.y));
     if (lane_ == 0) {
       decays[kChunk] = ptx::ex2Approx(end);
-      decays[PairVectors::kLittle] = little ? 1.F : 0.F;
+      decays[HeadVectors<Layout>::kLittle] = little ? 1.F : 0.F;
     }
     if (little) {
       putPair(factors + kChunk, inverses.x, inverses.y);
