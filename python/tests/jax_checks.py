@@ -311,6 +311,12 @@ def errors(comm):
     convolve = lambda **named: sharded(lambda x: sp.short_conv(x[:, :, 0], jnp.ones((4, 3)), comm, **named), (SEQ,), SEQ)(x)
     raises(ValueError, f"expected ascending bounds from 0 to {2 * n}", lambda: convolve(cu_seqlens=(0, 2 * n + 1)))
     raises(ValueError, "bias has the shape (1,), expected (4,)", lambda: convolve(bias=jnp.ones(1)))
+    for function in (sp.all_gather, sp.reduce_scatter, sp.halo, lambda x, comm, axis: sp.redistribute(x, a, b, comm, axis=axis)):
+        raises(ValueError, "axis is 4, expected one of", lambda: sharded(lambda x: function(x, comm, axis=4), (SEQ,), SEQ)(x))
+    for function in (sp.all_gather, sp.ring_permute, lambda x, comm: sp.redistribute(x, a, b, comm)):
+        raises(TypeError, "got int4, whose elements share bytes",
+               lambda: sharded(lambda x: function(x[..., :2].astype(jnp.int4), comm), (SEQ,), SEQ)(x))
+    raises(ValueError, "halo: left and right are -1 and 0", lambda: sharded(lambda x: sp.halo(x, comm, left=-1), (SEQ,), SEQ)(x))
     raises(ValueError, "one per head", lambda: attend(sinks=jnp.zeros(n + 2)))
     raises(TypeError, "attention() got an unexpected keyword argument 'casual', expected one of", lambda: attend(casual=True))
     raises(TypeError, "retention() got an unexpected keyword argument 'layout'",

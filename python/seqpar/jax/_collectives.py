@@ -23,6 +23,13 @@ def _like(x, shape=None):
     return jax.ShapeDtypeStruct(x.shape if shape is None else tuple(shape), x.dtype)
 
 
+def _axis(x, axis):
+    """The axis from 0 on; a negative one counts from the end."""
+    if not -x.ndim <= axis < x.ndim:
+        raise ValueError(f"axis is {axis}, expected one of an array with the shape {x.shape}")
+    return axis % x.ndim
+
+
 def _with(shape, axis, size):
     return (*shape[:axis], size, *shape[axis + 1:])
 
@@ -114,14 +121,14 @@ def _scatter_call(comm, x, axis, token):
 
 def all_gather(x, comm, *, axis=1):
     """Every rank's shard along `axis`, in the order of the ranks. Backward: reduce_scatter()."""
-    axis %= x.ndim
+    axis = _axis(x, axis)
     return apply(comm, _adjoint_pair(lambda a, token: _gather_call(comm, a[0], axis, token),
                                      lambda g, token: _scatter_call(comm, g[0], axis, token)), x)[0]
 
 
 def reduce_scatter(x, comm, *, axis=1):
     """This rank's shard along `axis` of the sum of all ranks' `x`, added in fp32. Backward: all_gather()."""
-    axis %= x.ndim
+    axis = _axis(x, axis)
     if x.shape[axis] % comm.size:
         raise ValueError(f"reduce_scatter: got {x.shape[axis]} tokens, expected a multiple of {comm.size}")
     return apply(comm, _adjoint_pair(lambda a, token: _scatter_call(comm, a[0], axis, token),
@@ -131,7 +138,9 @@ def reduce_scatter(x, comm, *, axis=1):
 def halo(x, comm, *, left=0, right=0, axis=1, periodic=False):
     """(left, right): the tokens before and after this rank's contiguous shard, zeros beyond the ends of the
     sequence."""
-    axis %= x.ndim
+    axis = _axis(x, axis)
+    if left < 0 or right < 0:
+        raise ValueError(f"halo: left and right are {left} and {right}, expected numbers of tokens")
     sides = _abi.Halo(left=left, right=right, periodic=int(periodic))
     shards = _shards(x, axis, x.shape[axis], sums=True)
     description = (axis, left, right, periodic)
@@ -156,7 +165,7 @@ def redistribute(x, source, target, comm, *, axis=1):
     """Moves an array, or a tuple of arrays of any types, from one Layout to another."""
     single, several = not isinstance(x, (tuple, list)), x if isinstance(x, (tuple, list)) else (x,)
     for array in several:
-        tokens = array.shape[axis] * comm.size
+        tokens = array.shape[_axis(array, axis)] * comm.size
         for layout in (source, target):
             if layout.ranks != comm.size or layout.tokens != tokens:
                 raise ValueError(f"redistribute: got {layout}, expected {tokens} tokens on {comm.size} ranks: the array has the shape "
@@ -247,9 +256,9 @@ def short_conv(x, weight, comm, *, bias=None, activation=None, cu_seqlens=None):
         activation  None, "silu" or "swish"
         cu_seqlens  packed sequences in the whole, batch 1: tuple of ints. No token sees another sequence
     """
-    if x.ndim != 3 or weight.ndim != 2 or weight.shape[0] != x.shape[2]:
+    if x.ndim != 3 or weight.ndim != 2 or weight.shape[0] != x.shape[2] or not weight.shape[1]:
         raise ValueError(f"short_conv: got x {x.shape} and weight {weight.shape}, expected [batch][tokens][channels] and "
-                         "[channels][width]")
+                         "[channels][width] with a width of at least 1")
     if activation not in (None, "silu", "swish"):
         raise ValueError(f"short_conv: activation is {activation!r}, expected None, 'silu' or 'swish'")
     if bias is not None and bias.shape != weight.shape[:1]:

@@ -156,10 +156,16 @@ def _count():
 _numbers = _count()
 
 
+_PACKED = frozenset({"int1", "uint1", "int2", "uint2", "int4", "uint4", "float4_e2m1fn"})  # XLA stores several in a byte
+
+
 def custom_call(comm, description, arrays, results, make, token, aliases=None, name=None):
     """(results, token) of the call; results are jax.ShapeDtypeStruct. aliases: {operand: the result initialized with
     it}. name: the call's name in errors; None: description[0]."""
     comm.require_axis()
+    for x in arrays:
+        if x.dtype.name in _PACKED:
+            raise TypeError(f"{name or description[0]}: got {x.dtype.name}, whose elements share bytes, expected a type of whole bytes")
     key = comm.key((description, tuple((x.shape, x.dtype.name) for x in arrays)), len(arrays) + 1, make)
     target = "seqpar_host" if comm.platform == "cpu" else "seqpar_gpu"
     # Each call passes the token on, so that the calls of a program form a chain. They have no other side effects:
