@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/env.h"
 #include "device/nccl_group.h"
 
 namespace seqpar {
@@ -47,6 +48,27 @@ ncclUniqueId exchangeId(Allgather& control) {
   return offers[0].id;
 }
 
+/// A blocking communicator of all ranks, which a non-blocking one guards: each group of calls of a non-blocking one
+/// starts a thread, which takes 70 us.
+std::shared_ptr<NcclHandle> guarded(std::unique_ptr<NcclHandle> guard, int rank, std::chrono::milliseconds timeout,
+                                    Health& health) {
+  // Without common resources, an abort of the guard does not end the other's work.
+  if (envText("NCCL_COMM_SPLIT_SHARE_RESOURCES") == "0") return guard;
+  const NcclLibrary& nccl = guard->library();
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 1;
+  auto comm = std::make_unique<ncclComm_t>(nullptr);
+  try {
+    guard->call("ncclCommSplit", health,
+                [&](ncclComm_t parent) { return nccl.commSplit(parent, 0, rank, comm.get(), &config); });
+  } catch (...) {
+    (void)comm.release();  // a thread of NCCL may still write it
+    throw;
+  }
+  if (*comm == nullptr) fail(seqparInternalError, "ncclCommSplit returned no communicator");
+  return std::make_shared<NcclHandle>(nccl, *comm, true, timeout, std::move(guard));
+}
+
 std::shared_ptr<NcclComm> connected(std::shared_ptr<NcclHandle> handle, int size, int rank, int device,
                                     std::chrono::milliseconds timeout, Health& health) {
   std::vector<int> everybody(static_cast<std::size_t>(size));
@@ -66,11 +88,13 @@ std::shared_ptr<NcclComm> NcclComm::create(Allgather& control, int device, std::
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   // Only a non-blocking communicator can be aborted at any time.
   config.blocking = 0;
+  config.splitShare = 1;
   ncclComm_t comm = nullptr;
   nccl.check(nccl.commInitRankConfig(&comm, control.size(), id, control.rank(), &config), "ncclCommInitRankConfig");
-  auto handle = std::make_shared<NcclHandle>(nccl, comm, true, timeout);
+  auto handle = std::make_unique<NcclHandle>(nccl, comm, true, timeout);
   handle->finish("ncclCommInitRankConfig", health);
-  return connected(std::move(handle), control.size(), control.rank(), device, timeout, health);
+  return connected(guarded(std::move(handle), control.rank(), timeout, health), control.size(), control.rank(), device,
+                   timeout, health);
 }
 
 std::shared_ptr<NcclComm> NcclComm::borrow(void* ncclComm, std::chrono::milliseconds timeout, Health& health) {

@@ -15,8 +15,9 @@ constexpr std::chrono::seconds kAbortWait{1};
 
 }  // namespace
 
-NcclHandle::NcclHandle(const NcclLibrary& library, ncclComm_t comm, bool owned, std::chrono::milliseconds timeout)
-    : library_(library), owned_(owned), timeout_(timeout), comm_(comm) {}
+NcclHandle::NcclHandle(const NcclLibrary& library, ncclComm_t comm, bool owned, std::chrono::milliseconds timeout,
+                       std::unique_ptr<NcclHandle> guard)
+    : library_(library), owned_(owned), timeout_(timeout), guard_(std::move(guard)), comm_(comm) {}
 
 // ncclCommDestroy() may wait for other ranks, which may have exited; abort does not.
 NcclHandle::~NcclHandle() {
@@ -88,11 +89,14 @@ seqparResult_t NcclHandle::asyncError(std::string& text) {
 void NcclHandle::abort() noexcept {
   aborted_.store(true);
   if (!owned_) return;
-  ncclComm_t comm = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    comm = std::exchange(comm_, nullptr);
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) {
+    // A blocking call may wait for the GPU, whose queue is full. Both communicators have one flag that ends their work.
+    if (guard_) guard_->abort();
+    lock.lock();
   }
+  ncclComm_t const comm = std::exchange(comm_, nullptr);
+  lock.unlock();
   if (comm == nullptr) return;
   // NCCL ends its kernels at once, but returns only when all graphs with its work are destroyed, which the caller may
   // do later.

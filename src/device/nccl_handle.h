@@ -15,8 +15,10 @@ namespace seqpar {
 
 class NcclHandle {
  public:
-  /// Takes `comm`, which may still be initializing. The destructor aborts it if it is `owned`.
-  NcclHandle(const NcclLibrary& library, ncclComm_t comm, bool owned, std::chrono::milliseconds timeout);
+  /// Takes `comm`, which may still be initializing. The destructor aborts it if it is `owned`. A blocking communicator
+  /// that can be aborted at any time needs a `guard`: a non-blocking one that shares its resources.
+  NcclHandle(const NcclLibrary& library, ncclComm_t comm, bool owned, std::chrono::milliseconds timeout,
+             std::unique_ptr<NcclHandle> guard = nullptr);
   NcclHandle(const NcclHandle&) = delete;
   NcclHandle& operator=(const NcclHandle&) = delete;
   ~NcclHandle();
@@ -45,6 +47,7 @@ class NcclHandle {
   const NcclLibrary& library_;
   const bool owned_;
   const std::chrono::milliseconds timeout_;
+  const std::unique_ptr<NcclHandle> guard_;
   std::mutex calls_;  ///< held for a whole call
   std::mutex mutex_;  ///< held while NCCL is inside a function, and while `comm_` must stay alive
   ncclComm_t comm_;

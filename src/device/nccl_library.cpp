@@ -23,6 +23,7 @@ NcclFound open() {
   need("ncclGetLastError", nccl.getLastError);
   need("ncclGetUniqueId", nccl.getUniqueId);
   need("ncclCommInitRankConfig", nccl.commInitRankConfig);
+  need("ncclCommSplit", nccl.commSplit);
   need("ncclCommAbort", nccl.commAbort);
   need("ncclCommGetAsyncError", nccl.commGetAsyncError);
   need("ncclCommCount", nccl.commCount);

@@ -19,6 +19,7 @@ struct NcclLibrary {
   decltype(&ncclGetLastError) getLastError = nullptr;
   decltype(&ncclGetUniqueId) getUniqueId = nullptr;
   decltype(&ncclCommInitRankConfig) commInitRankConfig = nullptr;
+  decltype(&ncclCommSplit) commSplit = nullptr;
   decltype(&ncclCommAbort) commAbort = nullptr;
   decltype(&ncclCommGetAsyncError) commGetAsyncError = nullptr;
   decltype(&ncclCommCount) commCount = nullptr;

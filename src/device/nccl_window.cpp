@@ -20,8 +20,7 @@ namespace {
 /// Window functions; their structures differ between versions of NCCL.
 struct WindowLibrary {
   explicit WindowLibrary(const NcclLibrary& library)
-      : commSplit(library.file.find<decltype(commSplit)>("ncclCommSplit")),
-        memAlloc(library.file.find<decltype(memAlloc)>("ncclMemAlloc")),
+      : memAlloc(library.file.find<decltype(memAlloc)>("ncclMemAlloc")),
         memFree(library.file.find<decltype(memFree)>("ncclMemFree")),
         registerWindow(library.file.find<decltype(registerWindow)>("ncclCommWindowRegister")),
         deregisterWindow(library.file.find<decltype(deregisterWindow)>("ncclCommWindowDeregister")),
@@ -30,11 +29,10 @@ struct WindowLibrary {
         teamLsa(library.file.find<decltype(teamLsa)>("ncclTeamLsa")) {}
 
   bool complete() const {
-    return commSplit != nullptr && memAlloc != nullptr && memFree != nullptr && registerWindow != nullptr &&
-           deregisterWindow != nullptr && devCommCreate != nullptr && devCommDestroy != nullptr && teamLsa != nullptr;
+    return memAlloc != nullptr && memFree != nullptr && registerWindow != nullptr && deregisterWindow != nullptr &&
+           devCommCreate != nullptr && devCommDestroy != nullptr && teamLsa != nullptr;
   }
 
-  decltype(&ncclCommSplit) commSplit;
   decltype(&ncclMemAlloc) memAlloc;
   decltype(&ncclMemFree) memFree;
   decltype(&ncclCommWindowRegister) registerWindow;
@@ -82,8 +80,9 @@ class NcclWindow final : public PeerWindow {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     ncclComm_t comm = nullptr;
-    group.handle().call("ncclCommSplit", group.health(),
-                        [&](ncclComm_t parent) { return library_.commSplit(parent, 0, group.rank(), &comm, &config); });
+    group.handle().call("ncclCommSplit", group.health(), [&](ncclComm_t parent) {
+      return group.handle().library().commSplit(parent, 0, group.rank(), &comm, &config);
+    });
     if (comm == nullptr) fail(seqparInvalidUsage, "ncclCommSplit returned no communicator");
     handle_.emplace(group.handle().library(), comm, true, group.timeout());
     handle_->finish("ncclCommSplit", group.health());

@@ -72,12 +72,14 @@ void exchangeOthers(DeviceGroup& group, const DevicePayloads& sends, const Devic
   if (!in.copied.empty()) copyPayloads(false, in.copied, in.copies, receives.regions, stream);
 }
 
-/// Whether NCCL's all-gather is faster. Its rings send a shard to another host once, not to each rank there, but
-/// small shards take longer than as messages to all ranks at once.
+/// Whether NCCL's all-gather is faster. It takes one launch for small shards, and its rings send a large one to another
+/// host once, not to each rank there. Shards between the two arrive sooner as messages to all ranks at once.
 bool isGather(DeviceGroup& group, const Route& route) {
-  constexpr std::size_t kLeast = 64 << 10;
-  return group.size() > 1 && route.gatherers == group.size() && route.sends[0].region.bytes() >= kLeast &&
-         group.nccl()->gathersNatively();
+  constexpr std::size_t kSmall = 4 << 10;
+  constexpr std::size_t kLarge = 64 << 10;
+  if (group.size() == 1 || route.gatherers != group.size()) return false;
+  const std::size_t bytes = route.sends[0].region.bytes();
+  return (bytes <= kSmall || bytes >= kLarge) && group.nccl()->gathersNatively();
 }
 
 class NcclExchanges final : public DeviceExchanges {

@@ -258,6 +258,30 @@ void abortFromElsewhere(NcclRank& mine) {
   }).join();
 }
 
+/// A thread whose launches wait for space in the GPU's queue, behind work without a matching operation, is freed.
+void abortCallInProgress(NcclRank& mine) {
+  char here = 0;
+  std::vector<char> all(static_cast<std::size_t>(mine.nccl->size()));
+  if (mine.rank == 0) {
+    const StreamHandle stream = makeStream();
+    const DeviceArray<std::uint8_t> memory(1000);
+    const NcclReceive receive{1, memory.data(), 1000};
+    std::jthread ender([&mine] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      mine.nccl->abort();
+    });
+    bool refused = false;
+    try {
+      while (true) mine.nccl->exchange({}, {&receive, 1}, stream.get());
+    } catch (const Error& error) {
+      refused = error.result() == seqparRemoteError;
+    }
+    expect(refused, "an operation during abort() is a RemoteError");
+    expectCuda(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
+  }
+  mine.control.gatherValues(here, std::span(all));
+}
+
 void awaitFailure(NcclRank& mine) {
   while (mine.health.ok()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   expect(mine.health.result() == seqparRemoteError, "a missed deadline is a RemoteError");
@@ -294,6 +318,7 @@ int main() {
   report("borrowed communicators", problem);
   report("abort from another thread",
          onNcclRanks(gpus, timeout(), [](NcclRank& mine) { stuck(mine, false, abortFromElsewhere); }));
+  report("abort during a call", onNcclRanks(gpus, timeout(), abortCallInProgress));
   report("deadline", onNcclRanks(gpus, deadline(), [](NcclRank& mine) { stuck(mine, false, awaitFailure); }));
   report("deadline of a graph", onNcclRanks(gpus, deadline(), [](NcclRank& mine) { stuck(mine, true, awaitFailure); }));
   report("a new communicator after all that",
