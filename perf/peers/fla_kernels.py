@@ -24,6 +24,7 @@ def compile_only(share, shares):
         for config in self.prune_configs(named) if len(self.configs) > 1 else self.configs:
             try:
                 self.fn.run(*arguments, **named, **config.all_kwargs())
+                self.best_config = config  # mamba_ssm reads it
             except Exception as error:  # a configuration that does not fit
                 print(f"{self.base_fn.__name__} {config}: {type(error).__name__}", flush=True)
         self.nargs = None

@@ -1,5 +1,5 @@
-"""flash-linear-attention's gated linear attention and scalar decays against seqpar's, on one GPU. Needs fla-core 0.6
-and einops.
+"""flash-linear-attention's gated linear attention, scalar decays and delta rules against seqpar's, on one GPU. Needs
+fla-core 0.6 and einops.
 
     fla_linear.py --warm I N    compiles every Nth kernel from the Ith on, without running any: N processes fill Triton's cache
     fla_linear.py               measures; Triton tunes every kernel over all of its configurations
@@ -18,10 +18,12 @@ os.environ.setdefault("FLA_CACHE_RESULTS", "0")
 
 import torch  # noqa: E402
 from fla_kernels import compile_only, tune_quickly  # noqa: E402
+from graphs import compare, header, passes  # noqa: E402
 
+DELTA = ("delta", "gated_delta", "kda")
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--shapes", nargs="*", default=["8192x32", "8192x16", "32768x32"], help="tokens x heads, or tokens x heads x length of a key x length of a value")
-parser.add_argument("--families", nargs="*", default=["gla", "scalar"], choices=["gla", "scalar"])
+parser.add_argument("--families", nargs="*", default=["gla", "scalar"], choices=["gla", "scalar", *DELTA])
 parser.add_argument("--repeats", type=int, default=20)
 parser.add_argument("--errors", action="store_true")
 parser.add_argument("--errors-shape", default="1024x4", help="shape of --errors: processed token by token in fp64")
@@ -36,89 +38,48 @@ def sizes_of(shape):
 
 
 def inputs(family, tokens, heads, key_dim=128, value_dim=128, divisor=16):
-    """q, k, v and the logarithms of decays, drawn as FLA's own benchmarks do; a gradient of the output."""
+    """q, k, v, the logarithms of decays and beta (those that the family has), drawn as FLA's own benchmarks do; a
+    gradient of the output."""
     random = torch.Generator("cuda").manual_seed(tokens + heads)
     normal = lambda *shape: torch.randn(shape, generator=random, device="cuda")
     shape = (1, tokens, heads, key_dim)
-    q, k, v, grad = (normal(1, tokens, heads, dim).bfloat16() for dim in (key_dim, key_dim, value_dim, value_dim))
-    g = torch.nn.functional.logsigmoid(normal(*(shape if family == "gla" else shape[:3]))) / divisor
-    return [x.requires_grad_() for x in (q, k, v, g)], grad
+    q, k, v, grad = (normal(1, tokens, heads, dim) for dim in (key_dim, key_dim, value_dim, value_dim))
+    if family in DELTA:
+        q, k = (torch.nn.functional.normalize(x, dim=-1) for x in (q, k))
+    tensors = [x.bfloat16() for x in (q, k, v)]
+    if family != "delta":
+        gates = normal(*(shape if family in ("gla", "kda") else shape[:3]))
+        tensors.append(torch.nn.functional.logsigmoid(gates) / divisor)
+    if family in DELTA:
+        tensors.append(normal(*shape[:3]).sigmoid().bfloat16())
+    return [x.requires_grad_() for x in tensors], grad.bfloat16()
 
 
 def fla(family):
+    from fla.ops.delta_rule import chunk_delta_rule
+    from fla.ops.gated_delta_rule import chunk_gated_delta_rule
     from fla.ops.gla import chunk_gla
+    from fla.ops.kda import chunk_kda
     from fla.ops.simple_gla import chunk_simple_gla
-    if family == "gla":
-        return lambda q, k, v, g: chunk_gla(q, k, v, g)[0]
-    return lambda q, k, v, g: chunk_simple_gla(q, k, v, g=g)[0]
+    if family == "scalar":
+        return lambda q, k, v, g: chunk_simple_gla(q, k, v, g=g)[0]
+    if family == "kda":  # its faster way, exact for decays as mild as these
+        return lambda *tensors: chunk_kda(*tensors, safe_gate=True)[0]
+    operator = {"gla": chunk_gla, "delta": chunk_delta_rule, "gated_delta": chunk_gated_delta_rule}[family]
+    return lambda *tensors: operator(*tensors)[0]
 
 
 def seqpar(family):
     import seqpar.torch as sp
     comm = sp.comm(device="cuda")
-    operator = sp.gla if family == "gla" else sp.simple_gla
-    return lambda q, k, v, g: operator(q, k, v, g, comm)
-
-
-def passes(operator, tensors, grad):
-    def forward():
-        with torch.no_grad():
-            return operator(*tensors)
-
-    def both():
-        return torch.autograd.grad(operator(*tensors), tensors, grad)
-
-    return {"forward": forward, "forward+backward": both}
-
-
-def graph_of(function):
-    """A CUDA graph of a call, after two that compile, tune and allocate; or why there is none."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    try:
-        with torch.cuda.stream(stream):
-            for _ in range(2):
-                function()
-        stream.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            kept = function()
-        return graph, kept
-    except Exception as error:  # what FLA refuses
-        return str(error).strip().splitlines()[0][:100], None
-
-
-def median_us(graph):
-    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(args.repeats)]
-    for begin, end in events:
-        begin.record()
-        graph.replay()
-        end.record()
-    torch.cuda.synchronize()
-    times = sorted(begin.elapsed_time(end) for begin, end in events)
-    return 1e3 * times[len(times) // 2]
+    operator = {"gla": sp.gla, "scalar": sp.simple_gla, "delta": sp.delta_rule, "gated_delta": sp.gated_delta_rule,
+                "kda": sp.kda}[family]
+    return lambda *tensors: operator(*tensors, comm)
 
 
 def measure(family, shape):
     tensors, grad = inputs(family, *sizes_of(shape))
-    ours, theirs = (passes(make(family), tensors, grad) for make in (seqpar, fla))
-    for what in ours:
-        graphs = {"seqpar": graph_of(ours[what]), "FLA": graph_of(theirs[what])}
-        times, notes = {name: [] for name in graphs}, []
-        for _ in range(3):  # in turn: clocks drift
-            for name, (graph, _) in graphs.items():
-                if not isinstance(graph, str):
-                    times[name].append(median_us(graph))
-        shown = {name: sorted(x)[len(x) // 2] if x else float("nan") for name, x in times.items()}
-        for name, (graph, _) in graphs.items():
-            if isinstance(graph, str):
-                notes.append(f"{name}: {graph}")
-        if not notes and what == "forward":
-            a, b = (kept.float() for _, kept in graphs.values())
-            notes.append(f"apart {((a - b).norm() / b.norm()).item():.1e}")
-        print(f"{family:<7} {shape:<16} {what:<17} {shown['seqpar']:10.1f} {shown['FLA']:10.1f} "
-              f"{shown['FLA'] / shown['seqpar']:7.2f}  {'; '.join(notes)}", flush=True)
-        del graphs
+    compare(family, shape, "FLA", seqpar(family), fla(family), tensors, grad, args.repeats)
 
 
 def warm(share, shares):
@@ -138,21 +99,27 @@ def warm(share, shares):
         print(f"compiled in {time.perf_counter() - begin:.0f} s", flush=True)
 
 
-def recurrence(q, k, v, g):
+def recurrence(family, q, k, v, *gates):
     """The definition, token by token."""
-    decays = g.exp() if g.dim() == 4 else g.exp().unsqueeze(-1)
+    beta = gates[-1] if family in DELTA else None
+    decays = None if family == "delta" else gates[0].exp() if gates[0].dim() == 4 else gates[0].exp().unsqueeze(-1)
     state, outputs = torch.zeros(*q.shape[2:], v.shape[3], dtype=q.dtype, device=q.device), []
     for t in range(q.shape[1]):
-        state = decays[0, t].unsqueeze(-1) * state + k[0, t].unsqueeze(-1) * v[0, t].unsqueeze(-2)
+        key, value = k[0, t], v[0, t]
+        if decays is not None:
+            state = decays[0, t].unsqueeze(-1) * state
+        if beta is not None:
+            value = beta[0, t].unsqueeze(-1) * (value - (key.unsqueeze(-2) @ state).squeeze(-2))
+        state = state + key.unsqueeze(-1) * value.unsqueeze(-2)
         outputs.append((q[0, t].unsqueeze(-2) @ state).squeeze(-2))
     return torch.stack(outputs).unsqueeze(0) * q.shape[3] ** -0.5
 
 
 def errors(family, shape, divisor):
-    """Errors of the outputs and of the gradients of q, k, v and the decays."""
+    """Errors of the outputs and of the gradients of q, k, v and the gates."""
     tensors, grad = inputs(family, *sizes_of(shape), divisor)
     exact = [x.detach().double().requires_grad_() for x in tensors]
-    out = recurrence(*exact)
+    out = recurrence(family, *exact)
     expected = [out.detach(), *torch.autograd.grad(out, exact, grad.double())]
     for name, make in (("seqpar", seqpar), ("FLA", fla)):
         found = passes(make(family), tensors, grad)
@@ -160,9 +127,9 @@ def errors(family, shape, divisor):
         try:
             results += found["forward+backward"]()
         except Exception as error:  # what FLA refuses
-            results += [torch.full((), float("nan"), device="cuda")] * 4
+            results += [torch.full((), float("nan"), device="cuda")] * len(tensors)
         shown = "".join(f" {((a.double() - b).norm() / b.norm()).item():9.1e}" for a, b in zip(results, expected))
-        print(f"{family:<7} {shape:<16} / {divisor:<3} {name:<7}{shown}", flush=True)
+        print(f"{family:<12} {shape:<18} / {divisor:<3} {name:<7}{shown}", flush=True)
 
 
 def most_memory(family, shape):
@@ -183,25 +150,25 @@ def most_memory(family, shape):
             torch.cuda.synchronize()
             peak = torch.cuda.max_memory_allocated() - allocated - grad.numel() * grad.element_size()
             plan = beside_torch() - others
-            print(f"{family:<7} {shape:<16} {name:<7} {(peak + plan) / 2**30:6.2f} GiB, "
+            print(f"{family:<12} {shape:<18} {name:<7} {(peak + plan) / 2**30:6.2f} GiB, "
                   f"of which {plan / 2**30:.2f} beside PyTorch's", flush=True)
             del kept
         except Exception as error:  # what FLA refuses
-            print(f"{family:<7} {shape:<16} {name:<7} {str(error).strip().splitlines()[0][:100]}", flush=True)
+            print(f"{family:<12} {shape:<18} {name:<7} {str(error).strip().splitlines()[0][:100]}", flush=True)
 
 
 tune_quickly()
 if args.warm:
     warm(*args.warm)
 elif args.errors:
-    print(f"{'family':<7} {'shape':<16} decays      {'out':>9} {'dq':>9} {'dk':>9} {'dv':>9} {'dg':>9}")
+    print(f"{'family':<12} {'shape':<18} decays      {'out':>9} {'dq':>9} {'dk':>9} {'dv':>9} {'gates':>9}")
     for one in args.families:
-        for divisor in (16, 1):
+        for divisor in (16,) if one == "delta" else (16, 1):
             errors(one, args.errors_shape, divisor)
     for one in args.families:
         most_memory(one, args.shapes[0])
 else:
-    print(f"{'family':<7} {'shape':<16} {'pass':<17} {'seqpar us':>10} {'FLA us':>10} {'times':>7}")
+    print(header("FLA"))
     for one in args.families:
         for shape in args.shapes:
             measure(one, shape)

@@ -91,7 +91,7 @@ void NcclHandle::abort() noexcept {
   if (!owned_) return;
   std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) {
-    // A blocking call may wait for the GPU, whose queue is full. Both communicators have one flag that ends their work.
+    // A blocking call may wait because the GPU's queue is full. Both communicators have one flag that ends their work.
     if (guard_) guard_->abort();
     lock.lock();
   }
