@@ -6,6 +6,7 @@
 
 #include "exchange/rendezvous.h"
 #include "exchange/small.h"
+#include "transport/caches.h"
 
 namespace seqpar {
 namespace {
@@ -18,10 +19,15 @@ constexpr size_t kStreamed = size_t{8} << 20;
 /// streamed ones took 0 to 8 % longer, and a quarter less below.
 constexpr size_t kLeastCachedOwn = size_t{16} << 20;
 
-Store storeOf(std::span<const Transfer> receives) {
-  size_t bytes = 0;
+/// The same from kLeastShared on, if the bytes that all ranks of the host send and receive do not fit the last cache.
+constexpr size_t kLeastShared = size_t{1} << 20;
+
+Store storeOf(const Mailbox& mail, std::span<const Transfer> receives) {
+  size_t bytes = 0, ranks = 1;
   for (const Transfer& transfer : receives) bytes += transfer.region.bytes();
-  return bytes < kStreamed ? Store::Cached : Store::Streamed;
+  for (int rank = 0; rank < mail.size(); ++rank) ranks += mail.direct(rank) ? 1 : 0;
+  const bool fits = bytes < kLeastShared || lastCacheBytes() == 0 || bytes < lastCacheBytes() / (2 * ranks);
+  return bytes < kStreamed && fits ? Store::Cached : Store::Streamed;
 }
 
 bool isSmall(const Mailbox& mail, const Cutting& cutting, const Route& route) {
@@ -69,7 +75,7 @@ HostExchange::HostExchange(const Mailbox& mail, const Route& route)
   }
   outgoing_ = outgoingPayloads(mail, cutting_, route.sends);
   incoming_ = incomingPayloads(mail, cutting_, route.receives);
-  store_ = storeOf(route.receives);
+  store_ = storeOf(mail, route.receives);
 }
 
 std::vector<HostExchange::Incoming> HostExchange::incomingPayloads(const Mailbox& mail, const Cutting& cutting,

@@ -169,6 +169,7 @@ void readRemote(Mailbox& mail, int from, RemotePayload& remote, RegionWalk<std::
   if (remote.mapped) {
     while (into.left() > 0) {
       const auto part = remote.walk.next(into.left());
+      if (store == Store::Streamed) prefetchRun(remote.walk);  // loads behind streamed stores start late
       unpack(into, part.data(), part.size(), store);
     }
     return mail.endViews(from);

@@ -1,5 +1,6 @@
 #include "transport/caches.h"
 
+#include <cstdlib>
 #include <fstream>
 #include <string>
 
@@ -30,11 +31,23 @@ bool findOut() {
   return !online.empty() && online == lineOf("/sys/devices/system/cpu/cpu0/cache/index3/shared_cpu_list");
 }
 
+size_t findLastCacheBytes() {
+  const std::string size = lineOf("/sys/devices/system/cpu/cpu0/cache/index3/size");  // such as 32768K
+  char* unit = nullptr;
+  const size_t count = std::strtoul(size.c_str(), &unit, 10);
+  return *unit == 'K' ? count << 10 : *unit == 'M' ? count << 20 : 0;
+}
+
 }  // namespace
 
 bool processorsShareCache() {
   static const bool share = findOut();
   return share;
+}
+
+size_t lastCacheBytes() {
+  static const size_t bytes = findLastCacheBytes();
+  return bytes;
 }
 
 }  // namespace seqpar

@@ -1,3 +1,4 @@
+#include "base/lines.h"
 #include "base/target.h"
 #include "unit/seed.h"
 
@@ -62,6 +63,32 @@ TEST_CASE("copies write exactly their bytes for any size, alignment and store mo
         copyPartTo({target.at(to + size / 2), Store::Streamed}, source.data() + from + size / 2, size - size / 2);
         finishParts();
         CHECK(same(target));
+      }
+    }
+  }
+}
+
+TEST_CASE("copies of lines write exactly their lines with every instruction set of this processor") {
+  const seqpar::test::Seed seed;
+  std::mt19937 random(seed);
+  for (const Isa isa : supportedIsas()) {
+    for (const size_t lines : {0, 1, 2, 33}) {
+      const size_t bytes = lines * kCopiedLine;
+      std::vector<std::byte> source(bytes + 64);
+      for (auto& byte : source) byte = static_cast<std::byte>(random());
+      for (const size_t from : {0, 3}) {
+        for (const size_t to : {0, 5}) {
+          for (const bool streams : {false, true}) {
+            if (streams && to != 0) continue;  // whole lines only
+            CAPTURE(isaName(isa), lines, from, to, streams);
+            Guarded target(bytes + 64);
+            const LineCopies& copies = lineCopies(isa);
+            (streams ? copies.streamed : copies.cached)(target.at(to), source.data() + from, lines);
+            finishParts();
+            CHECK(target.onlyWrote(to, bytes));
+            CHECK((bytes == 0 || std::memcmp(target.at(to), source.data() + from, bytes) == 0));
+          }
+        }
       }
     }
   }
