@@ -156,6 +156,10 @@ TEST_CASE("the GPU's passes of the delta rule for 16-bit tensors agree with the 
       const bool few = random() % 4 == 0;
       c.dk = few ? 1 + random() % 7 : 8 + random() % 121;
       c.dv = 1 + random() % 150;
+      if (!few && random() % 2 == 0) {  // rows of 16-byte units
+        c.dk = (c.dk + 7) / 8 * 8;
+        c.dv = (c.dv + 7) / 8 * 8;
+      }
       c.keyHeads = 1 + random() % 2;
       c.dataType = type;
       c.normalize = !few && random() % 2 == 0;

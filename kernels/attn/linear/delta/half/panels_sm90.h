@@ -78,7 +78,7 @@ SEQPAR_DEVICE void storeTiles(const TensorRows& to, int row, const float (&c)[4]
       continue;
     }
     transposeWords(words, p);
-    if (t < to.rows) ptx::store(to.data + t * to.stride + 8 * p, words);
+    if (t < to.rows && 8 * p < to.columns) ptx::store(to.data + t * to.stride + 8 * p, words);
   }
 }
 

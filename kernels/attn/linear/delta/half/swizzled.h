@@ -258,9 +258,10 @@ struct TensorRows {
         columns(all - first) {}
   SEQPAR_DEVICE TensorRows(uint16_t* data, int64_t stride, int rows, int columns)
       : data(data), stride(stride), rows(rows), columns(columns) {}
-  /// Whether `width` columns exist, in units of 16 bytes.
+  /// Whether those of the first `width` columns that exist are units of 16 bytes.
   SEQPAR_DEVICE bool hasUnits(int width) const {
-    return columns >= width && (reinterpret_cast<uintptr_t>(data) | static_cast<uintptr_t>(stride * 2)) % 16 == 0;
+    return (columns >= width || columns % 8 == 0) &&
+           (reinterpret_cast<uintptr_t>(data) | static_cast<uintptr_t>(stride * 2)) % 16 == 0;
   }
 };
 template <class Tile>
@@ -305,10 +306,11 @@ SEQPAR_DEVICE void startTensor(const Tile& to, const TensorRows& from, int threa
   if (!from.hasUnits(kWidth)) return loadElements(to, from, kWidth, thread, kThreads);
   const int row = thread / kOfRow;
   const uint32_t at = to.address(row / 8 * 8, row % 8, 0, thread % kOfRow);
-  const uint16_t* const data = from.data + thread % kOfRow * 8;
+  const bool inside = thread % kOfRow * 8 < from.columns;
+  const uint16_t* const data = inside ? from.data + thread % kOfRow * 8 : from.data;
   SEQPAR_UNROLL
   for (int i = 0; i < kRows; i += kStep) {
-    const bool valid = row + i < from.rows;
+    const bool valid = inside && row + i < from.rows;
     ptx::cpAsync16(at + static_cast<uint32_t>(i * to.kRowBytes), valid ? data + (row + i) * from.stride : data, valid);
   }
 }
@@ -322,7 +324,9 @@ SEQPAR_DEVICE void storeTensor(const TensorRows& to, int first, const Swizzled<k
     const int r = i + thread / kOfRow;
     uint32_t words[4];
     ptx::load(words, from.unit(r, thread % kOfRow));
-    if (first + r < to.rows) ptx::store(to.data + (first + r) * to.stride + thread % kOfRow * 8, words);
+    if (first + r < to.rows && thread % kOfRow * 8 < to.columns) {
+      ptx::store(to.data + (first + r) * to.stride + thread % kOfRow * 8, words);
+    }
   }
 }
 
