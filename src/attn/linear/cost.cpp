@@ -46,6 +46,22 @@ double stateBytes(const Problem& p) {
          static_cast<double>(bytesOf(p.wireType()));
 }
 
+/// Two passes over the tokens on hosts, of families with decays, divided by one: they read keys, values and decays
+/// twice, and write and read states.
+constexpr double kTwoPassesOnHosts = 1.3;
+
+/// Maximum wait of the last rank in a relay, as a share of a pass.
+constexpr double kLongestWait = 0.375;
+
+/// The heads that other ranks compute before the last rank of a relay starts.
+double headsBefore(const Problem& p) {
+  return (p.ranks() - 1) * std::max(1, p.info.mostThreads);
+}
+
+double keyHeads(const Problem& p) {
+  return static_cast<double>(p.desc.batch * p.desc.kvHeads);
+}
+
 /// The modeled time of one All-Scan.
 double scanUs(const Problem& p, seqparScanAlgorithm_t algorithm) {
   if (p.ranks() == 1) return 0;
@@ -65,6 +81,7 @@ double scanUs(const Problem& p, seqparScanAlgorithm_t algorithm) {
 /// `hidden`: the shares of the forward and backward time that overlap with the scan.
 Estimate around(const Problem& p, seqparScanAlgorithm_t algorithm, double hiddenForward, double hiddenBackward) {
   Estimate estimate = estimateLocal(p);
+  if (p.ranks() > 1 && !p.onDevice() && !hasMatrix(p)) estimate.forwardUs *= kTwoPassesOnHosts;
   const double map = rows(p) * mapFlops(p) / p.blockTraits().forward.flops * 1e6;
   estimate.forwardUs += map;
   if (p.training()) estimate.backwardUs += map;
@@ -84,9 +101,21 @@ Estimate estimateLocal(const Problem& p) {
   return {rows(p) * forwardFlops(p) / flops * 1e6, p.training() ? rows(p) * backwardFlops(p) / flops * 1e6 : 0, 0};
 }
 
+bool relays(const Problem& p) {
+  return p.ranks() > 1 && !p.onDevice() && p.desc.wireType == seqparFloat32 &&
+         headsBefore(p) <= kLongestWait * keyHeads(p);
+}
+
 // Shares of the flops that need no incoming state: scores and values within chunks, and recomputed states.
 Estimate estimateZeco(const Problem& p) {
-  return around(p, seqparScanAuto, 0.3, 0.1);
+  Estimate estimate = around(p, seqparScanAuto, 0.3, 0.1);
+  if (!relays(p)) return estimate;
+  // The forward, and with a matrix the backward, is one pass as in LOCAL; the last rank ends later.
+  const Estimate local = estimateLocal(p);
+  const double wait = headsBefore(p) / keyHeads(p);
+  estimate.forwardUs = local.forwardUs * (1 + wait);
+  if (hasMatrix(p)) estimate.backwardUs = local.backwardUs * (1 + wait);
+  return estimate;
 }
 
 Estimate estimateLasp1(const Problem& p) {

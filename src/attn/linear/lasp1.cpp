@@ -8,7 +8,7 @@ namespace {
 
 class Lasp1 final : public LinearOperator {
  public:
-  Lasp1(const Problem& problem, Exec& exec) : LinearOperator(problem, exec, false) {}
+  Lasp1(const Problem& problem, Exec& exec) : LinearOperator(problem, exec, Exchange::Scan) {}
 
  private:
   void forwardAround(const Inputs& in, const seqparAttnForwardArgs_t& args) override {

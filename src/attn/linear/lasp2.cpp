@@ -10,7 +10,7 @@ namespace {
 
 class Lasp2 final : public LinearOperator {
  public:
-  Lasp2(const Problem& problem, Exec& exec) : LinearOperator(problem, exec, false) {}
+  Lasp2(const Problem& problem, Exec& exec) : LinearOperator(problem, exec, Exchange::Scan) {}
 
  private:
   void forwardAround(const Inputs& in, const seqparAttnForwardArgs_t& args) override {

@@ -18,7 +18,7 @@ namespace {
 
 class Local final : public LinearOperator {
  public:
-  Local(const Problem& problem, Exec& exec) : LinearOperator(problem, exec, true) {}
+  Local(const Problem& problem, Exec& exec) : LinearOperator(problem, exec, Exchange::None) {}
 
  private:
   void forwardAround(const Inputs&, const seqparAttnForwardArgs_t&) override {}

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attn/boundary.h"
+#include "attn/linear/algorithms.h"
 
 namespace seqpar::attn::linear {
 namespace {
@@ -53,8 +54,9 @@ Shard shardOf(const Problem& problem, bool alone) {
   return shard;
 }
 
-LinearOperator::LinearOperator(const Problem& problem, Exec& exec, bool local)
-    : problem_(problem), exec_(exec), shard_(shardOf(problem, local || problem.ranks() == 1)) {
+LinearOperator::LinearOperator(const Problem& problem, Exec& exec, Exchange exchange)
+    : problem_(problem), exec_(exec), shard_(shardOf(problem, exchange == Exchange::None || problem.ranks() == 1)) {
+  shard_.relays = exchange == Exchange::ScanOrRelay && relays(problem);
   passes_ = makePasses(shard_, exec);
   for (const auto direction : {seqparForward, seqparReverse}) flags_[direction] = shard_.flags(direction);
 }

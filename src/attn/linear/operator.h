@@ -20,14 +20,18 @@ class LinearOperator : public Operator {
   void backward(const seqparAttnBackwardArgs_t& args) override;
 
  protected:
-  /// `local`: no exchange, for any number of ranks.
-  LinearOperator(const Problem& problem, Exec& exec, bool local);
+  enum class Exchange {
+    None,  ///< for any number of ranks
+    Scan,
+    ScanOrRelay  ///< a relay where relays() is true
+  };
+  LinearOperator(const Problem& problem, Exec& exec, Exchange exchange);
 
   /// The passes, ordered around the scan. Not called if there is no scan: on one rank, and in LOCAL.
   virtual void forwardAround(const Inputs& in, const seqparAttnForwardArgs_t& args) = 0;
   virtual void backwardAround(const Inputs& in, const Gradients& gradients, const seqparAttnBackwardArgs_t& args) = 0;
 
-  /// Collective: lets the passes do the scans if they can. For scans without a named algorithm.
+  /// Lets the passes do the scans if they can; collective on GPUs. For scans without a named algorithm.
   void openOwnScan();
   const OwnScans& ownScans() const { return ownScans_; }
   /// The scans of a call that the passes do. Throws Error if the communicator has failed.

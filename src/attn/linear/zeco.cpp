@@ -9,7 +9,7 @@ namespace {
 
 class Zeco final : public LinearOperator {
  public:
-  Zeco(const Problem& problem, Exec& exec) : LinearOperator(problem, exec, false) {}
+  Zeco(const Problem& problem, Exec& exec) : LinearOperator(problem, exec, Exchange::ScanOrRelay) {}
 
   void open() override {
     LinearOperator::open();

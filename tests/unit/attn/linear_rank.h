@@ -66,7 +66,8 @@ inline void runRank(int algorithm, seqparComm_t comm, int threads, RankArrays& a
   desc.heads = a.sizes.heads;
   desc.headDim = a.sizes.dim;
   const AlgorithmRow& row = *findAlgorithm(algorithm, false);
-  const Problem problem = shardedFor(readProblem("test", &desc, comm), row);
+  Problem problem = shardedFor(readProblem("test", &desc, comm), row);
+  problem.info.mostThreads = threads;
   HostExec exec(threads, comm);
   const auto made = row.make(problem, exec);
   Arena counting;

@@ -1,12 +1,16 @@
 // Ranks that send states from rank to rank head by head compute each head in one pass, as one rank does.
+#include <map>
 #include <numeric>
 
+#include "attn/boundary.h"
+#include "attn/linear/algorithms.h"
 #include "linear_check.h"
 #include "linear_rank.h"
 #include "unit/seed.h"
 
 namespace {
 
+using namespace seqpar::attn;
 using namespace seqpar::attn::test;
 using seqpar::test::DecayStrength;
 using seqpar::test::linearFamilies;
@@ -106,6 +110,42 @@ TEST_CASE("plans of states that are sent head by head are prepared without messa
   REQUIRE(seqparAttnPlanCreate(&plan, &desc, ranks[0]) == seqparSuccess);
   CHECK(seqparAttnPlanPrepare(plan, nullptr, 0) == seqparSuccess);
   CHECK(seqparAttnPlanDestroy(plan) == seqparSuccess);
+}
+
+/// A problem of `headsOfThread` heads for each thread of a rank. With two ranks, 8 are a pipeline, 2 are not.
+Problem problemOf(int family, int64_t headsOfThread, seqparComm_t comm) {
+  seqparCommInfo_t info = SEQPAR_COMM_INFO_INITIALIZER;
+  require(seqparCommQuery(comm, &info), "test", comm);
+  seqparAttnDesc_t desc = SEQPAR_ATTN_DESC_INITIALIZER;
+  desc.family = family;
+  desc.tokens = 2048;
+  desc.heads = headsOfThread * info.mostThreads;
+  desc.headDim = 64;
+  return readProblem("test", &desc, comm);
+}
+
+TEST_CASE("AUTO expects one pass of ZECO where states are sent head by head") {
+  const RankThreads ranks(2);
+  for (const int family : linearFamilies()) {
+    for (const int64_t heads : {1, 2, 8}) {
+      CAPTURE(family, heads);
+      const Problem problem = problemOf(family, heads, ranks[0]);
+      std::map<int, Estimate> estimates;
+      const auto candidates = candidatesFor(problem, true);
+      for (const auto& candidate : candidates) estimates[candidate.row->id] = candidate.estimate;
+      const auto local = estimates.at(seqparAttnLocal), zeco = estimates.at(seqparAttnZeco);
+      const bool relays = heads == 8;
+      CHECK(linear::relays(problem) == relays);
+      if (relays) {
+        CHECK(zeco.forwardUs == Approx(local.forwardUs * 9 / 8));
+        CHECK(chooseAlgorithm("test", problem, candidates).id == seqparAttnZeco);
+      } else {
+        CHECK(zeco.forwardUs >= 1.3 * local.forwardUs);
+      }
+      if (!relays || !linear::findFamily(family)->isDelta()) continue;
+      CHECK(zeco.backwardUs == Approx(local.backwardUs * 9 / 8));
+    }
+  }
 }
 
 }  // namespace

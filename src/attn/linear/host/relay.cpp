@@ -11,10 +11,6 @@ namespace {
 constexpr const char* kWho = "linear attention";
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-/// Maximum wait of the last rank, as a share of the call. Two passes over the tokens take 1.2 to 1.6 times as long as
-/// one.
-constexpr double kLongestWait = 0.375;
-
 }  // namespace
 
 Relay::Relay(HostExec& exec, seqparComm_t comm, const Shard& shard, const Chunks& chunks)
@@ -29,11 +25,6 @@ Relay::Relay(HostExec& exec, seqparComm_t comm, const Shard& shard, const Chunks
   require(seqparCommQuery(comm, &info), kWho, comm);
   rank_ = info.rank;
   ranks_ = info.nranks;
-  // Heads that other ranks compute before the last starts. Equal on all ranks, as all of them need the same order.
-  const auto most = static_cast<size_t>(std::max(1, info.mostThreads));
-  const double before = static_cast<double>(ranks_ - 1) * static_cast<double>(most);
-  worthwhile_ =
-      before <= kLongestWait * static_cast<double>(heads_) && Chunks::neverSplits(shard.batch, shard.keyHeads, most);
 }
 
 void Relay::transfer(const float* send, int to, float* receive, int from) const {

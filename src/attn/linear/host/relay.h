@@ -17,18 +17,19 @@ struct RelayStates {
   float* outgoing = nullptr;  ///< written by the work; null: neither requested nor sent
 };
 
+/// The threads that share a head's tokens: all if there are fewer heads than threads, one in a Relay.
+inline size_t threadsOfHead(const Shard& shard, HostExec& exec) {
+  return shard.relays ? 1 : static_cast<size_t>(exec.pool().threads());
+}
+
 class Relay {
  public:
   /// Work on the states of heads first ... first + count - 1; runs on the Exec's main stream.
   using Work = std::function<void(size_t first, size_t count)>;
 
-  /// The heads are key heads, with the states of all their heads. Ranks that divide pieces among threads
-  /// (Chunks::split()) do not compute one head after another.
+  /// Not collective: a program may create a plan while another of its threads is about to enqueue a call on `comm`, as
+  /// JAX does. The heads are key heads, with the states of all their heads; no thread shares one (threadsOfHead()).
   Relay(HostExec& exec, seqparComm_t comm, const Shard& shard, const Chunks& chunks);
-
-  /// Whether calls should have this order, equal on all ranks. The last rank starts when the ranks before it have
-  /// computed their first heads, and has finished that much later than the first.
-  bool worthwhile() const { return worthwhile_; }
 
   /// The states of `scan`. `own`: memory for outgoing states that the scan does not request.
   RelayStates statesOf(const OwnScan& scan, seqparDirection_t direction, float* own) const;
@@ -49,7 +50,6 @@ class Relay {
   const Chunks& chunks_;
   size_t heads_, atOnce_, stateSize_;
   int rank_ = 0, ranks_ = 1;
-  bool worthwhile_ = false;
 };
 
 }  // namespace seqpar::attn::linear

@@ -35,10 +35,6 @@ Chunks::Chunks(const std::vector<Piece>& pieces, size_t batch, size_t heads, siz
   }
 }
 
-bool Chunks::neverSplits(size_t batch, size_t heads, size_t threads) {
-  return threads <= 1 || batch * heads >= kTasksOfThread * threads;
-}
-
 Segment Chunks::segment(size_t number) const {
   const size_t batch = number / segmentsOfEntry();
   Segment segment = entry_[number % segmentsOfEntry()];

@@ -31,8 +31,6 @@ class Chunks {
   size_t segments() const { return batch_ * segmentsOfEntry(); }
   size_t segmentsOfEntry() const { return entry_.size(); }
   bool split() const { return split_; }  ///< some piece is divided into several segments
-  /// Whether split() is false for pieces of any lengths.
-  static bool neverSplits(size_t batch, size_t heads, size_t threads);
 
   Segment segment(size_t number) const;
   bool lastOfEntry(size_t segment) const { return (segment + 1) % segmentsOfEntry() == 0; }

@@ -78,8 +78,8 @@ class Passes {
   virtual void backwardAlone(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming,
                              float* dBefore) = 0;
 
-  /// Collective, after open(): prepares those of the two functions below that the passes implement and all ranks
-  /// support. Returns the same on all ranks. `comm` must outlive the passes.
+  /// After open(): prepares those of the two functions below that the passes implement and all ranks support. Returns
+  /// the same on all ranks; collective on GPUs. `comm` must outlive the passes.
   virtual OwnScans openScan(seqparComm_t) { return {}; }
   /// states(), a scan of the rank's map instead of seqparAllScan(), and outputs().
   virtual void forwardWithScan(const Inputs&, const Tensor& /*out*/, const OwnScan&) {}

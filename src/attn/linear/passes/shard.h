@@ -29,6 +29,7 @@ struct Shard {
   float scale = 1;
   bool normalize = false;               ///< queries and keys, to unit length
   bool training = true, alone = false;  ///< alone: no scan takes place
+  bool relays = false;                  ///< on hosts: states are sent from rank to rank head by head, not scanned
   bool inputGate = false;               ///< one follows the family's gates
   bool reserves = false;                ///< forward leaves those states for backward that it can
   std::vector<Piece> pieces;            ///< of one batch entry; equal for all entries. No empty pieces

@@ -162,8 +162,8 @@ void DecayPasses::forwardAlone(const Inputs& in, const Tensor& out, const float*
 }
 
 OwnScans DecayPasses::openScan(seqparComm_t comm) {
-  relay_.emplace(exec_, comm, shard_, chunks_);
-  return {.forward = relay_->worthwhile()};
+  if (shard_.relays) relay_.emplace(exec_, comm, shard_, chunks_);
+  return {.forward = shard_.relays};
 }
 
 void DecayPasses::forwardWithScan(const Inputs& in, const Tensor& out, const OwnScan& scan) {

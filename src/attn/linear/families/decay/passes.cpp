@@ -22,7 +22,7 @@ float* takeFloats(Arena& arena, size_t count) {
 DecayPasses::DecayPasses(const Shard& shard, HostExec& exec)
     : shard_(shard),
       exec_(exec),
-      chunks_(shard_.pieces, shard.batch, shard.keyHeads, static_cast<size_t>(exec.pool().threads())),
+      chunks_(shard_.pieces, shard.batch, shard.keyHeads, threadsOfHead(shard, exec)),
       scratch_(static_cast<size_t>(exec.pool().threads())) {
   withinRoom_ = shard.alone || !exec.overlaps() ? 0 : std::min(kMostBesideScan, chunks_.count() * shard.heads);
   withinDone_.resize(withinRoom_);

@@ -148,8 +148,8 @@ void DeltaPasses::recomputeSegment(const Inputs& in, size_t s, size_t h, int thr
 }
 
 OwnScans DeltaPasses::openScan(seqparComm_t comm) {
-  relay_.emplace(exec_, comm, shard_, chunks_);
-  return {relay_->worthwhile(), relay_->worthwhile()};
+  if (shard_.relays) relay_.emplace(exec_, comm, shard_, chunks_);
+  return {shard_.relays, shard_.relays};
 }
 
 void DeltaPasses::forwardWithScan(const Inputs& in, const Tensor& out, const OwnScan& scan) {

@@ -10,7 +10,7 @@ namespace seqpar::attn::linear {
 DeltaPasses::DeltaPasses(const Shard& shard, HostExec& exec)
     : shard_(shard),
       exec_(exec),
-      chunks_(shard_.pieces, shard.batch, shard.keyHeads, static_cast<size_t>(exec.pool().threads())),
+      chunks_(shard_.pieces, shard.batch, shard.keyHeads, threadsOfHead(shard, exec)),
       logDecay_(shard.family->find(kLogDecay)),
       beta_(shard.family->find(kBeta)),
       memory_(static_cast<size_t>(exec.pool().threads())) {}
