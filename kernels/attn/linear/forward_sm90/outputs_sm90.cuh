@@ -98,9 +98,12 @@ class OutputsCta {
     HeadRange heads = kernel_.pass.heads;
     if (kPair) heads = {heads.first / 2, heads.count / 2};
     for (int64_t index = blockIdx.x; index < kernel_.items; index += gridDim.x) {
-      Item item = itemAt(index, problem_, heads, cut, allSegments(cut), tiles);
-      if (kPair) item.head *= 2;
-      first += eachSweep<Wide>(item, first, act);
+      const auto itemOf = [&] {
+        Item item = itemAt(Wide ? index + ptx::opaque(0) : index, problem_, heads, cut, allSegments(cut), tiles);
+        if (kPair) item.head *= 2;
+        return item;
+      };
+      first += eachSweep<Wide>(itemOf, first, act);
     }
   }
 

@@ -20,20 +20,23 @@ struct Sweep : Item {
   SEQPAR_DEVICE int firstChannel() const { return block * Shape::kChannels; }
 };
 
-/// Calls act(sweep, running number of its first chunk), which returns its number of chunks, for all sweeps of an item;
-/// returns the sum.
-template <bool Wide, class Act>
-SEQPAR_DEVICE int eachSweep(const Item& item, int first, const Act& act) {
-  if constexpr (!Wide) return act(Sweep{item}, first);
+/// Calls act(sweep, running number of its first chunk), which returns its number of chunks, for all sweeps of the item
+/// itemOf(); returns the sum. The item is computed again for each sweep, because it would occupy registers.
+template <bool Wide, class ItemOf, class Act>
+SEQPAR_DEVICE int eachSweep(const ItemOf& itemOf, int first, const Act& act) {
+  if constexpr (!Wide) return act(Sweep{itemOf()}, first);
   int running = first;
-  Sweep sweep{item};
-  do {
-    sweep.end = min(item.end, sweep.begin + kWindowChunks * kChunk);
-    sweep.opens = sweep.begin == item.begin;
-    sweep.closes = sweep.end >= item.end;
-    for (sweep.block = 0; sweep.block < kBlocks; ++sweep.block) running += act(sweep, running);
-    sweep.begin = sweep.end;
-  } while (sweep.begin < item.end);
+  bool more = true;
+  for (int number = 0; more; ++number) {
+    Sweep sweep{itemOf()};
+    sweep.block = number % kBlocks;
+    sweep.begin += number / kBlocks * (kWindowChunks * kChunk);
+    sweep.opens = number < kBlocks;
+    sweep.closes = sweep.end - sweep.begin <= kWindowChunks * kChunk;
+    if (!sweep.closes) sweep.end = sweep.begin + kWindowChunks * kChunk;
+    more = !sweep.closes || sweep.block + 1 < kBlocks;
+    running += act(sweep, running);
+  }
   return running - first;
 }
 
@@ -69,8 +72,8 @@ struct SweepMemory {
   float* at;
   int which;  ///< of the consumers
 
-  SEQPAR_DEVICE float* outputs(const Sweep& sweep, int64_t token) const {
-    const int chunk = static_cast<int>(token - sweep.begin) / kChunk;
+  SEQPAR_DEVICE float* outputs(const Sweep& sweep, int token) const {
+    const int chunk = (token - static_cast<int>(sweep.begin)) / kChunk;
     return at + (chunk * kConsumers + which) * kOutputs;
   }
   SEQPAR_DEVICE float* state(const Sweep& sweep) const {
