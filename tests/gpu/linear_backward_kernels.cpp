@@ -210,12 +210,16 @@ void checkAll(uint64_t seed, bool small) {
           s.content = keyHeads == 1 ? Maps::PerSegment : Maps::Prefix;
         });
       }
-      for (const int keys : {64, 256}) {  // pairs of heads with input gates, or with blocks of keys
+      for (const int keys : {64, 256}) {  // pairs of heads, or of blocks of keys
         with([&](auto& s) {
           s.gate = gate, s.tokens = 430, s.decay = decay, s.heads = 4, s.qkHeads = keys == 64 ? 2 : 1, s.dk = keys,
-          s.dv = 64, s.inputGates = keys == 64, s.content = keys == 64 ? Maps::PerSegment : Maps::Prefix;
+          s.dv = 64, s.inputGates = true, s.content = keys == 64 ? Maps::PerSegment : Maps::Prefix;
         });
       }
+      with([&](auto& s) {
+        s.gate = gate, s.tokens = 430, s.decay = decay, s.heads = 2, s.qkHeads = 1, s.dk = 208, s.dv = 128,
+        s.inputGates = true;
+      });
       with([&](auto& s) {
         s.type = seqparFloat16, s.gate = gate, s.tokens = 300, s.decay = decay, s.heads = 4, s.qkHeads = 1, s.dv = 64;
       });

@@ -66,6 +66,10 @@ template <int kId, int kThreads>
 void barrierArrive() {
   barrierArrive(kId, kThreads);
 }
+template <int kThreads>
+bool barrierRedOr(int id, bool mine) {
+  return barrierRedOr(id, kThreads, mine);
+}
 
 inline int uniform(int value) {
   return value;

@@ -137,9 +137,9 @@ bool outputsArePaired(const LinearProblem& problem) {
 }
 
 bool fusesInputGate(const LinearProblem& problem) {
-  // The backward's sums over blocks of more than 128 channels or columns exclude the gate's gradient.
-  return problem.gate != Gate::Channel && problem.dk <= kMostFusedDimension && problem.dv <= kMostFusedDimension &&
-         problem.type != seqparFloat32 && forward_sm90::fits(problem);
+  // The backward's sums over blocks of more than 128 columns exclude the gate's gradient.
+  return problem.gate != Gate::Channel && problem.dv <= kMostFusedDimension && problem.type != seqparFloat32 &&
+         forward_sm90::fits(problem);
 }
 
 int launchSegmentStates(const SegmentStates& pass, const Launch& launch) {

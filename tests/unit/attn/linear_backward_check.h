@@ -77,8 +77,9 @@ struct Terms {
 template <class T, int kDimension, bool kChannel>
 struct Kernels {
   static constexpr bool kExact = std::is_same_v<T, float>;
-  static constexpr int kTogether = 1;     ///< heads of an item
-  static constexpr bool kScales = false;  ///< terms of several heads or blocks have scales
+  static constexpr int kTogether = 1;         ///< heads of an item
+  static constexpr bool kScales = false;      ///< terms of several heads or blocks have scales
+  static constexpr bool kSumsValues = false;  ///< whether the kernel adds dv over key blocks
   using Number = std::conditional_t<kExact, Bf16, T>;
   static constexpr int kThreads = kExact ? kExactThreads : warpsOf(kDimension) * 32;
 
@@ -192,7 +193,8 @@ void checkKernels(BackwardShape shape, double mostOfTokens = 0) {
   task.finalGradient = c.dFinal.empty() ? nullptr : c.dFinal.data();
   const int gateBlocks = kChannel ? task.valueBlocks : task.keyBlocks * task.valueBlocks;
   Terms dq(problem, task.valueBlocks, problem.dk, task.together),
-      dk(problem, task.valueBlocks, problem.dk, task.together), dv(problem, task.keyBlocks, problem.dv),
+      dk(problem, task.valueBlocks, problem.dk, task.together),
+      dv(problem, K::kSumsValues ? 1 : task.keyBlocks, problem.dv),
       gates(problem, gateBlocks, kChannel ? problem.dk : 1);
   std::vector<float> dInitial(c.stateGradient.size(), NAN);
   task.dvOut = dv.target;
@@ -205,20 +207,18 @@ void checkKernels(BackwardShape shape, double mostOfTokens = 0) {
   }
   task.dq = dq.target;
   task.dkOut = dk.target;
-  std::vector<float> dInputs(gated.gates.size(), NAN);
-  if (shape.inputGates) {
-    const Input& like = problem.inputGates;
-    task.dInputGates = {dInputs.data(), like.batch, like.token, like.head};
-  }
+  Terms dInputs(problem, task.keyBlocks, 1);
+  if (shape.inputGates) task.dInputGates = dInputs.target;
   const Workspace workspace = workspaceOf(problem, segments);
   std::vector<char> scratch(static_cast<size_t>(workspace.size));
   task.states = scratch.data() + std::max<int64_t>(workspace.states, 0);
   task.decays = scratch.data() + std::max<int64_t>(workspace.decays, 0);
+  if (K::kSumsValues && task.keyBlocks > 1) task.valueSums = reinterpret_cast<float*>(scratch.data() + workspace.dv);
   K::gradients(task, seed);
   for (auto* terms : {&dq, &dk}) {
     if (scaled) terms->readScaled();
   }
-  if (!K::kExact && task.keyBlocks == 1 && task.valueBlocks == 1 && task.group == task.together) {
+  if (!K::kExact && dv.blocks == 1 && task.valueBlocks == 1 && task.group == task.together) {
     checkNarrow<K>(task, seed, dq.numbers, dk.numbers, dv.numbers);
   }
 
@@ -227,13 +227,13 @@ void checkKernels(BackwardShape shape, double mostOfTokens = 0) {
   std::vector<double> expectedDv = c.expected.dv;
   if (shape.inputGates) {
     const std::vector<double> values = seqpar::test::valuesOf(gated.values, shape.type);
-    std::vector<double> expectedInputs(dInputs.size(), 0);
+    std::vector<double> expectedInputs(gated.gates.size(), 0);
     for (size_t i = 0; i < values.size(); ++i) {
       const size_t row = i / static_cast<size_t>(problem.dv);
       expectedInputs[row] += values[i] * expectedDv[i];
       expectedDv[i] *= static_cast<double>(gated.gates[row]);
     }
-    checkError("input gates", wide(dInputs), expectedInputs, tokens);
+    checkError("input gates", dInputs.sum(1), expectedInputs, tokens);
   }
   checkError("dv", dv.sum(1), expectedDv, tokens);
   if (c.continues()) checkError("dInitial", wide(dInitial), c.expected.dInitial, most);
@@ -267,7 +267,8 @@ Found gradientsOf(const BackwardCase& c, uint64_t seed) {
   task.finalGradient = c.dFinal.empty() ? nullptr : c.dFinal.data();
   const int gateBlocks = kChannel ? task.valueBlocks : task.keyBlocks * task.valueBlocks;
   Terms dq(problem, task.valueBlocks, problem.dk, task.together),
-      dk(problem, task.valueBlocks, problem.dk, task.together), dv(problem, task.keyBlocks, problem.dv),
+      dk(problem, task.valueBlocks, problem.dk, task.together),
+      dv(problem, K::kSumsValues ? 1 : task.keyBlocks, problem.dv),
       gates(problem, gateBlocks, kChannel ? problem.dk : 1);
   const bool scaled = scalesTerms<K>(task);
   for (auto* terms : {&dq, &dk}) {
@@ -281,6 +282,7 @@ Found gradientsOf(const BackwardCase& c, uint64_t seed) {
   std::vector<char> scratch(static_cast<size_t>(workspace.size));
   task.states = scratch.data() + std::max<int64_t>(workspace.states, 0);
   task.decays = scratch.data() + std::max<int64_t>(workspace.decays, 0);
+  if (K::kSumsValues && task.keyBlocks > 1) task.valueSums = reinterpret_cast<float*>(scratch.data() + workspace.dv);
   K::gradients(task, seed);
   for (auto* terms : {&dq, &dk}) {
     if (scaled) terms->readScaled();

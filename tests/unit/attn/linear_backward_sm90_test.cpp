@@ -17,6 +17,7 @@ struct KernelsSm90 {
   static constexpr bool kExact = false;
   static constexpr int kTogether = kPair ? backward::kPair : 1;
   static constexpr bool kScales = !kChannel && ptx::kIsBf16<T>;
+  static constexpr bool kSumsValues = !kChannel;
   using Number = T;
 
   static void maps(const Task& task, uint64_t seed) {
@@ -36,10 +37,17 @@ struct KernelsSm90 {
   static void gradients(Task task, uint64_t seed) {
     std::vector<uint32_t> strong(static_cast<size_t>(itemsOf(task)), 7);
     task.strong = strong.data();
-    if (task.inputGates.data != nullptr) {
-      run<sm90::GradientsKernel<T, kChannel, true, kPair>>(task, seed);
+    const auto runAny = [&]<bool kWide>() {
+      if (task.inputGates.data != nullptr) {
+        run<sm90::GradientsKernel<T, kChannel, true, kPair, false, kWide>>(task, seed);
+      } else {
+        run<sm90::GradientsKernel<T, kChannel, false, kPair, false, kWide>>(task, seed);
+      }
+    };
+    if (!kChannel && itemsTogether(task) > 1) {
+      runAny.template operator()<!kChannel>();
     } else {
-      run<sm90::GradientsKernel<T, kChannel, false, kPair>>(task, seed);
+      runAny.template operator()<false>();
     }
     if constexpr (kChannel) {
       run<sm90::GradientsKernel<T, true, false, false, true>>(task, seed);
@@ -270,7 +278,23 @@ TEST_CASE("backward kernels of sm_90 for pairs of heads with blocks of keys") {
   shape.heads = 2;
   shape.dk = 192;
   shape.segmentTokens = 64;
+  shape.inputGates = true;
   checkPairs(shape);
+}
+
+TEST_CASE("backward kernels of sm_90 for token decays with blocks of keys") {
+  BackwardShape shape = shapeOf(Gate::Token, 140, 256, 128, 0.05);
+  shape.inputGates = true;
+  checkSm90<Bf16, false>(shape);
+  shape.heads = 2;
+  shape.qkHeads = 1;
+  shape.dk = 144;
+  shape.dv = 48;
+  checkSm90<Bf16, false>(shape);
+  shape.inputGates = false;
+  shape.dv = 192;
+  shape.starts = {-3, 70};
+  checkSm90<Fp16, false>(shape);
 }
 
 TEST_CASE("backward kernels of sm_90 for pairs of heads keep packed sequences apart") {

@@ -19,6 +19,7 @@ void runStates(const SegmentStates& pass, const Input& keys, const Input& values
   const bool paired = forward_sm90::pairs(pass);
   REQUIRE(setArguments(kernel, pass, pass.segments.count, keys, values, paired));
   forward_sm90::dispatch(pass.problem, [&](auto kind) {
+    const bool wide = forward_sm90::keyBlocks(pass.problem.dk) > 1;
     const auto run = [&]<bool kGated, bool kWide, bool kPair = false>() {
       emulator::run(ctas, forward_sm90::kThreads, forward_sm90::StatesShared<kind()>::kBytes, seed, [&] {
         forward_sm90::StatesCta<Bfloat16, kind(), P, kGated, kWide, kPair>(kernel, ptx::sharedMemory()).run();
@@ -26,14 +27,16 @@ void runStates(const SegmentStates& pass, const Input& keys, const Input& values
       return 0;
     };
     if constexpr (kind() == forward_sm90::GateKind::Uniform) {
-      constexpr bool kGated = P == Pass::Forward;
-      const bool gated = kGated && pass.problem.inputGates.data != nullptr;
-      if (paired) {
-        return gated ? run.template operator()<kGated, false, true>() : run.template operator()<false, false, true>();
-      }
-      if (gated) return run.template operator()<kGated, false>();
+      const auto runUniform = [&]<bool kGated>() {
+        if (paired) {
+          return wide ? run.template operator()<kGated, true, true>() : run.template operator()<kGated, false, true>();
+        }
+        return wide ? run.template operator()<kGated, true>() : run.template operator()<kGated, false>();
+      };
+      const bool gated = P == Pass::Forward && pass.problem.inputGates.data != nullptr;
+      return gated ? runUniform.template operator()<P == Pass::Forward>() : runUniform.template operator()<false>();
     }
-    if (forward_sm90::keyBlocks(pass.problem.dk) > 1) return run.template operator()<false, true>();
+    if (wide) return run.template operator()<false, true>();
     return run.template operator()<false, false>();
   });
 }
@@ -70,10 +73,8 @@ struct Sm90 {
         if (forward_sm90::pairs(pass)) {
           return runCta.template operator()<OutputsCta<Bfloat16, kind(), Heads::Pair, kWide>>();
         }
-        if constexpr (!kWide) {
-          if (pass.problem.inputGates.data != nullptr) {
-            return runCta.template operator()<OutputsCta<Bfloat16, kind(), Heads::Gated>>();
-          }
+        if (pass.problem.inputGates.data != nullptr) {
+          return runCta.template operator()<OutputsCta<Bfloat16, kind(), Heads::Gated, kWide>>();
         }
       }
       return runCta.template operator()<OutputsCta<Bfloat16, kind(), Heads::Plain, kWide>>();
@@ -127,6 +128,7 @@ TEST_CASE("forward kernels of sm_90 with more than 128 channels") {
     spec.heads = gate == Gate::None ? 4 : 2;
     spec.qkHeads = spec.heads / 2;
     spec.segmentTokens = gate == Gate::None ? 320 : 2048;
+    spec.inputGates = gate == Gate::None;
     checkForward<Sm90>(spec, Maps::PerSegment, 3);
   }
 }
@@ -142,6 +144,10 @@ TEST_CASE("forward kernels of sm_90 with an input gate") {
   spec.sequences = 3;
   spec.inputGates = true;
   checkForward<Sm90>(spec, Maps::Prefix);
+  spec = specOf(Gate::Token, 200, 256, 64, Decays::Typical);
+  spec.segmentTokens = 128;
+  spec.inputGates = true;
+  checkForward<Sm90>(spec, Maps::PerSegment);
 }
 
 TEST_CASE("forward kernels of sm_90 with pairs of heads that share queries and keys") {
@@ -237,7 +243,7 @@ TEST_CASE("pass 1 of the backward on sm_90 with packed sequences") {
 
 TEST_CASE("pass 1 of the backward on sm_90") {
   for (const auto& [gate, heads] : {std::pair{Gate::Channel, 1}, {Gate::Token, 1}, {Gate::Token, 4}, {Gate::None, 2}}) {
-    auto shape = backward::test::shapeOf(gate, 130, 128, heads > 1 ? 64 : 128, 0.05);
+    auto shape = backward::test::shapeOf(gate, 130, heads == 4 ? 256 : 128, heads > 1 ? 64 : 128, 0.05);
     shape.segmentTokens = 192;
     shape.heads = heads;
     shape.qkHeads = (heads + 1) / 2;  // pairs of heads

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/attn/linear/backward/scores_sm90.h"
+#include "kernels/attn/linear/backward/value_sums_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
 
@@ -41,6 +42,13 @@ struct ChunkConsumer {
     warpgroup::fenceOperand(dq);
     warpgroup::fenceOperand(dk);
     Roles::syncConsumers();  // nor are the matrices, or q and k by other warps
+  }
+  /// Token decays: writes dv, with kWide the sum over all blocks of keys after the last of them. `offset`: in an item's
+  /// dvOut.
+  template <bool kWide>
+  SEQPAR_DEVICE void writeValues(Part& dv, int64_t token, int64_t offset, int columns) const {
+    if (kWide && !ValueSums(task, chunk, me).completes(dv, item.keyBlock, task.keyBlocks)) return;
+    Rows(task.dvOut, item, token, offset, columns).template writeThrough<T>(memory.dOut(chunk), dv, me);
   }
   SEQPAR_DEVICE Rows rowsOf(const Target& target, int64_t token) const {
     return Rows(target, item, token, keyOffset(target, item), item.keys);

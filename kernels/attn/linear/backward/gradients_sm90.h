@@ -5,7 +5,8 @@
 //
 // Work      a CTA of 512 threads, one per SM, takes items (sequence, head, 128 channels, 128 columns of v, segment) in
 //           steps of the grid. A sweep stores the states before the chunks to device memory; then the chunks are
-//           processed from the last to the first. kPair: two heads of 64 columns instead of one (pair_sm90.h).
+//           processed from the last to the first. kPair: two heads of 64 columns instead of one (pair_sm90.h). kWide:
+//           all blocks of 128 channels of a segment.
 // Roles     warpgroups 0, 1: producers load and decay chunks and hold E, the gradient of the state; warpgroups 2, 3:
 //           consumers multiply and write gradients. Registers per thread: kProducerRegisters, kConsumerRegisters.
 // Tiles     chunks of 64 tokens x 128; S and E 128 x 128, E fp32 in the registers of the producers
@@ -32,15 +33,15 @@
 
 namespace seqpar::attn::backward::sm90 {
 
-template <class T, bool kChannel, bool kGated = false, bool kPair = false, bool kStrong = false>
+template <class T, bool kChannel, bool kGated = false, bool kPair = false, bool kStrong = false, bool kWide = false>
 struct GradientsKernel {
   template <class OfChannels, class OfTokens, class OfPairs>
   using Choice = std::conditional_t<kChannel, OfChannels, std::conditional_t<kPair, OfPairs, OfTokens>>;
-  static_assert(kChannel || !kStrong);
+  static_assert(kChannel ? !kWide : !kStrong);
   using Producer = Choice<std::conditional_t<kStrong, StrongChannelProducer<T>, ChannelProducer<T>>,
                           TokenProducer<T, kGated>, PairProducer<T, kGated>>;
   using Consumer = Choice<std::conditional_t<kStrong, StrongChannelConsumer<T>, ChannelConsumer<T>>,
-                          TokenConsumer<T, kGated>, PairConsumer<T, kGated>>;
+                          TokenConsumer<T, kGated, kWide>, PairConsumer<T, kGated, kWide>>;
   using Memory = typename Producer::Memory;
   using Arguments = std::conditional_t<kChannel, Task, MappedTask>;
   using StateOf = State<T, Half>;
@@ -82,7 +83,7 @@ struct GradientsKernel {
   /// Calls act(item, its index) for the items of this CTA.
   template <class Act>
   SEQPAR_DEVICE static void each(const Task& task, Memory& memory, const Act& act) {
-    for (int64_t index = ptx::block(); index < itemsOf(task); index += ptx::blocks()) {
+    for (int64_t index = firstItem<kWide>(task); index < itemsOf(task); index = nextItem<kWide>(task, index)) {
       if (kStrong && task.strong[index] == 0) continue;
       act(itemAt<T>(memory.item, task, index, ptx::thread()), index);
     }
@@ -197,13 +198,6 @@ struct GradientsKernel {
     Roles::awaitStateRead();
     Roles::awaitRead();
     Roles::awaitDone(0);
-  }
-  SEQPAR_DEVICE static bool storesInitial(const Task& task, const Item<T>& item) {
-    return item.isFirst() && task.dInitial != nullptr;
-  }
-  SEQPAR_DEVICE static float* initialOf(const Task& task, const Item<T>& item) {
-    const int64_t head = int64_t{item.sequence} * task.heads + item.head;
-    return task.dInitial + head * task.dk * task.dv + item.stateOffset(task);
   }
 
   /// Loads the sum of incoming(which) for the item's heads.

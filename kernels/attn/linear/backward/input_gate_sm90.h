@@ -19,8 +19,8 @@ SEQPAR_DEVICE void loadInputs(float (&to)[2], const Task& task, const Item<T>& i
   for (int i = 0; i < 2; ++i) to[i] = lane * 2 + i < rows ? gates.read(token + lane * 2 + i) : 0.f;
 }
 
-/// Writes the gradients of the same gates.
-template <class T>
+/// Writes the gradients of the same gates, or with kWide the terms of the item's keys.
+template <bool kWide, class T>
 SEQPAR_DEVICE void writeInputs(const float (&sums)[2], const Task& task, const Item<T>& item, int64_t token, int lane,
                                int which = 0) {
   const Target& to = task.dInputGates;
@@ -30,7 +30,8 @@ SEQPAR_DEVICE void writeInputs(const float (&sums)[2], const Task& task, const I
   for (int i = 0; i < 2; ++i) {
     const int row = lane * 2 + i;
     if (row >= rows) continue;
-    const int64_t at = item.sequence * to.batch + (token + row) * to.token + (item.head + which) * to.head;
+    const int64_t at = item.sequence * to.batch + (token + row) * to.token + (item.head + which) * to.head +
+                       (kWide ? item.keyBlock * to.block : 0);
     if (to.type == seqparFloat32) {
       static_cast<float*>(to.data)[at] = sums[i];
     } else {

@@ -44,15 +44,18 @@ cudaError_t InstanceSm90<T, kChannel>::gradients(const Task& task, int ctas, boo
   if constexpr (!kChannel) {
     sm90::MappedTask mapped;
     if (!sm90::encodeMaps<T>(mapped, task)) return cudaErrorNotSupported;
-    if constexpr (ptx::kIsBf16<T>) {  // those of fusesInputGate() and gradientsArePaired()
-      const bool gated = task.inputGates.data != nullptr;
-      if (task.together == kPair) {
-        return gated ? run.template operator()<GradientsKernel<T, false, true, true>>(mapped)
-                     : run.template operator()<GradientsKernel<T, false, false, true>>(mapped);
+    const auto runTokens = [&]<bool kWide>() {
+      if constexpr (ptx::kIsBf16<T>) {  // those of fusesInputGate() and gradientsArePaired()
+        const bool gated = task.inputGates.data != nullptr;
+        if (task.together == kPair) {
+          return gated ? run.template operator()<GradientsKernel<T, false, true, true, false, kWide>>(mapped)
+                       : run.template operator()<GradientsKernel<T, false, false, true, false, kWide>>(mapped);
+        }
+        if (gated) return run.template operator()<GradientsKernel<T, false, true, false, false, kWide>>(mapped);
       }
-      if (gated) return run.template operator()<GradientsKernel<T, false, true>>(mapped);
-    }
-    return run.template operator()<GradientsKernel<T, false>>(mapped);
+      return run.template operator()<GradientsKernel<T, false, false, false, false, kWide>>(mapped);
+    };
+    return itemsTogether(task) > 1 ? runTokens.template operator()<true>() : runTokens.template operator()<false>();
   } else {
     const cudaError_t error = run.template operator()<GradientsKernel<T, true>>(task);
     if (error != cudaSuccess) return error;

@@ -173,7 +173,9 @@ cudaError_t addUpAll(const Gradients& pass, const Task& task, const Workspace& w
   };
   addShared(task.dq, workspace.dq, pass.dq);
   addShared(task.dkOut, workspace.dk, pass.dk);
-  add(workspace.dv, pass.dv, problem.type, 1, task.keyBlocks, problem.dv);
+  if (task.valueSums == nullptr) add(workspace.dv, pass.dv, problem.type, 1, task.keyBlocks, problem.dv);
+  add(task.dInputGates.data != nullptr ? workspace.inputGates : -1, pass.dInputGates, problem.inputGateType, 1,
+      task.keyBlocks, 1);
   if (problem.gate == Gate::Channel) {
     add(workspace.gates, pass.dGates, pass.dGateType, 1, task.valueBlocks, problem.dk);
   } else if (problem.gate == Gate::Token) {
@@ -212,7 +214,8 @@ int idleSmsOfGradients(const LinearProblem& problem, const Segments& segments) {
   if (!hasSm90(problem) || segments.count < 2) return 0;
   Task task = taskOf(problem, segments, {0, problem.heads}, {});
   if (gradientsArePaired(problem)) task.together = kPair;
-  return static_cast<int>(std::max<int64_t>(sms() - itemsOf(task), 0));
+  const int together = problem.gate == Gate::Channel ? 1 : task.keyBlocks;  // as itemsTogether()
+  return static_cast<int>(std::max<int64_t>(sms() - itemsOf(task) / together, 0));
 }
 
 int launchSegmentStateGradients(const SegmentStateGradients& pass, const Launch& launch) {
@@ -267,17 +270,24 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
   task.dkOut = targetOf(pass.dk, problem.type, base, workspace.dk, problem, items, task.valueBlocks, problem.dk);
   addScales(task.dq, base, workspace.dqScales);
   addScales(task.dkOut, base, workspace.dkScales);
-  task.dvOut = targetOf(pass.dv, problem.type, base, workspace.dv, problem, heads, task.keyBlocks, problem.dv);
+  bool sm90 = hasSm90(problem);
+  if (sm90 && withSm90(problem, [&]<class I>() { return I::supports(task); }) != cudaSuccess) {
+    if (paired || problem.inputGates.data != nullptr) return cudaErrorNotSupported;
+    sm90 = false;
+  }
+  if (sm90 && problem.gate != Gate::Channel && task.keyBlocks > 1) {
+    task.valueSums = reinterpret_cast<float*>(base + workspace.dv);
+  }
+  task.dvOut = targetOf(pass.dv, problem.type, base, task.valueSums != nullptr ? -1 : workspace.dv, problem, heads,
+                        task.keyBlocks, problem.dv);
   if (pass.dGates.data != nullptr && problem.gate != Gate::None) {
     const bool channel = problem.gate == Gate::Channel;
     task.dGates = targetOf(pass.dGates, pass.dGateType, base, workspace.gates, problem, heads,
                            channel ? task.valueBlocks : task.keyBlocks * task.valueBlocks, channel ? problem.dk : 1);
   }
-  if (problem.inputGates.data != nullptr) task.dInputGates = wholeTarget(pass.dInputGates, problem.inputGateType);
-  bool sm90 = hasSm90(problem);
-  if (sm90 && withSm90(problem, [&]<class I>() { return I::supports(task); }) != cudaSuccess) {
-    if (paired || problem.inputGates.data != nullptr) return cudaErrorNotSupported;
-    sm90 = false;
+  if (problem.inputGates.data != nullptr && pass.dInputGates.data != nullptr) {
+    task.dInputGates = targetOf(pass.dInputGates, problem.inputGateType, base, workspace.inputGates, problem, heads,
+                                task.keyBlocks, 1);
   }
   if (sm90) {
     task.content = pass.content;
@@ -295,7 +305,7 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
                        stream);
   } else {
     task.states = base + workspace.states;
-    const int ctas = ctasFor(itemsOf(task), sm90 ? 1 : ctasOf(dimensionOf(problem)), launch);
+    const int ctas = ctasFor(itemsOf(task) / itemsTogether(task), sm90 ? 1 : ctasOf(dimensionOf(problem)), launch);
     error = cudaSuccess;
     if (sm90) {
       task.strong = reinterpret_cast<uint32_t*>(base + workspace.strong);

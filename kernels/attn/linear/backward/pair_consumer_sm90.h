@@ -13,7 +13,7 @@
 
 namespace seqpar::attn::backward::sm90 {
 
-template <class T, bool kGated>
+template <class T, bool kGated, bool kWide>
 struct PairConsumer : TermsConsumer<T, PairMemory<T>> {
   using Base = TermsConsumer<T, PairMemory<T>>;
   using Base::chunk, Base::item, Base::me, Base::memory, Base::task;
@@ -95,8 +95,7 @@ struct PairConsumer : TermsConsumer<T, PairMemory<T>> {
     warpgroup::fenceOperand(dv);
     Roles::syncOwn(me);  // no warp reads its columns of dOut
     if constexpr (kGated) multiplyRows(dv, input(me.group, 0), input(me.group, 1));
-    Rows(task.dvOut, item, token, item.keyBlock * task.dvOut.block + me.group * (task.dvOut.head - kPanel), kBlock)
-        .template writeThrough<T>(memory.dOut(chunk), dv, me);
+    this->template writeValues<kWide>(dv, token, me.group * (task.dvOut.head - kPanel), kBlock);
   }
   /// Writes the gates' gradients of the chunk: after run(), and before terms of another chunk are stored.
   SEQPAR_DEVICE void finish() {
@@ -343,7 +342,7 @@ struct PairConsumer : TermsConsumer<T, PairMemory<T>> {
       const int row = me.lane * 2 + i;
       sums[i] = keySum(h, row) + memory.own[h][row];
     }
-    writeInputs(sums, task, item, token, me.lane, h);
+    writeInputs<kWide>(sums, task, item, token, me.lane, h);
   }
   using Memory = PairMemory<T>;
 };

@@ -24,16 +24,26 @@ Workspace workspaceOf(const LinearProblem& problem, const Segments& segments, bo
   };
   Task task = taskOf(problem, segments, {0, problem.heads}, {});
   if (paired) task.together = kPair;
+  // Chunks of all CTAs, in the kernels that process the key blocks of a segment in different CTAs or in one.
+  const int64_t chunks = (segments.tokens + kChunkTokens - 1) / kChunkTokens,
+                keptChunks = std::min<int64_t>(itemsOf(task), kMostCtas) * chunks,
+                keptTogether = std::min<int64_t>(itemsOf(task) / task.keyBlocks, kMostCtas) * chunks;
   if (problem.type != seqparFloat32) {
-    const int64_t dimension = mostDimensionOf(problem), chunks = (segments.tokens + kChunkTokens - 1) / kChunkTokens;
-    const int64_t kept = std::min<int64_t>(itemsOf(task), kMostCtas) * chunks;
-    result.states = take(kept * dimension * dimension * 2);
+    const int64_t dimension = mostDimensionOf(problem);
+    result.states = take((paired ? keptTogether : keptChunks) * dimension * dimension * 2);
     result.strong = take(itemsOf(task) * int64_t{sizeof(uint32_t)});
-    if (problem.gate == Gate::Channel && dimension == kBlock) result.decays = take(kept * kDecaySumsBytes);
+    if (problem.gate == Gate::Channel && dimension == kBlock) result.decays = take(keptChunks * kDecaySumsBytes);
   }
   const int64_t numbers = problem.batch * problem.tokens * problem.heads;
   const int blocks = task.keyBlocks * task.valueBlocks;
   const auto terms = [&](int64_t width) { return take(numbers * width * int64_t{sizeof(float)}); };
+  const auto takeValues = [&] {
+    const int64_t sums = keptTogether * kValueSums * int64_t{sizeof(float)};  // Task::valueSums
+    const int64_t each = numbers * task.keyBlocks * problem.dv * int64_t{sizeof(float)};
+    return take(problem.gate == Gate::Channel || problem.type == seqparFloat32 ? each
+                : paired                                                       ? sums
+                                                                               : std::max(sums, each));
+  };
   if (paired) {
     for (int64_t* at : {&result.dq, &result.dk}) *at = take(numbers / kPair * problem.dk * 2);
     for (int64_t* at : {&result.dqScales, &result.dkScales}) {
@@ -43,7 +53,10 @@ Workspace workspaceOf(const LinearProblem& problem, const Segments& segments, bo
     result.dq = terms(int64_t{task.valueBlocks} * problem.dk);
     result.dk = terms(int64_t{task.valueBlocks} * problem.dk);
   }
-  if (task.keyBlocks > 1) result.dv = terms(int64_t{task.keyBlocks} * problem.dv);
+  if (task.keyBlocks > 1) {
+    result.dv = takeValues();
+    if (problem.gate != Gate::Channel) result.inputGates = terms(task.keyBlocks);
+  }
   if (problem.gate == Gate::Channel && task.valueBlocks > 1)
     result.gates = terms(int64_t{task.valueBlocks} * problem.dk);
   if (problem.gate == Gate::Head || (problem.gate == Gate::Token && blocks > 1)) result.gates = terms(blocks);

@@ -21,6 +21,7 @@ struct Workspace {
   int64_t decays = -1;                            ///< sm_90: channel decays of each CTA's chunks
   int64_t dq = -1, dk = -1, dv = -1, gates = -1;  ///< terms: fp32, or fp16 and scales there; of pairs: fp16
   int64_t dqScales = -1, dkScales = -1;
+  int64_t inputGates = -1;  ///< terms, fp32
   int64_t size = 0;
 };
 /// `paired`: the kernels process two heads at once (gradientsArePaired()).

@@ -153,6 +153,18 @@ constexpr int kMapsCtas = 2;  ///< per SM
 // An SM has 1 KiB more than a CTA can use, and reserves 1 KiB per CTA.
 static_assert(kMapsCtas * (sizeof(MapsMemory<Bf16, true>) + 1024) <= ptx::kSharedBytesSm90 + 1024);
 
+/// The items of a CTA, in steps of the grid. kWide: all blocks of keys of a segment, one after the other.
+template <bool kWide>
+SEQPAR_DEVICE int64_t firstItem(const Task& task) {
+  return kWide ? int64_t{ptx::block()} * task.keyBlocks : ptx::block();
+}
+template <bool kWide>
+SEQPAR_DEVICE int64_t nextItem(const Task& task, int64_t index) {
+  if (!kWide) return index + ptx::blocks();
+  const int64_t next = index + 1;
+  return next % task.keyBlocks != 0 ? next : next + (int64_t{ptx::blocks()} - 1) * task.keyBlocks;
+}
+
 /// The item is in shared memory, because it would occupy registers.
 template <class T>
 SEQPAR_DEVICE const Item<T>& itemAt(char* memory, const Task& task, int64_t index, int thread) {
@@ -188,6 +200,17 @@ SEQPAR_DEVICE void segmentMaps(const Task& task) {
     }
     if (!kChannel && me.thread == 0 && item.keyBlock == 0) task.maps.transitions[item.map] = logDecay * kLn2;
   }
+}
+
+/// Whether the item's gradient of the initial state is stored, and where.
+template <class T>
+SEQPAR_DEVICE bool storesInitial(const Task& task, const Item<T>& item) {
+  return item.isFirst() && task.dInitial != nullptr;
+}
+template <class T>
+SEQPAR_DEVICE float* initialOf(const Task& task, const Item<T>& item) {
+  const int64_t head = int64_t{item.sequence} * task.heads + item.head;
+  return task.dInitial + head * task.dk * task.dv + item.stateOffset(task);
 }
 
 }  // namespace seqpar::attn::backward::sm90

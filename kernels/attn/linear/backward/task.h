@@ -41,10 +41,11 @@ struct Task {
   Visible beforeVisible = Visible::AfterWait;
   const float *initial = nullptr, *finalGradient = nullptr;
   Target dq, dkOut, dvOut, dGates;
-  Target dInputGates;  ///< of inputGateType
+  Target dInputGates;  ///< of inputGateType, or terms of key blocks
   float* dInitial = nullptr;
   char* states = nullptr;      ///< scratch per CTA: the states before its segment's chunks
   char* decays = nullptr;      ///< sm_90, per CTA: kDecaySumsBytes for each of its segment's chunks
+  float* valueSums = nullptr;  ///< sm_90, per CTA: kValueSums for each of its segment's chunks, see value_sums_sm90.h
   uint32_t* strong = nullptr;  ///< sm_90, per item: it is left to the kernel with kStrong
 };
 
@@ -58,15 +59,21 @@ SEQPAR_BOTH_INLINE constexpr int scalesOf(int width) {
 }
 /// Sums of a chunk's channel decays, as stored by the sm_90 kernels.
 constexpr int64_t kDecaySumsBytes = kChunkTokens * kBlock * 2 + kBlock * 4;
+/// Elements of a chunk's dv, as the sm_90 kernels for token decays store them between two blocks of keys.
+constexpr int kValueSums = kChunkTokens * kBlock;
 
 /// Warps of the CTAs for blocks of `dimension` rows.
 constexpr int warpsOf(int dimension) {
   return dimension == kBlock ? 16 : 8;
 }
 
-/// Work items: (sequence, head or heads, key block, value block, segment), the last index fastest.
+/// Work items: (sequence, head or heads, value block, segment, key block), the last index fastest.
 SEQPAR_BOTH_INLINE int64_t itemsOf(const Task& task) {
-  return int64_t{task.batch} * (task.headCount / task.together) * task.keyBlocks * task.valueBlocks * task.segments;
+  return int64_t{task.batch} * (task.headCount / task.together) * task.valueBlocks * task.segments * task.keyBlocks;
+}
+/// Adjacent items that one CTA processes one after the other.
+inline int itemsTogether(const Task& task) {
+  return task.valueSums != nullptr ? task.keyBlocks : 1;
 }
 
 /// The common part of the tasks, for the gradients of all segments.
@@ -121,12 +128,12 @@ struct Item {
   int64_t map;                 ///< of the segment, in StateMaps
 
   SEQPAR_DEVICE Item(const Task& task, int64_t index) {
+    keyBlock = static_cast<int>(index % task.keyBlocks);
+    index /= task.keyBlocks;
     segment = static_cast<int>(index % task.segments);
     index /= task.segments;
     valueBlock = static_cast<int>(index % task.valueBlocks);
     index /= task.valueBlocks;
-    keyBlock = static_cast<int>(index % task.keyBlocks);
-    index /= task.keyBlocks;
     const int heads = task.headCount / task.together;
     head = task.firstHead + static_cast<int>(index % heads) * task.together;
     sequence = static_cast<int>(index / heads);

@@ -115,7 +115,8 @@ struct TokenProducer {
   }
 };
 
-template <class T, bool kGated>
+/// kWide: a segment has several blocks of keys, which a CTA processes one after the other.
+template <class T, bool kGated, bool kWide>
 struct TokenConsumer : TermsConsumer<T, TokenMemory<T>> {
   using Base = TermsConsumer<T, TokenMemory<T>>;
   using Base::chunk, Base::item, Base::me, Base::memory, Base::task;
@@ -184,8 +185,7 @@ struct TokenConsumer : TermsConsumer<T, TokenMemory<T>> {
     warpgroup::fenceOperand(dv);
     Roles::syncOwn(me);  // no warp reads its columns of dOut
     if constexpr (kGated) multiplyRows(dv, input(0), input(1));
-    Rows(task.dvOut, item, token, item.keyBlock * task.dvOut.block + item.valueBlock * kBlock, item.values)
-        .template writeThrough<T>(memory.dOut(chunk), dv, me);
+    this->template writeValues<kWide>(dv, token, item.valueBlock * kBlock, item.values);
   }
   /// Writes the gates' gradients of the chunk: after run() and a barrier, and before terms of another chunk are stored.
   SEQPAR_DEVICE void finish() {
@@ -393,7 +393,7 @@ struct TokenConsumer : TermsConsumer<T, TokenMemory<T>> {
       SEQPAR_UNROLL
       for (int warp = 0; warp < 4; ++warp) sums[i] += memory.columnTerms[warp][row];
     }
-    writeInputs(sums, task, item, token, me.lane);
+    writeInputs<kWide>(sums, task, item, token, me.lane);
   }
 };
 

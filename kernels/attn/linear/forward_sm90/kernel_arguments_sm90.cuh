@@ -25,8 +25,7 @@ inline bool pairs(const Outputs& pass) {
 
 /// Whether pass 1 supports pairs. They have half as many items.
 inline bool pairs(const SegmentStates& pass) {
-  return pairsHeads(pass.problem) && keyBlocks(pass.problem.dk) == 1 && pass.heads.first % 2 == 0 &&
-         pass.heads.count % 2 == 0;
+  return pairsHeads(pass.problem) && pass.heads.first % 2 == 0 && pass.heads.count % 2 == 0;
 }
 
 /// Tensor map of channel gates; the TMA does not read other gates.

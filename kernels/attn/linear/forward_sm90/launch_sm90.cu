@@ -43,11 +43,9 @@ bool launchStates(const SegmentStates& pass, int segments, const Input& keys, co
   error = cudaSuccess;
   const bool wide = keyBlocks(problem.dk) > 1;
   // A CTA takes a little longer for two heads of 64 columns than for one, and pass 3 overlaps a short second round.
-  const int64_t single = itemCount(problem, pass.heads, segments, tilesOf(problem));
+  const int64_t single = itemCount(problem, pass.heads, segments, tilesOf(problem) * keyBlocks(problem.dk));
   const bool paired = pairs(pass) && 4 * single > 5 * int64_t{forward_sm90::ctasAtOnce(problem)};
-  if ((wide && problem.inputGates.data != nullptr) || !setArguments(kernel, pass, segments, keys, values, paired)) {
-    return false;
-  }
+  if (!setArguments(kernel, pass, segments, keys, values, paired)) return false;
   if (kernel.items == 0) return true;
   const bool overlaps = startsEarly(recordOf(pass), launch);
   error = dispatch(problem, [&](auto kind) {
@@ -56,13 +54,16 @@ bool launchStates(const SegmentStates& pass, int segments, const Input& keys, co
                           launch.stream, overlaps, kernel);
     };
     if constexpr (kind() == GateKind::Uniform) {
-      constexpr bool kGated = P == Pass::Forward;
-      const bool gated = kGated && problem.inputGates.data != nullptr;
-      if (paired) {
-        return gated ? run(segmentStatesSm90<Bfloat16, kind(), P, kGated, false, true>)
-                     : run(segmentStatesSm90<Bfloat16, kind(), P, false, false, true>);
-      }
-      if (gated) return run(segmentStatesSm90<Bfloat16, kind(), P, kGated>);
+      const auto runUniform = [&]<bool kGated>() {
+        if (!paired) {
+          return wide ? run(segmentStatesSm90<Bfloat16, kind(), P, kGated, true>)
+                      : run(segmentStatesSm90<Bfloat16, kind(), P, kGated>);
+        }
+        return wide ? run(segmentStatesSm90<Bfloat16, kind(), P, kGated, true, true>)
+                    : run(segmentStatesSm90<Bfloat16, kind(), P, kGated, false, true>);
+      };
+      const bool gated = P == Pass::Forward && problem.inputGates.data != nullptr;
+      return gated ? runUniform.template operator()<P == Pass::Forward>() : runUniform.template operator()<false>();
     }
     if (wide) return run(segmentStatesSm90<Bfloat16, kind(), P, false, true>);
     return run(segmentStatesSm90<Bfloat16, kind(), P>);
@@ -132,7 +133,7 @@ bool outputs(const Outputs& pass, const Launch& launch, int& error) {
   OutputsKernel kernel;
   error = cudaSuccess;
   const bool wide = keyBlocks(problem.dk) > 1;
-  if (wide && (pass.workspace == nullptr || problem.inputGates.data != nullptr)) return false;
+  if (wide && pass.workspace == nullptr) return false;
   if (!setArguments(kernel, pass)) return false;
   if (kernel.items == 0) return true;
   kernel.pass.mapsVisible = mapsVisible(pass, launch.sequence);
@@ -150,7 +151,10 @@ bool outputs(const Outputs& pass, const Launch& launch, int& error) {
         return wide ? run(outputsSm90<Bfloat16, kind(), Heads::Pair, true>, kPairBytes)
                     : run(outputsSm90<Bfloat16, kind(), Heads::Pair>, kPairBytes);
       }
-      if (problem.inputGates.data != nullptr) return run(outputsSm90<Bfloat16, kind(), Heads::Gated>, kGatedBytes);
+      if (problem.inputGates.data != nullptr) {
+        return wide ? run(outputsSm90<Bfloat16, kind(), Heads::Gated, true>, kGatedBytes)
+                    : run(outputsSm90<Bfloat16, kind(), Heads::Gated>, kGatedBytes);
+      }
     }
     return wide ? run(outputsSm90<Bfloat16, kind(), Heads::Plain, true>, OutputsShared::kBytes)
                 : run(outputsSm90<Bfloat16, kind()>, OutputsShared::kBytes);

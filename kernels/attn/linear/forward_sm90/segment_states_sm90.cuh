@@ -73,7 +73,7 @@ template <class T, GateKind Kind, Pass P, bool Gated = false, bool Wide = false,
 class StatesCta {
  public:
   static_assert(!Gated || (P == Pass::Forward && Kind == GateKind::Uniform));
-  static_assert(!Pair || (Kind == GateKind::Uniform && !Wide));
+  static_assert(!Pair || Kind == GateKind::Uniform);
   using Inputs = std::conditional_t<Gated, TokenInputs<P>, NoInputs>;
   using Layout = StatesShared<Kind>;
   static constexpr int kStages = Layout::kStages;
@@ -342,7 +342,7 @@ class StatesCta {
     const int64_t map = mapIndex(own, problem_, kernel_.pass.segments);
     float* const to = kernel_.pass.maps.states + map * problem_.dk * problem_.dv;
     if constexpr (Pair) {
-      putState(to, state, problem_, 0, 0, 0);
+      putState(to, state, problem_, item.firstChannel(), 0, 0);
     } else if (Kind == GateKind::Uniform && kernel_.pass.format != MapFormat::RowMajor) {
       putPacked(to, state, item.tile, which);
     } else {
