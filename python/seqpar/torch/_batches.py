@@ -5,6 +5,7 @@ import hashlib
 
 import torch
 
+from .. import _shapes
 from ._agreement import require_agreement
 from ._collectives import all_gather
 from ._context import layout_of
@@ -112,6 +113,7 @@ def _given_bounds(batch, rows, tokens):
     if rows != 1 or any(x != found[0] for x in found) or found[0][0] != 0 or found[0][-1] != tokens:
         raise ValueError(f"{_WHAT}: cu_seq_lens_q and cu_seq_lens_k are {found} in a batch of {rows} rows of {tokens} tokens, expected equal "
                          f"bounds from 0 to {tokens} in a batch of 1")
+    _shapes.require_bounds(_WHAT, found[0], tokens)
     return found[0]
 
 

@@ -3,6 +3,7 @@
 import torch
 
 import seqpar.torch as sp
+from seqpar.torch import _batches
 from torch_checks import check, raises, same, summed, whole
 
 
@@ -160,4 +161,6 @@ def batches(comm, seed):
     for bounds in ((3, 23), (0, 9), (0, 9, 5, 23), (0, 24)):
         raises(ValueError, "expected ascending bounds from 0 to 23", sp.shard_batch, ids, layout, comm, cu_seqlens=bounds)
         raises(ValueError, "expected ascending bounds from 0 to 23", layout.positions, comm.rank, cu_seqlens=bounds)
+    unordered = {"input_ids": ids[:1], "cu_seq_lens_q": torch.tensor([0, 9, 5, 23])}
+    raises(ValueError, "expected ascending bounds from 0 to 23", _batches.whole_of, unordered)
     raises(ValueError, "shift_labels: ids has the shape (23,)", sp.shift_labels, ids[0])
