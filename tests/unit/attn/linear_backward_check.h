@@ -105,10 +105,13 @@ struct Kernels {
   }
 };
 
-/// Whether the kernels write terms of dq and dk with scales.
+/// The terms that the kernels write with scales.
 template <class K>
-bool scalesTerms(const Task& task) {
-  return K::kTogether == kPair || (K::kScales && (task.group > 1 || task.valueBlocks > 1));
+std::vector<Terms*> scaledTerms(const Task& task, Terms& dq, Terms& dk, Terms& dv) {
+  std::vector<Terms*> scaled;
+  if (K::kTogether == kPair || (K::kScales && (task.group > 1 || task.valueBlocks > 1))) scaled = {&dq, &dk};
+  if (K::kScales && dv.blocks > 1) scaled.push_back(&dv);
+  return scaled;
 }
 
 /// Operands, states and results are rounded once each, independently.
@@ -197,16 +200,14 @@ void checkKernels(BackwardShape shape, double mostOfTokens = 0) {
       dv(problem, K::kSumsValues ? 1 : task.keyBlocks, problem.dv),
       gates(problem, gateBlocks, kChannel ? problem.dk : 1);
   std::vector<float> dInitial(c.stateGradient.size(), NAN);
-  task.dvOut = dv.target;
   task.dGates = gates.target;
   task.dGates.wide = seed % 2 == 0;
   task.dInitial = dInitial.data();
-  const bool scaled = scalesTerms<K>(task);
-  for (auto* terms : {&dq, &dk}) {
-    if (scaled) terms->useScales();
-  }
+  const auto scaled = scaledTerms<K>(task, dq, dk, dv);
+  for (Terms* terms : scaled) terms->useScales();
   task.dq = dq.target;
   task.dkOut = dk.target;
+  task.dvOut = dv.target;
   Terms dInputs(problem, task.keyBlocks, 1);
   if (shape.inputGates) task.dInputGates = dInputs.target;
   const Workspace workspace = workspaceOf(problem, segments);
@@ -215,9 +216,7 @@ void checkKernels(BackwardShape shape, double mostOfTokens = 0) {
   task.decays = scratch.data() + std::max<int64_t>(workspace.decays, 0);
   if (K::kSumsValues && task.keyBlocks > 1) task.valueSums = reinterpret_cast<float*>(scratch.data() + workspace.dv);
   K::gradients(task, seed);
-  for (auto* terms : {&dq, &dk}) {
-    if (scaled) terms->readScaled();
-  }
+  for (Terms* terms : scaled) terms->readScaled();
   if (!K::kExact && dv.blocks == 1 && task.valueBlocks == 1 && task.group == task.together) {
     checkNarrow<K>(task, seed, dq.numbers, dk.numbers, dv.numbers);
   }
@@ -270,10 +269,8 @@ Found gradientsOf(const BackwardCase& c, uint64_t seed) {
       dk(problem, task.valueBlocks, problem.dk, task.together),
       dv(problem, K::kSumsValues ? 1 : task.keyBlocks, problem.dv),
       gates(problem, gateBlocks, kChannel ? problem.dk : 1);
-  const bool scaled = scalesTerms<K>(task);
-  for (auto* terms : {&dq, &dk}) {
-    if (scaled) terms->useScales();
-  }
+  const auto scaled = scaledTerms<K>(task, dq, dk, dv);
+  for (Terms* terms : scaled) terms->useScales();
   task.dq = dq.target;
   task.dkOut = dk.target;
   task.dvOut = dv.target;
@@ -284,9 +281,7 @@ Found gradientsOf(const BackwardCase& c, uint64_t seed) {
   task.decays = scratch.data() + std::max<int64_t>(workspace.decays, 0);
   if (K::kSumsValues && task.keyBlocks > 1) task.valueSums = reinterpret_cast<float*>(scratch.data() + workspace.dv);
   K::gradients(task, seed);
-  for (auto* terms : {&dq, &dk}) {
-    if (scaled) terms->readScaled();
-  }
+  for (Terms* terms : scaled) terms->readScaled();
   return {dq.numbers, dk.numbers, dv.numbers, gates.numbers};
 }
 

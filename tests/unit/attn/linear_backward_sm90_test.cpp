@@ -16,7 +16,7 @@ template <class T, bool kChannel, bool kPair = false>
 struct KernelsSm90 {
   static constexpr bool kExact = false;
   static constexpr int kTogether = kPair ? backward::kPair : 1;
-  static constexpr bool kScales = !kChannel && ptx::kIsBf16<T>;
+  static constexpr bool kScales = ptx::kIsBf16<T>;
   static constexpr bool kSumsValues = !kChannel;
   using Number = T;
 
@@ -37,20 +37,28 @@ struct KernelsSm90 {
   static void gradients(Task task, uint64_t seed) {
     std::vector<uint32_t> strong(static_cast<size_t>(itemsOf(task)), 7);
     task.strong = strong.data();
-    const auto runAny = [&]<bool kWide>() {
-      if (task.inputGates.data != nullptr) {
-        run<sm90::GradientsKernel<T, kChannel, true, kPair, false, kWide>>(task, seed);
-      } else {
-        run<sm90::GradientsKernel<T, kChannel, false, kPair, false, kWide>>(task, seed);
-      }
-    };
-    if (!kChannel && itemsTogether(task) > 1) {
-      runAny.template operator()<!kChannel>();
-    } else {
-      runAny.template operator()<false>();
-    }
     if constexpr (kChannel) {
-      run<sm90::GradientsKernel<T, true, false, false, true>>(task, seed);
+      const auto runChannels = [&]<bool kTerms>() {
+        run<sm90::GradientsKernel<T, true, false, false, false, false, kTerms>>(task, seed);
+        run<sm90::GradientsKernel<T, true, false, false, true, false, kTerms>>(task, seed);
+      };
+      if (task.dq.scales != nullptr || task.dvOut.scales != nullptr) {
+        runChannels.template operator()<kScales>();
+      } else {
+        runChannels.template operator()<false>();
+      }
+    } else if (itemsTogether(task) > 1) {
+      runTokens<true>(task, seed);
+    } else {
+      runTokens<false>(task, seed);
+    }
+  }
+  template <bool kWide>
+  static void runTokens(const Task& task, uint64_t seed) {
+    if (task.inputGates.data != nullptr) {
+      run<sm90::GradientsKernel<T, false, true, kPair, false, kWide>>(task, seed);
+    } else {
+      run<sm90::GradientsKernel<T, false, false, kPair, false, kWide>>(task, seed);
     }
   }
 };
@@ -280,6 +288,20 @@ TEST_CASE("backward kernels of sm_90 for pairs of heads with blocks of keys") {
   shape.segmentTokens = 64;
   shape.inputGates = true;
   checkPairs(shape);
+}
+
+TEST_CASE("backward kernels of sm_90 with a decay a channel and blocks of keys and values") {
+  for (const double decay : {0.05, 1.0}) {
+    BackwardShape shape = shapeOf(Gate::Channel, 130, 256, 256, decay);
+    if (decay < 1) shape.segmentTokens = 128;
+    checkSm90<Bf16, true>(shape);
+    shape.heads = 2;
+    shape.qkHeads = 1;
+    shape.dk = decay < 1 ? 128 : 144;
+    shape.dv = 80;
+    checkSm90<Bf16, true>(shape);
+  }
+  checkSm90<Fp16, true>(shapeOf(Gate::Channel, 130, 256, 144, 0.05));
 }
 
 TEST_CASE("backward kernels of sm_90 for token decays with blocks of keys") {

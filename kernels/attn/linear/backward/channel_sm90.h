@@ -9,13 +9,14 @@
 #pragma once
 
 #include "kernels/attn/linear/backward/channel_producer_sm90.h"
-#include "kernels/attn/linear/backward/chunk_sm90.h"
+#include "kernels/attn/linear/backward/terms_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
 
-template <class T>
-struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
-  using Base = ChunkConsumer<T, ChannelMemory<T>>;
+/// kTerms: targets may have scales.
+template <class T, bool kTerms>
+struct ChannelConsumer : TermsConsumer<T, ChannelMemory<T>> {
+  using Base = TermsConsumer<T, ChannelMemory<T>>;
   using Decays = ChannelDecays<T>;
   using Base::chunk, Base::me, Base::memory, Base::task;
   using typename Base::Part, typename Base::Products;
@@ -73,7 +74,7 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
     Products::third(operands, dq, dk, dv, me);
     warpgroup::wait<0>();
     warpgroup::fenceOperand(dv);
-    this->finishProducts(dq, dk, dv, token);
+    finishProducts(dq, dk, dv, token);
     const float own[2] = {memory.own[me.row], memory.own[me.row + 8]};
     finish<T>({1, task.scale, 1, {own[0], own[1]}}, dq, dk, token);
   }
@@ -135,7 +136,7 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
     warpgroup::commit();
     warpgroup::wait<0>();
     warpgroup::fenceOperand(dv);
-    this->finishProducts(dq, dk, dv, token);
+    finishProducts(dq, dk, dv, token);
     const int ofQueries = scales().queries, ofKeys = scales().keys;
     const float ofOwn = powerOf2(ofDA);
     finish<Fp16>({powerOf2(-ofDA - ofQueries - ofKeys),
@@ -143,6 +144,18 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
                   powerOf2(-ofDA - ofQueries),
                   {ofOwn * memory.own[me.row], ofOwn * memory.own[me.row + 8]}},
                  dq, dk, token);
+  }
+  SEQPAR_DEVICE bool scalesKeys() const { return kTerms && task.dq.scales != nullptr; }
+  /// Stores dv, which is complete; afterwards dq and dk are complete, too.
+  SEQPAR_DEVICE void finishProducts(Part& dq, Part& dk, const Part& dv, int64_t token) {
+    Roles::awaitAdded();
+    Roles::arriveRead();
+    this->template writeValuesThrough<kTerms>(memory.dOut(chunk), dv, token);
+    me = me.opaque();
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(dq);
+    warpgroup::fenceOperand(dk);
+    Roles::syncConsumers();  // nor are the matrices, or q and k by other warps
   }
   SEQPAR_DEVICE const ImageScales& scales() const { return memory.images[chunk % 2]; }
   /// Adds keys times the state's gradient to dv; afterwards all products are complete.
@@ -185,8 +198,12 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
     finishTiles<Image, 2>(dq, dk, by, dqRows, dkRows);
     finishTiles<Image, 4>(dq, dk, by, dqRows, dkRows);
     finishTiles<Image, 6>(dq, dk, by, dqRows, dkRows);
-    dqRows.writePut(memory.q(chunk), me);
-    dkRows.writePut(memory.k(chunk), me);
+    if (scalesKeys()) {
+      this->writeScaledKeys(dqRows, dkRows, dq, dk, token);
+    } else {
+      dqRows.writePut(memory.q(chunk), me);
+      dkRows.writePut(memory.k(chunk), me);
+    }
     Roles::arriveDone(chunk);
   }
   /// For accumulator tiles n and n + 1: stores the gates' terms in place of v and dOut; then adds the diagonal terms
@@ -215,6 +232,7 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
         k1 = by.dk * ptx::rcpApprox(p[e]) * (k1 + by.own[r] * qPair[e]);
       }
     }
+    if (scalesKeys()) return;  // they need all of a row's elements
     dqRows.template put<T, n>(memory.q(chunk), dq, me);
     dkRows.template put<T, n>(memory.k(chunk), dk, me);
   }

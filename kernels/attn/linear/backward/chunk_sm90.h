@@ -31,18 +31,6 @@ struct ChunkConsumer {
     Products::store(operands.dA, dA, me);
     Products::store(operands.a, a, me);
   }
-  /// Stores dv, which is complete; afterwards dq and dk are complete, too.
-  SEQPAR_DEVICE void finishProducts(Part& dq, Part& dk, const Part& dv, int64_t token) {
-    Roles::awaitAdded();
-    Roles::arriveRead();
-    Rows(task.dvOut, item, token, item.keyBlock * task.dvOut.block + item.valueBlock * kBlock, item.values)
-        .template writeThrough<T>(memory.dOut(chunk), dv, me);
-    me = me.opaque();
-    warpgroup::wait<0>();
-    warpgroup::fenceOperand(dq);
-    warpgroup::fenceOperand(dk);
-    Roles::syncConsumers();  // nor are the matrices, or q and k by other warps
-  }
   /// Token decays: writes dv, with kWide the sum over all blocks of keys after the last of them. `offset`: in an item's
   /// dvOut.
   template <bool kWide>

@@ -33,14 +33,16 @@
 
 namespace seqpar::attn::backward::sm90 {
 
-template <class T, bool kChannel, bool kGated = false, bool kPair = false, bool kStrong = false, bool kWide = false>
+/// kWide: as TokenConsumer's; kTerms: as ChannelConsumer's.
+template <class T, bool kChannel, bool kGated = false, bool kPair = false, bool kStrong = false, bool kWide = false,
+          bool kTerms = false>
 struct GradientsKernel {
   template <class OfChannels, class OfTokens, class OfPairs>
   using Choice = std::conditional_t<kChannel, OfChannels, std::conditional_t<kPair, OfPairs, OfTokens>>;
-  static_assert(kChannel ? !kWide : !kStrong);
+  static_assert(kChannel ? !kWide : !kStrong && !kTerms);
   using Producer = Choice<std::conditional_t<kStrong, StrongChannelProducer<T>, ChannelProducer<T>>,
                           TokenProducer<T, kGated>, PairProducer<T, kGated>>;
-  using Consumer = Choice<std::conditional_t<kStrong, StrongChannelConsumer<T>, ChannelConsumer<T>>,
+  using Consumer = Choice<std::conditional_t<kStrong, StrongChannelConsumer<T, kTerms>, ChannelConsumer<T, kTerms>>,
                           TokenConsumer<T, kGated, kWide>, PairConsumer<T, kGated, kWide>>;
   using Memory = typename Producer::Memory;
   using Arguments = std::conditional_t<kChannel, Task, MappedTask>;

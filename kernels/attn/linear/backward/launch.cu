@@ -162,18 +162,20 @@ cudaError_t addUpAll(const Gradients& pass, const Task& task, const Workspace& w
       error = addUp(sumOf(offset, to, type, group, blocks, width), launch);
     }
   };
-  const auto addShared = [&](const Target& terms, int64_t offset, const Output& to) {
-    if (terms.scales == nullptr) return add(offset, to, problem.type, task.group, task.valueBlocks, problem.dk);
+  /// `together`: heads with one term.
+  const auto addShared = [&](const Target& terms, int64_t offset, const Output& to, int group, int blocks, int width,
+                             int together) {
+    if (terms.scales == nullptr) return add(offset, to, problem.type, group, blocks, width);
     if (error != cudaSuccess || to.data == nullptr) return;
-    Sum sum = sumOf(offset, to, problem.type, task.group, 1, problem.dk);
-    sum.heads = sum.heads / task.together * task.valueBlocks;
-    sum.group = sum.group / task.together * task.valueBlocks;
+    Sum sum = sumOf(offset, to, problem.type, group, 1, width);
+    sum.heads = sum.heads / together * blocks;
+    sum.group = sum.group / together * blocks;
     sum.scales = terms.scales;
     error = addUpScaled(sum, launch);
   };
-  addShared(task.dq, workspace.dq, pass.dq);
-  addShared(task.dkOut, workspace.dk, pass.dk);
-  if (task.valueSums == nullptr) add(workspace.dv, pass.dv, problem.type, 1, task.keyBlocks, problem.dv);
+  addShared(task.dq, workspace.dq, pass.dq, task.group, task.valueBlocks, problem.dk, task.together);
+  addShared(task.dkOut, workspace.dk, pass.dk, task.group, task.valueBlocks, problem.dk, task.together);
+  if (task.valueSums == nullptr) addShared(task.dvOut, workspace.dv, pass.dv, 1, task.keyBlocks, problem.dv, 1);
   add(task.dInputGates.data != nullptr ? workspace.inputGates : -1, pass.dInputGates, problem.inputGateType, 1,
       task.keyBlocks, 1);
   if (problem.gate == Gate::Channel) {
@@ -291,9 +293,10 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
   }
   if (sm90) {
     task.content = pass.content;
-    if (problem.type == seqparBfloat16 && problem.gate != Gate::Channel && !paired) {
+    if (problem.type == seqparBfloat16 && !paired) {
       addScales(task.dq, base, workspace.dq, problem);
       addScales(task.dkOut, base, workspace.dk, problem);
+      if (problem.gate == Gate::Channel) addScales(task.dvOut, base, workspace.dv, problem);
     }
   } else if (pass.content == Maps::PerSegment) {
     const int folded = foldBoth(pass, launch);

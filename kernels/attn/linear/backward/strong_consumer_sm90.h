@@ -10,7 +10,8 @@
 
 namespace seqpar::attn::backward::sm90 {
 
-template <class T>
+/// kTerms: targets may have scales.
+template <class T, bool kTerms>
 struct StrongChannelConsumer : StrongScores<T> {
   using Base = StrongScores<T>;
   using Base::addPart, Base::decays, Base::multiplyOther, Base::multiplyWithItself, Base::ownsDiagonal, Base::restOfX,
@@ -234,6 +235,7 @@ struct StrongChannelConsumer : StrongScores<T> {
     }
   }
 
+  SEQPAR_DEVICE bool scalesKeys() const { return kTerms && task.dq.scales != nullptr; }
   /// Keys with their decays to the chunk's end.
   SEQPAR_DEVICE T* decayedKeys() const { return memory.before; }
   /// Writes dq and dk, and determines the gates' terms and the decayed keys.
@@ -243,8 +245,12 @@ struct StrongChannelConsumer : StrongScores<T> {
     finishTiles<2>(terms, dq, dk, dqRows, dkRows);
     finishTiles<4>(terms, dq, dk, dqRows, dkRows);
     finishTiles<6>(terms, dq, dk, dqRows, dkRows);
-    dqRows.writePut(memory.q(chunk), me);
-    dkRows.writePut(memory.k(chunk), me);
+    if (scalesKeys()) {
+      this->writeScaledKeys(dqRows, dkRows, dq, dk, token);
+    } else {
+      dqRows.writePut(memory.q(chunk), me);
+      dkRows.writePut(memory.k(chunk), me);
+    }
   }
   /// For accumulator tiles n and n + 1. dq and dk replace q and k.
   template <int n>
@@ -271,6 +277,7 @@ struct StrongChannelConsumer : StrongScores<T> {
       }
     }
     storeTiles(decayedKeys(), n, keys, me);
+    if (scalesKeys()) return;
     dqRows.template put<T, n>(memory.q(chunk), dq, me);
     dkRows.template put<T, n>(memory.k(chunk), dk, me);
   }
@@ -300,9 +307,7 @@ struct StrongChannelConsumer : StrongScores<T> {
     warpgroup::fenceOperand(dv);
     Roles::arriveStateRead();
     Roles::arriveRead();
-    Rows(task.dvOut, this->item, token, this->item.keyBlock * task.dvOut.block + this->item.valueBlock * kBlock,
-         this->item.values)
-        .template writeThrough<T>(memory.v(chunk), dv, me);
+    this->template writeValuesThrough<kTerms>(memory.v(chunk), dv, token);
   }
 };
 

@@ -12,8 +12,8 @@
 // is computed by the warp that multiplies it.
 #pragma once
 
-#include "kernels/attn/linear/backward/chunk_sm90.h"
 #include "kernels/attn/linear/backward/strong_decays_sm90.h"
+#include "kernels/attn/linear/backward/terms_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
 
@@ -46,8 +46,8 @@ SEQPAR_DEVICE void multiplySplit(Block& c, const Split& a, const Split& b) {
 }
 
 template <class T>
-struct StrongImages : ChunkConsumer<T, ChannelMemory<T>> {
-  using Base = ChunkConsumer<T, ChannelMemory<T>>;
+struct StrongImages : TermsConsumer<T, ChannelMemory<T>> {
+  using Base = TermsConsumer<T, ChannelMemory<T>>;
   using Strong = StrongDecays<T>;
   using Exponents = typename Strong::Exponents;
   using Base::chunk, Base::me, Base::memory, Base::task;

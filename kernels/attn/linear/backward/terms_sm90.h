@@ -1,4 +1,4 @@
-// Terms of dq and dk that several heads or blocks share (Target): fp16, with a scale for each row of a warpgroup's
+// Terms of gradients that several heads or blocks share (Target): fp16, with a scale for each row of a warpgroup's
 // columns.
 #pragma once
 
@@ -34,6 +34,38 @@ struct TermsConsumer : ChunkConsumer<T, ChunkMemory> {
     }
     rows.copyBoth(task.dkOut.data, reinterpret_cast<const Fp16*>(memory.q(chunk)),
                   reinterpret_cast<const Fp16*>(memory.k(chunk)), me);
+  }
+  /// Writes one tensor's terms, which replace `tile`. A token has `count` terms; the item's is the `own`-th, of block
+  /// `block` of its `width` columns, and `rows` has its place.
+  SEQPAR_DEVICE void writeScaled(const Rows& rows, T* tile, const Part& part, int64_t token, int own, int count,
+                                 int block, int width) const {
+    const int exponents[2] = {exponentOfRow(part, 0), exponentOfRow(part, 1)};
+    storeHalves(tile, part, exponents[0], exponents[1]);
+    const int row = me.row + me.c % 2 * 8;
+    if (me.c < 2 && row < rows.rows) {
+      const int64_t at = (item.sequence * task.tokens + token + row) * count + own;
+      rows.target.scales[at * scalesOf(width) + block * (kBlock / kScaled) + me.group] =
+          powerOf2((me.c == 0 ? exponents[0] : exponents[1]) - kMostOfTerms);
+    }
+    rows.writePut(tile, me);
+  }
+  /// The same for dq and dk, which replace q and k.
+  SEQPAR_DEVICE void writeScaledKeys(const Rows& dqRows, const Rows& dkRows, const Part& dq, const Part& dk,
+                                     int64_t token) const {
+    const int own = item.head * task.valueBlocks + item.valueBlock, count = task.heads * task.valueBlocks;
+    writeScaled(dqRows, memory.q(chunk), dq, token, own, count, item.keyBlock, task.dk);
+    writeScaled(dkRows, memory.k(chunk), dk, token, own, count, item.keyBlock, task.dk);
+  }
+  /// Writes dv, or with kTerms perhaps its terms, through `tile`.
+  template <bool kTerms>
+  SEQPAR_DEVICE void writeValuesThrough(T* tile, const Part& dv, int64_t token) const {
+    const Rows rows(task.dvOut, item, token, item.keyBlock * task.dvOut.block + item.valueBlock * kBlock, item.values);
+    if (kTerms && task.dvOut.scales != nullptr) {
+      writeScaled(rows, tile, dv, token, item.head * task.keyBlocks + item.keyBlock, task.heads * task.keyBlocks,
+                  item.valueBlock, task.dv);
+    } else {
+      rows.template writeThrough<T>(tile, dv, me);
+    }
   }
 
  private:
