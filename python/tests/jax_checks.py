@@ -19,6 +19,7 @@ from jax.sharding import Mesh, PartitionSpec as P
 
 import seqpar.jax as sp
 import stub_file
+from jax_errors import errors
 from jax_masks import masks_of_other_forms
 from jax_reference import convolved, delta, recurrence, softmax
 from seqpar import _abi, _families
@@ -289,97 +290,6 @@ def order_and_composition(comm):
             both = sharded(lambda y: sp.to_sequence(jnp.sin(sp.to_heads(y, row)), row, heads=2), (P("dp", "sp"),),
                            P("dp", "sp"), mesh)
             same(both(y), jnp.sin(y))
-
-
-def errors(comm):
-    n = comm.size
-    x = whole(17, 1, 2 * n, n + 1, 4)
-    if n > 1:
-        raises(ValueError, "equally many", lambda: sharded(lambda x: sp.to_heads(x, comm), (SEQ,), SEQ)(x))
-        raises(ValueError, "expected as many", lambda: sp.Layout("zigzag", 4 * n + 1, n))
-    attend = lambda **options: sharded(lambda x: sp.attention(x, x, x, comm, **options), (SEQ,), SEQ)(x)
-    call = lambda function, k, v: sharded(lambda x: function(x, k(x), v(x), comm), (SEQ,), SEQ)(x)
-    all_of = lambda x: x
-    for function, k, v in ((sp.attention, lambda x: x[..., :2], all_of), (sp.attention, all_of, lambda x: x[:, :, :1]),
-                           (sp.attention, all_of, lambda x: x[:, :1]), (sp.attention, all_of, lambda x: x[0]),
-                           (sp.linear_attention, lambda x: x[:, :, :1], all_of), (sp.linear_attention, all_of, lambda x: x[:, :1])):
-        raises(ValueError, "shape", lambda: call(function, k, v))
-    raises(RuntimeError, "called outside, expected a call inside of jax.shard_map over the axis 'sp'",
-           lambda: sp.attention(x, x, x, comm))
-    a, b = (sp.Layout(kind, 2 * n, n) for kind in ("contiguous", "striped"))
-    raises(ValueError, "the array has the shape (1, 1,", lambda: sharded(lambda x: sp.redistribute((x, x[:, :1]), a, b, comm), (SEQ,), SEQ)(x))
-    convolve = lambda **named: sharded(lambda x: sp.short_conv(x[:, :, 0], jnp.ones((4, 3)), comm, **named), (SEQ,), SEQ)(x)
-    raises(ValueError, f"expected ascending bounds from 0 to {2 * n}", lambda: convolve(cu_seqlens=(0, 2 * n + 1)))
-    raises(ValueError, "bias has the shape (1,), expected (4,)", lambda: convolve(bias=jnp.ones(1)))
-    for function in (sp.all_gather, sp.reduce_scatter, sp.halo, lambda x, comm, axis: sp.redistribute(x, a, b, comm, axis=axis)):
-        raises(ValueError, "axis is 4, expected one of", lambda: sharded(lambda x: function(x, comm, axis=4), (SEQ,), SEQ)(x))
-    for function in (sp.all_gather, sp.ring_permute, lambda x, comm: sp.redistribute(x, a, b, comm)):
-        raises(TypeError, "got int4, whose elements share bytes",
-               lambda: sharded(lambda x: function(x[..., :2].astype(jnp.int4), comm), (SEQ,), SEQ)(x))
-    raises(ValueError, "halo: left and right are -1 and 0", lambda: sharded(lambda x: sp.halo(x, comm, left=-1), (SEQ,), SEQ)(x))
-    raises(ValueError, "one per head", lambda: attend(sinks=jnp.zeros(n + 2)))
-    raises(TypeError, "attention() got an unexpected keyword argument 'casual', expected one of", lambda: attend(casual=True))
-    raises(TypeError, "retention() got an unexpected keyword argument 'layout'",
-           lambda: sharded(lambda x: sp.retention(x, x, x, jnp.zeros(n), comm, layout=None), (SEQ,), SEQ)(x))
-    raises(ValueError, "expected (left, right)", lambda: attend(window=5))
-    raises(ValueError, "expected another number than 0", lambda: attend(scale=0.0))
-    raises(TypeError, "expected a seqpar.jax.Layout", lambda: attend(layout="zigzag"))
-    raises(TypeError, "expected a seqpar.jax.Mask", lambda: attend(mask=5))
-    raises(ValueError, f"mask has 3 tokens, expected {2 * n}", lambda: attend(mask=sp.Mask.prefix_lm(1, 3)))
-    raises(ValueError, "got cu_seqlens and mask", lambda: attend(mask=sp.Mask.prefix_lm(1, 2 * n), cu_seqlens=(0, 2 * n)))
-    raises(ValueError, "one bound more", lambda: sp.Layout("pieces", 2, 1, bounds=(0, 2), owners=(0, 0)))
-    told = lambda **options: sp.explain(x[:, :2], x[:, :2], x[:, :2], comm, **options)
-    raises(ValueError, "expected one of attention, gla, simple_gla", lambda: told(function="mamba"))
-    raises(ValueError, "gla: log_decay is None, expected (1, 2,", lambda: told(function="gla"))
-    raises(ValueError, "simple_gla: log_decay has the shape (1, 2,", lambda: told(function="simple_gla", log_decay=x[:, :2]))
-    for function in ("attention", "linear_attention"):
-        raises(ValueError, "expected none", lambda: told(function=function, log_decay=x[:, :2]))
-    raises(TypeError, "retention() got an unexpected keyword argument 'causal'",
-           lambda: told(function="retention", log_decay=jnp.zeros(n + 1), causal=True))
-    state = jnp.zeros((2, 3, 4))
-    scan = lambda **named: sharded(lambda x: sp.all_scan(state, **named, comm=comm)[0], (SEQ,), P())(x)
-    raises(ValueError, "all_scan: transition", lambda: scan(transition=jnp.zeros(2)))
-    raises(ValueError, "all_scan: initial", lambda: scan(transition=jnp.zeros((2, 3)), initial=jnp.zeros((2, 3))))
-    raises(TypeError, "expected float32 or bfloat16",
-           lambda: sharded(lambda x: sp.gla(x, x, x, -abs(x).astype(jnp.float16), comm), (SEQ,), SEQ)(x))
-    raises(ValueError, "expected one of", lambda: attend(algorithm="rings"))
-    raises(sp.Error, "striped", lambda: attend(algorithm="striped", layout=sp.Layout("contiguous", 2 * n, n)))
-    raises(TypeError, "int32", lambda: sharded(lambda x: sp.reduce_scatter(x.astype(jnp.int32), comm), (P(),), SEQ)(x))
-    raises(ValueError, "axis is 'cp'", lambda: sp.Comm(MESH, "cp"))
-    attend = lambda x: sharded(lambda x: sp.attention(x, x, x, comm), (SEQ,), SEQ)(x)
-    if n > 1 and comm.platform == "cpu":
-        reverse = Mesh(MESH.devices[::-1], ("sp",))
-        with sp.Comm(MESH, "sp") as lost:  # device 0 would be rank 0 with the last shard
-            raises(RuntimeError, "in the mesh of jax.shard_map, expected", lambda: sharded(lambda x: sp.all_gather(x, lost), SEQ, P(), reverse)(x))
-    eager = lambda x: jax.shard_map(lambda x: sp.all_gather(x, comm), mesh=MESH, in_specs=SEQ, out_specs=P(), check_vma=False)(x)
-    once = lambda x: jax.grad(lambda x: (attend(x) ** 2).sum())(x)
-    raises(NotImplementedError, "attention under jax.vmap", lambda: jax.vmap(attend)(x[None]))
-    raises(NotImplementedError, "all_gather under jax.vmap", lambda: jax.vmap(eager)(x[None]))
-    raises(NotImplementedError, "attention under jax.vmap", lambda: jax.jacrev(attend)(x))
-    raises(TypeError, "a derivative of attention in forward mode, or a second one", lambda: jax.grad(lambda x: once(x).sum())(x))
-    raises(TypeError, "forward-mode autodiff (jvp) to a custom_vjp function", lambda: jax.jvp(attend, (x,), (x,)))  # JAX's words
-    raises(TypeError, "expected reverse mode", lambda: jax.jvp(eager, (x,), (x,)))
-    for keep in (True, False):  # the communicator is closed while the result is under way
-        busy = sp.Comm(MESH, "sp")
-
-        def repeated(y):
-            for _ in range(20):
-                y = sp.to_sequence(sp.to_heads(y, busy), busy, heads=2 * n)
-            return y
-
-        y = whole(18, 1, 64 * n, 2 * n, 16)
-        function = sharded(repeated, (SEQ,), SEQ)
-        function(y).block_until_ready()  # compiled
-        result = function(y)
-        if not keep:
-            del result
-        busy.close()
-        if keep:
-            same(result, y)
-    with sp.Comm(MESH, "sp") as other:
-        function = sharded(lambda x: sp.all_gather(x, other), (SEQ,), P())
-        function(x)
-    raises(Exception, "closed", lambda: function(x))
 
 
 def stubs(comm):
