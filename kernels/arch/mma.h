@@ -48,6 +48,20 @@ SEQPAR_DEVICE float highOf(uint32_t both) {
   return halfToFloat(both >> 16);
 }
 
+/// sum += 0 * pair, for both elements: NaN if one of `pair` is infinite or NaN.
+template <class T>
+SEQPAR_DEVICE void addZeros(uint32_t& sum, uint32_t pair) {
+#ifdef __CUDACC__
+  if constexpr (kIsBf16<T>) {
+    asm("fma.rn.bf16x2 %0, %1, %2, %0;" : "+r"(sum) : "r"(pair), "r"(0));
+  } else {
+    asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(sum) : "r"(pair), "r"(0));
+  }
+#else
+  sum = pack<T>(lowOf<T>(sum) + 0 * lowOf<T>(pair), highOf<T>(sum) + 0 * highOf<T>(pair));
+#endif
+}
+
 }  // namespace seqpar::ptx
 
 #ifdef __CUDACC__

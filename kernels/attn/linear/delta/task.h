@@ -53,7 +53,7 @@ struct Task {
   float* states = nullptr;      ///< [batch][heads][dk][dv]
   float* transition = nullptr;  ///< [batch][heads][dk][dk]: product of the chunks' matrices; in Retreat transposed
   float* checkpoint = nullptr;  ///< out: [batch][heads][dk][dv] before the window
-  bool writesOut = false, keepsStates = false;
+  bool writesOut = false, keepsStates = false;  ///< not both
   /// Prepare of half/ may start before the previous kernel of the stream, Advance of other records, ends.
   bool overlaps = false;
 };

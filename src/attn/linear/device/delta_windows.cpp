@@ -11,10 +11,15 @@ using delta::Step;
 using delta::Task;
 namespace {
 
-/// Parts of a window, at most. CTAs that prepare decays of channels have most of an SM's memory: few fit beside a
-/// chain, and one H200 took 675 us for a forward in four parts, 591 in one.
+/// Parts of a window, at most: one if the chain has half of the SMs, because the time of a part's start is more than
+/// the overlap saves. One H200 took 390 us for a forward of 64 CTAs in four parts, and 363 in one. CTAs that prepare
+/// decays of channels have most of an SM's memory, so few run concurrently with a chain: 675 us in four parts, 591 in
+/// one.
 int mostParts(const Task& task) {
-  return task.width > 1 ? 1 : 4;
+  constexpr int64_t kMostCtas = 48;
+  const int slices =
+      delta::half::slicesOf(task, delta::half::kColumns) + delta::half::transitionSlicesOf(task, delta::half::kColumns);
+  return task.width > 1 || task.batch * task.heads * slices > kMostCtas ? 1 : 4;
 }
 
 }  // namespace

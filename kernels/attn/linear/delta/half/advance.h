@@ -107,7 +107,7 @@ class Advance : Chain<T, kGroups> {
     const int row = (warp_ - kChainWarps) * kBlock;
     float out[kWidth / 8][4] = {};
     const auto stage = chainStage(n);
-    if (this->keeps()) storeTile<kWidth, kHelpers>(r.state + int64_t{column_} * kKeys, memory_.state, helper_);
+    if (this->keeps()) storeStates<kWidth, kHelpers>(r.state, column_, memory_.state, helper_);
     if (writesOut()) {
       SEQPAR_UNROLL
       for (int k = 0; k < kKeys; k += kBlock) {

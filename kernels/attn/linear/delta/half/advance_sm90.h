@@ -13,6 +13,7 @@ class AdvanceSm90 : ChainSm90<T> {
  private:
   using Base = ChainSm90<T>;
   using Base::column_;
+  using Base::kSigns;
   using Base::kTiles;
   using Base::lane_;
   using Base::ofState_;
@@ -20,6 +21,7 @@ class AdvanceSm90 : ChainSm90<T> {
   using Base::stage;
   using Base::state_;
   using Base::task_;
+  using Base::values_;
 
   SEQPAR_DEVICE explicit AdvanceSm90(const Task& task) : Base(task) {}
 
@@ -28,12 +30,14 @@ class AdvanceSm90 : ChainSm90<T> {
   SEQPAR_DEVICE void window() {
     ptx::griddepcontrolLaunchDependents();  // Task::overlaps: its CTAs get the SMs that these leave idle
     this->placeBarriers(0);
-    this->runRoles([&](int i) { start(i); }, [&](int i) { help(i); },
-                   [&] {
-                     if (ofState_ && task_.checkpoint != nullptr) this->storeState(task_.checkpoint, this->index());
-                     begins_ = this->chunk(0).begins;
-                     for (int i = 0; i < task_.count; ++i) ofState_ ? step<true>(i) : step<false>(i);
-                   });
+    this->runRoles(
+        writesOut() || this->keeps(), [&](int i) { start(i); }, [&](int i) { help(i); },
+        [&] {
+          if (ofState_ && task_.checkpoint != nullptr) this->storeState(task_.checkpoint, this->index());
+          begins_ = this->chunk(0).begins;
+          if (!ofState_) return steps<false, false>();
+          task_.writesOut ? steps<true, true>() : steps<true, false>();
+        });
   }
 
   SEQPAR_DEVICE void start(int i) const {
@@ -52,112 +56,155 @@ class AdvanceSm90 : ChainSm90<T> {
   }
 
   /// kOfState: of the state, not of the product of the chunks' matrices.
+  template <bool kOfState, bool kOut>
+  SEQPAR_DEVICE void steps() {
+    startValues<kOfState>(0);
+    SEQPAR_UNROLL
+    for (auto& words : d_) words[0] = words[1] = words[2] = words[3] = 0;
+    for (int i = 0; i < task_.count; ++i) step<kOfState, kOut>(i);
+    if constexpr (!kOut) return;
+    startOut(task_.count - 1);
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(out_);
+    storeOut(task_.count - 1);
+  }
+  /// -U of chunk i.
   template <bool kOfState>
+  SEQPAR_DEVICE void startValues(int i) {
+    this->waitFull(i);
+    SEQPAR_UNROLL
+    for (int k = 0; k < kRows / kBlock; ++k) {
+      if (!kOfState) break;
+      uint32_t words[4];
+      loadLeft<true>(words, stage(i).values, row_, k * kBlock, lane_);
+      SEQPAR_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        float* const x = values_[2 * k + j / 2] + j % 2 * 2;
+        x[0] = ptx::lowOf<T>(words[j] ^ kSigns);
+        x[1] = ptx::highOf<T>(words[j] ^ kSigns);
+      }
+    }
+  }
+  template <bool kOfState, bool kOut>
   SEQPAR_DEVICE void step(int i) {
     lane_ = threadAgain() % 32;
     if (begins_ != 0) this->loadState(kOfState ? task_.initial : nullptr, this->sequenceIndex(this->chunk(i)));
     begins_ = i + 1 < task_.count ? this->chunk(i + 1).begins : 0;  // now, because its use would wait for it
     const ChainSm90Stage s = stage(i);
-    const auto rounded = this->roundedState();
-    const auto values = this->roundedValues();
-    const ptx::AccumulatorLayout layout{lane_};
-    uint32_t a[kKeys / kBlock][4], d[kRows / kBlock][4];  // d: U, then D
-    float read[kRows / 8][4];                             // (W S)^T
+    uint32_t a[kKeys / kBlock][4];
+    if constexpr (kOut) startOut(i > 0 ? i - 1 : 0);  // no condition: products would wait for each other
     this->roundState(a);
-    this->waitFull(i);
     warpgroup::arrive();
     SEQPAR_UNROLL
     for (int k = 0; k < kKeys / kBlock; ++k) {
-      warpgroup::multiplyStep<T, Terms::AlongRows>(read, a[k], operand(s.w.offset), kRows, k, k > 0);
+      warpgroup::multiplyStep<T, Terms::AlongRows>(values_, a[k], operand(s.w.offset), kRows, k, kOfState || k > 0);
     }
     warpgroup::commit();
+    if constexpr (kOut) {
+      warpgroup::wait<1>();
+      warpgroup::fenceOperand(out_);
+      if (i > 0) storeOut(i - 1);
+      warpgroup::arrive();
+      SEQPAR_UNROLL
+      for (int k = 0; k < kKeys / kBlock; ++k) {
+        warpgroup::multiplyStep<T, Terms::AlongRows>(out_, a[k], operand(s.qIn.offset), kRows, k, k > 0);
+      }
+      warpgroup::commit();
+    }
+    const bool exact = ptx::voteAll(this->isExact(a));
+    if constexpr (!kOut) this->shareState(i, a);
+    this->decayState(s.total, exact);
+    warpgroup::wait<kOut ? 1 : 0>();
+    warpgroup::fenceOperand(values_);
+    if (!exact) repairValues<kOfState>(s, a);
     SEQPAR_UNROLL
     for (int k = 0; k < kRows / kBlock; ++k) {
-      SEQPAR_UNROLL
-      for (int j = 0; j < 4; ++j) {
-        d[k][j] = kOfState ? s.values.pair(layout.row(row_, 2 * j), layout.column(k * kBlock + j / 2 * 8)) : 0;
-      }
+      const float(&x)[4] = values_[2 * k], (&y)[4] = values_[2 * k + 1];
+      roundTiles<T>(d_[k], {-x[0], -x[1], -x[2], -x[3]}, {-y[0], -y[1], -y[2], -y[3]});
     }
-    this->shareState(i, a, writesOut());
-    warpgroup::wait<0>();
-    warpgroup::fenceOperand(read);
-    if (!ptx::voteAll(allFinite(read))) {
-      recompute(read, row_, 0,
-                [&](int v, int t) { return sumForgetting<T, true, true>(s.w, t, rounded, v, 0, kKeys); });
-    }
-    SEQPAR_UNROLL
-    for (int k = 0; k < kRows / kBlock; ++k) {
-      SEQPAR_UNROLL
-      for (int j = 0; j < 4; ++j) {
-        const float* const x = read[2 * k + j / 2] + j % 2 * 2;
-        d[k][j] = ptx::pack<T>(ptx::lowOf<T>(d[k][j]) - x[0], ptx::highOf<T>(d[k][j]) - x[1]);
-      }
-    }
-    float added[kTiles][4];
+    const bool finite = ptx::voteAll(allFinite<T>(d_));
+    typename Base::Elements before;
+    if (!finite) this->copyState(before);
+    exact_ = exact && finite;
     warpgroup::arrive();
     SEQPAR_UNROLL
     for (int k = 0; k < kRows / kBlock; ++k) {
-      warpgroup::multiplyStep<T, Terms::Rows>(added, d[k], operand(s.kOut.offset), kRows, k, k > 0);
+      warpgroup::multiplyStep<T, Terms::Rows>(state_, d_[k], operand(s.kOut.offset), kRows, k, true);
     }
     warpgroup::commit();
-    this->shareValues(d, writesOut());
+    if constexpr (!kOut) this->shareValues(d_, 0);
+    if (i + 1 < task_.count) startValues<kOfState>(i + 1);
     warpgroup::wait<0>();
-    warpgroup::fenceOperand(added);
-    this->update(s.total, added,
-                 [&](int c, int v) { return sumForgetting<T, false, true>(s.kOut, c, values, v, 0, kRows); });
+    warpgroup::fenceOperand(state_);
+    if constexpr (kOut) warpgroup::fenceOperand(out_);
+    if (!exact_) {
+      this->storeOperands(this->roundedState(), a);
+      this->storeOperands(this->roundedValues(), d_);
+    }
+    if (!finite) {
+      this->recomputeState(before, [&](int c, int v) {
+        return sumForgetting<T, false, true>(s.kOut, c, this->roundedValues(), v, 0, kRows);
+      });
+    }
+    if constexpr (!kOut) this->release(i);
+  }
+  template <bool kOfState>
+  SEQPAR_DEVICE void repairValues(const ChainSm90Stage& s, const uint32_t (&a)[kKeys / kBlock][4]) {
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(out_);
+    this->storeOperands(this->roundedState(), a);
+    recompute(values_, row_, 0, [&](int v, int t) {
+      const float sum = sumForgetting<T, true, true>(s.w, t, this->roundedState(), v, 0, kKeys);
+      return kOfState ? sum - ptx::lowOf<T>(*s.values.at(v, t)) : sum;
+    });
+  }
+  /// Adds the outputs of chunk i through scores; if its operands are finite, the products stay in flight.
+  SEQPAR_DEVICE void startOut(int i) {
+    const ChainSm90Stage s = stage(i);
+    warpgroup::arrive();
+    SEQPAR_UNROLL
+    for (int k = 0; k < kRows / kBlock; ++k) {
+      warpgroup::multiplyStep<T, Terms::AlongRows>(out_, d_[k], operand(s.scores.offset), kRows, k, true);
+    }
+    warpgroup::commit();
+    if (exact_) return;
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(out_);
+    recompute(out_, row_, 0, [&](int v, int t) {
+      return sumForgetting<T, true, true>(s.qIn, t, this->roundedState(), v, 0, kKeys) +
+             sumForgetting<T, true, true>(s.scores, t, this->roundedValues(), v, 0, t / kBlock * kBlock + kBlock);
+    });
+  }
+  SEQPAR_DEVICE void storeOut(int i) {
+    if (i > 0) ptx::barrierSync<kSm90Read, Base::kBoth>();
+    const int inEight = lane_ % 8, odd = lane_ / 8 % 2, upper = lane_ / 16;
+    SEQPAR_UNROLL
+    for (int k = 0; k < kRows / kBlock; ++k) {
+      uint32_t words[4];
+      roundTiles<T>(words, out_[2 * k], out_[2 * k + 1]);
+      ptx::stmatrixX4Trans(outputs().address(k * kBlock + upper * 8, inEight, 2 * row_, odd), words);
+    }
+    ptx::barrierArrive<kSm90ValuesRounded, Base::kBoth>();
     this->release(i);
   }
+  SEQPAR_DEVICE SquareRows outputs() const { return {Base::Memory::kOut}; }
 
   SEQPAR_DEVICE void help(int i) {
-    lane_ = threadAgain() % 32;
-    const ChainSm90Stage s = stage(i);
+    if (writesOut()) {
+      ptx::barrierSync<kSm90ValuesRounded, Base::kBoth>();
+      storeTensor<kColumns, kRows, Base::kHelpers>(
+          {task_.out, this->batch_, this->chunk(i), this->head_, column_, task_.dv}, 0, outputs(),
+          threadAgain() - warpgroup::kThreads);
+      return this->finishReading(i);
+    }
     const Record r = this->record(i);
-    const auto rounded = this->roundedState();
-    const auto values = this->roundedValues();
-    const int helper = threadAgain() - warpgroup::kThreads;
-    float out[kRows / 8][4];
-    this->waitFull(i);
-    ptx::barrierSync<kSm90StateRounded, Base::kBoth>();
-    if (this->keeps()) {
-      storeTile<kColumns, warpgroup::kThreads>(r.state + int64_t{column_} * kKeys, rounded, helper);
-    }
-    if (writesOut()) {
-      warpgroup::arrive();
-      multiplyTerms<T, Terms::AlongRows, Terms::AlongRows, kKeys>(out, operand(s.qIn.offset), operand(rounded.offset),
-                                                                  false);
-      warpgroup::commit();
-      warpgroup::wait<0>();
-      warpgroup::fenceOperand(out);
-    }
-    ptx::barrierSync<kSm90ValuesRounded, Base::kBoth>();
-    if (this->keeps()) {
-      storeImage<kSquareBytes, warpgroup::kThreads>(r.written + int64_t{column_} * kRows, values.offset, helper);
-    }
-    if (writesOut()) {
-      warpgroup::arrive();
-      multiplyTerms<T, Terms::AlongRows, Terms::AlongRows, kRows>(out, operand(s.scores.offset), operand(values.offset),
-                                                                  true);
-      warpgroup::commit();
-      warpgroup::wait<0>();
-      warpgroup::fenceOperand(out);
-      if (!ptx::voteAll(allFinite(out))) {
-        recompute(out, row_, 0, [&](int t, int v) {
-          return sumForgetting<T, true, true>(s.qIn, t, rounded, v, 0, kKeys) +
-                 sumForgetting<T, true, true>(s.scores, t, values, v, 0, row_ + kBlock);
-        });
-      }
-    }
-    this->finishReading(i);
-    this->release(i);
-    if (!writesOut()) return;
-    SEQPAR_UNROLL
-    for (int n = 0; n < 2; ++n) {
-      storeTiles<T>({task_.out, this->batch_, this->chunk(i), this->head_, column_ + 32 * n, task_.dv}, row_,
-                    reinterpret_cast<const float(&)[4][4]>(out[4 * n]));
-    }
+    this->keep(i, r.state, r.written);
   }
 
-  int begins_ = 0;  ///< Chunk::begins of the chain's next chunk
+  int begins_ = 0;                 ///< Chunk::begins of the chain's next chunk
+  bool exact_ = true;              ///< whether the latest chunk's operands are finite
+  uint32_t d_[kRows / kBlock][4];  ///< D, rounded
+  float out_[kRows / 8][4];        ///< of the transpose
 };
 
 }  // namespace seqpar::attn::delta::half

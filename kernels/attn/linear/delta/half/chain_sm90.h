@@ -3,18 +3,20 @@
 //
 // Work      a CTA has one (slice of 64 columns, head, batch entry) of the state, or of the product of the chunks'
 //           matrices, which starts as the identity and has no values: columns never mix
-// Roles     warpgroup 0, the chain, has the state; warpgroup 1, the helper, computes a chunk's outputs, or copies data
-//           that later steps read; one thread of warpgroup 2, the producer, loads stages with bulk copies. 240,
-//           168 and 96 registers per thread
+// Roles     a warpgroup, the chain, has the state; two warps, the helper, copy to memory what the chain shares, and
+//           load gradients of outputs; one thread of the last warp, the producer, loads stages with bulk copies. With
+//           seven warps, each thread can have 255 registers
 // Tiles     chunks of 64 tokens x 128 channels. The state is fp32 in registers, as its transpose: accumulators of one
-//           product are, rounded, the left operand of the next
-// Smem      ChainSm90Memory, 217 KiB: three stages; the state and the values rounded to 16 bits
+//           product are, rounded, the left operand of the next, and products add to the decayed state in place
+// Smem      ChainSm90Memory, 226 KiB: three stages; the state and the values rounded to 16 bits; outputs
 // Barriers  mbarriers of a stage: `full` by the bulk copies, and in RetreatSm90 by the helper that loads dOut; `empty`
-// by
-//           each warp of both warpgroups. Named, ChainSm90Barrier: the chain arrives when it has stored the rounded
-//           state, and the values; the helper arrives when it has read both
-// Overlap   the chain's products with the helper's work on the same chunk and with loads of the next ones. The next
-//           kernel may start when all CTAs of AdvanceSm90 have
+//           by each warp of the chain. Named, ChainSm90Barrier: the chain arrives when it has stored the rounded state,
+//           and values or outputs; the helper arrives when it has read them
+// Overlap   between a chunk's two products on the critical path, the chain checks, shares and decays the state while
+//           the first runs, and starts the next chunk while the second does. The next kernel may start when all CTAs
+//           of AdvanceSm90 have
+// Infinite  a factor of 0 must discard an infinite operand: operands of 16 bits are checked, and if one is not finite,
+//           sums that are not finite either are computed again
 #pragma once
 
 #include "kernels/arch/tma.h"
@@ -25,7 +27,7 @@ namespace seqpar::attn::delta::half {
 /// Named barriers; __syncthreads() has 0.
 enum ChainSm90Barrier {
   kSm90StateRounded = 1,   ///< the chain to the helper: the rounded state of a chunk is in ChainSm90Memory::kState
-  kSm90ValuesRounded = 2,  ///< the chain to the helper: its values are in kValues
+  kSm90ValuesRounded = 2,  ///< the chain to the helper: its values are in kValues, or its outputs in kOut
   kSm90Read = 3,           ///< the helper to the chain: both may be replaced
 };
 
@@ -41,11 +43,9 @@ class ChainSm90 {
  protected:
   using Memory = ChainSm90Memory;
   using StateTile = KeyPanels<kColumns>;
-  static constexpr int kBoth = 2 * warpgroup::kThreads;  ///< threads of the chain and the helper
+  static constexpr int kHelpers = Memory::kHelpers, kBoth = warpgroup::kThreads + kHelpers;  ///< threads
   static constexpr int kTiles = kKeys / 8;
-  static constexpr int kChainRegisters = 240, kHelperRegisters = 168, kProducerRegisters = 96;
-  static_assert(warpgroup::kThreads * (kChainRegisters + kHelperRegisters + kProducerRegisters) <=
-                warpgroup::kSmRegisters);
+  static constexpr uint32_t kSigns = 0x80008000U;
 
   SEQPAR_DEVICE explicit ChainSm90(const Task& t)
       : task_(t), warp_(ptx::uniform(ptx::thread() / 32)), row_(warp_ % 4 * kBlock), lane_(ptx::thread() % 32) {
@@ -61,20 +61,19 @@ class ChainSm90 {
   }
 
   SEQPAR_DEVICE bool isChain() const { return warp_ < 4; }
-  SEQPAR_DEVICE bool isHelper() const { return warp_ / 4 == 1; }
+  SEQPAR_DEVICE bool isHelper() const { return !isChain() && warp_ < kBoth / 32; }
   SEQPAR_DEVICE bool isProducer() const { return ptx::thread() == kBoth; }
-  /// Calls the function of the thread's role with each running number i of a chunk; chain() has them all.
+  /// Calls the function of the thread's role with each running number i of a chunk; chain() has them all. `helps`:
+  /// whether the CTA's helper has a task.
   template <class Start, class Help, class ChainOf>
-  SEQPAR_DEVICE void runRoles(const Start& start, const Help& help, const ChainOf& chain) {
+  SEQPAR_DEVICE void runRoles(bool helps, const Start& start, const Help& help, const ChainOf& chain) {
     if (isChain()) {
-      warpgroup::setmaxnregInc<kChainRegisters>();
       loadState(running(), index());
       chain();
       storeState(running(), index());
     } else if (isHelper()) {
-      for (int i = 0; i < task_.count; ++i) help(i);
+      for (int i = 0; helps && i < task_.count; ++i) help(i);
     } else {
-      warpgroup::setmaxnregDec<kProducerRegisters>();
       for (int i = 0; isProducer() && i < task_.count; ++i) start(i);
     }
   }
@@ -106,7 +105,7 @@ class ChainSm90 {
     if (isProducer()) {
       for (int i = 0; i < Memory::kStages; ++i) {
         ptx::mbarrierInit(full(i), 1 + writers);
-        ptx::mbarrierInit(empty(i), kBoth / 32);
+        ptx::mbarrierInit(empty(i), warpgroup::kThreads / 32);
       }
       ptx::fenceMbarrierInit();
     }
@@ -153,62 +152,89 @@ class ChainSm90 {
     SEQPAR_UNROLL
     for (int k = 0; k < kKeys / kBlock; ++k) roundTiles<T>(a[k], state_[2 * k], state_[2 * k + 1]);
   }
-  /// Stores the warp's 16 rows of operands, 16 terms each, for the helper; its products need a fence.
+  /// Whether products of the rounded state need no repair: fp16 operands are clamped.
+  SEQPAR_DEVICE bool isExact(const uint32_t (&a)[kKeys / kBlock][4]) const {
+    if constexpr (ptx::kIsBf16<T>) return allFinite<T>(a);
+    return allFinite(state_);
+  }
+  /// Stores the warp's 16 rows of operands, 16 terms each.
   template <int kCount, class Tile>
-  SEQPAR_DEVICE void storeOperands(const Tile& to, const uint32_t (&a)[kCount][4], bool ofProducts) const {
+  SEQPAR_DEVICE void storeOperands(const Tile& to, const uint32_t (&a)[kCount][4], uint32_t signs = 0) const {
     const int inEight = lane_ % 8, odd = lane_ / 8 % 2, upper = lane_ / 16;
     SEQPAR_UNROLL
-    for (int k = 0; k < kCount; ++k) ptx::stmatrixX4(to.address(row_ + odd * 8, inEight, 2 * k * kBlock, upper), a[k]);
-    if (ofProducts) warpgroup::fenceProxyAsync();
+    for (int k = 0; k < kCount; ++k) {
+      const uint32_t words[4] = {a[k][0] ^ signs, a[k][1] ^ signs, a[k][2] ^ signs, a[k][3] ^ signs};
+      ptx::stmatrixX4(to.address(row_ + odd * 8, inEight, 2 * k * kBlock, upper), words);
+    }
     ptx::syncwarp();
   }
   /// The rounded state for the helper, which has read the one of the chunk before.
-  SEQPAR_DEVICE void shareState(int i, const uint32_t (&a)[kKeys / kBlock][4], bool ofProducts) const {
+  SEQPAR_DEVICE void shareState(int i, const uint32_t (&a)[kKeys / kBlock][4]) const {
+    if (!keeps()) return;
     if (i > 0) ptx::barrierSync<kSm90Read, kBoth>();
-    storeOperands(roundedState(), a, ofProducts);
+    storeOperands(roundedState(), a);
+    warpgroup::fenceProxyAsync();
     ptx::barrierArrive<kSm90StateRounded, kBoth>();
   }
-  SEQPAR_DEVICE void shareValues(const uint32_t (&d)[kRows / kBlock][4], bool ofProducts) const {
-    storeOperands(roundedValues(), d, ofProducts);
+  SEQPAR_DEVICE void shareValues(const uint32_t (&d)[kRows / kBlock][4], uint32_t signs) const {
+    if (!keeps()) return;
+    storeOperands(roundedValues(), d, signs);
+    warpgroup::fenceProxyAsync();
     ptx::barrierArrive<kSm90ValuesRounded, kBoth>();
   }
+  /// The helper: copies what the chain shares for chunk i to arrays of a record.
+  SEQPAR_DEVICE void keep(int i, uint16_t* states, uint16_t* values) const {
+    const bool stores = ptx::thread() == warpgroup::kThreads;
+    ptx::barrierSync<kSm90StateRounded, kBoth>();
+    if (stores) ptx::cpAsyncBulkStore(states + int64_t{column_} * kKeys, shared(Memory::kState), kKeyBytes);
+    ptx::barrierSync<kSm90ValuesRounded, kBoth>();
+    if (stores) {
+      ptx::cpAsyncBulkStore(values + int64_t{column_} * kRows, shared(Memory::kValues), kSquareBytes);
+      ptx::cpAsyncBulkCommitGroup();
+      ptx::cpAsyncBulkWaitGroupRead<0>();
+      if (i + 1 == task_.count) ptx::cpAsyncBulkWaitGroup();
+    }
+    ptx::syncwarp();
+    finishReading(i);
+  }
+  SEQPAR_DEVICE static char* shared(int at) { return ptx::sharedMemory() + at; }
   /// The helper: the chain may replace what it has shared for chunk i.
   SEQPAR_DEVICE void finishReading(int i) const {
     if (i + 1 < task_.count) ptx::barrierArrive<kSm90Read, kBoth>();
   }
 
-  /// state = total * state + added, where `term(channel, column)` recomputes a sum of `added`.
-  template <class Term>
-  SEQPAR_DEVICE void update(const float* total, float (&added)[kTiles][4], const Term& term) {
+  /// state = total * state. A total of 0 forgets.
+  SEQPAR_DEVICE void decayState(const float* total, bool exact) {
     const ptx::AccumulatorLayout layout{lane_};
     SEQPAR_UNROLL
     for (int n = 0; n < kTiles; ++n) {
       float low, high;
       ptx::loadPair(total + 8 * n + layout.column(), low, high);
       SEQPAR_UNROLL
-      for (int e = 0; e < 4; ++e) added[n][e] += (e % 2 == 0 ? low : high) * state_[n][e];
-    }
-    if (!ptx::voteAll(allFinite(added))) recomputeState(total, added, term);
-    SEQPAR_UNROLL
-    for (int n = 0; n < kTiles; ++n) {
-      SEQPAR_UNROLL
-      for (int e = 0; e < 4; ++e) state_[n][e] = added[n][e];
+      for (int e = 0; e < 4; ++e) {
+        const float decay = e % 2 == 0 ? low : high;
+        state_[n][e] = exact ? decay * state_[n][e] : forgetting(decay, state_[n][e]);
+      }
     }
   }
+  using Elements = float[4 * kTiles];  ///< of the state, in local memory
+  SEQPAR_DEVICE void copyState(Elements& to) const {
+    SEQPAR_UNROLL
+    for (int i = 0; i < 4 * kTiles; ++i) to[i] = state_[i / 4][i % 4];
+  }
+  /// Computes elements of the state that are not finite again: those before products, and term(channel, column).
   template <class Term>
-  SEQPAR_DEVICE void recomputeState(const float* total, float (&added)[kTiles][4], const Term& term) {
+  SEQPAR_DEVICE void recomputeState(const Elements& before, const Term& term) {
     const ptx::AccumulatorLayout layout{lane_};
     const int v = layout.row(row_), c = layout.column();
     SEQPAR_ROLLED
-    for (int i = 0; i < kKeys / 2; ++i) {
-      const int channel = i / 4 * 8 + c + i % 2;
-      const float value = term(channel, v + i / 2 % 2 * 8), decay = total[channel];
+    for (int i = 0; i < 4 * kTiles; ++i) {
+      const float value = before[i] + term(i / 4 * 8 + c + i % 2, v + i / 2 % 2 * 8);
       SEQPAR_UNROLL
       for (int n = 0; n < kTiles; ++n) {
         SEQPAR_UNROLL
         for (int e = 0; e < 4; ++e) {
-          if (4 * n + e == i && !(added[n][e] - added[n][e] == 0))
-            added[n][e] = value + forgetting(decay, state_[n][e]);
+          if (4 * n + e == i && !(state_[n][e] - state_[n][e] == 0)) state_[n][e] = value;
         }
       }
     }
@@ -220,7 +246,8 @@ class ChainSm90 {
   int head_, column_, width_;
   int64_t batch_;
   bool ofState_;
-  float state_[kTiles][4];  ///< of the transpose
+  float state_[kTiles][4];      ///< of the transpose
+  float values_[kRows / 8][4];  ///< of the transpose of -D or dD
 };
 
 }  // namespace seqpar::attn::delta::half

@@ -126,7 +126,7 @@ SEQPAR_DEVICE_NOINLINE float smallBetaGradient(const RecordedToken k) {
       const float factor = ptx::shfl(key, i);
       SEQPAR_UNROLL
       for (int h = 0; h < kParts; ++h) {
-        values[h] -= forgetting(factor, number(r.state[(lane + 32 * h) * kKeys + 32 * m + i]));
+        values[h] -= forgetting(factor, number(r.state[stateIndex(lane + 32 * h, 32 * m + i)]));
       }
     }
   }

@@ -77,8 +77,13 @@ class DifferenceSm90 {
     const int thread = threadAgain(), first = step * Memory::kStep;
     if (step < kSteps) {
       const Record r = record();
-      startTile<Memory::kStep, kAll>(state(step), r.state + first * kKeys, thread);
-      startTile<Memory::kStep, kAll>(dState(step), r.dState + first * kKeys, thread);
+      const int from = stateIndex(first, 0);
+      SEQPAR_UNROLL
+      for (int panel = 0; panel < 2; ++panel) {
+        const int at = panel * StateTile::kPanelBytes, of = from + panel * kRows * 64;
+        startImage<StateTile::kPanelBytes, kAll>(state(step).offset + at, r.state + of, thread);
+        startImage<StateTile::kPanelBytes, kAll>(dState(step).offset + at, r.dState + of, thread);
+      }
     } else {
       const Input& tensor = step % 2 == 0 ? task_.k : task_.q;
       startTensor<kKeys, kAll>(KeyTile{state(step).offset}, {tensor, batch_, chunk_, keyHead_, 0, task_.dk}, thread);

@@ -37,9 +37,9 @@ struct Record {
   float* total;              ///< [kKeys]
   // Training:
   uint16_t* inverse;   ///< [kRows][kRows], dense
-  uint16_t* state;     ///< [columns][kKeys] before the chunk, transposed, dense
+  uint16_t* state;     ///< [columns][kKeys] before the chunk, transposed, stateIndex()
   uint16_t* dWritten;  ///< [columns][kRows], an image: the gradient of D, transposed
-  uint16_t* dState;    ///< [columns][kKeys] after the chunk, transposed, dense
+  uint16_t* dState;    ///< [columns][kKeys] after the chunk, transposed, stateIndex()
   float *sumQ, *sumK;  ///< [kRows][kKeys], of heads that share q and k
 
   /// Returns the bytes of a record.
@@ -90,6 +90,11 @@ SEQPAR_BOTH_INLINE Record recordOf(const Task& task, int64_t batch, int head, in
 /// panel, 16 bytes, is at u ^ (r % 8). Only tiles with one panel have more than kRows rows.
 SEQPAR_BOTH_INLINE int imageIndex(int row, int column) {
   return column / 64 * kRows * 64 + row * 64 + (column / 8 % 8 ^ row % 8) * 8 + column % 8;
+}
+
+/// The index of an element of a record's state: images of kColumns columns of the state.
+SEQPAR_BOTH_INLINE int stateIndex(int column, int channel) {
+  return column / kColumns * kColumns * kKeys + imageIndex(column % kColumns, channel);
 }
 
 /// The first of the rows of near arrays for block n.

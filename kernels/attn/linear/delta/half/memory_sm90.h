@@ -118,11 +118,12 @@ static_assert(4 * kRows * DifferentiateSm90Memory::kRunStride + 3 * kSquareBytes
 struct ChainSm90Memory {
   static constexpr int kStages = 3, kStage = 3 * kKeyBytes + 2 * kSquareBytes;  ///< and bytes of a stage
   static constexpr int kState = kStages * kStage;                               ///< [columns][kKeys], rounded
-  static constexpr int kValues = kState + kKeyBytes;                            ///< [columns][kRows]: dD
-  static constexpr int kTotals = kValues + kSquareBytes;                        ///< [kStages][kKeys]
+  static constexpr int kValues = kState + kKeyBytes;                            ///< [columns][kRows]: D or dD
+  static constexpr int kOut = kValues + kSquareBytes;                           ///< [kRows][columns]
+  static constexpr int kTotals = kOut + kSquareBytes;                           ///< [kStages][kKeys]
   static constexpr int kBarriers = kTotals + kStages * 4 * kKeys;               ///< [2][kStages]
   static constexpr int kBytes = kBarriers + 2 * kStages * 8;
-  static constexpr int kThreads = 3 * 128;
+  static constexpr int kHelpers = 64, kThreads = 128 + kHelpers + 32;
 };
 static_assert(ChainSm90Memory::kBytes <= ptx::kSharedBytesSm90);
 

@@ -112,7 +112,7 @@ class Retreat : Chain<T, kGroups> {
     if constexpr (kParts > 1) lane_ = threadAgain() % 32;
     const Record r = this->record(n);
     ptx::barrierSync<kStateRounded, kAll>();
-    if (this->keeps()) storeTile<kWidth, kHelpers>(r.dState + int64_t{column_} * kKeys, memory_.state, helper_);
+    if (this->keeps()) storeStates<kWidth, kHelpers>(r.dState, column_, memory_.state, helper_);
     ptx::barrierSync<kValuesRounded, kAll>();
     if (this->keeps())
       storeImage<2 * kWidth * kRows, kHelpers>(r.dWritten + int64_t{column_} * kRows, memory_.values.offset, helper_);

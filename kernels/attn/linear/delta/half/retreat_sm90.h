@@ -13,6 +13,7 @@ class RetreatSm90 : ChainSm90<T> {
  private:
   using Base = ChainSm90<T>;
   using Base::column_;
+  using Base::kSigns;
   using Base::kTiles;
   using Base::lane_;
   using Base::ofState_;
@@ -20,8 +21,7 @@ class RetreatSm90 : ChainSm90<T> {
   using Base::stage;
   using Base::state_;
   using Base::task_;
-
-  static constexpr uint32_t kSigns = 0x80008000U;
+  using Base::values_;
 
   SEQPAR_DEVICE explicit RetreatSm90(const Task& task) : Base(task) {}
 
@@ -29,11 +29,10 @@ class RetreatSm90 : ChainSm90<T> {
   SEQPAR_DEVICE int number(int i) const { return task_.count - 1 - i; }
 
   SEQPAR_DEVICE void window() {
-    this->placeBarriers(ofState_ ? warpgroup::kThreads : 0);
-    this->runRoles([&](int i) { start(i); }, [&](int i) { help(i); },
-                   [&] {
-                     for (int i = 0; i < task_.count; ++i) ofState_ ? step<true>(i) : step<false>(i);
-                   });
+    this->placeBarriers(ofState_ ? Base::kHelpers : 0);
+    this->runRoles(
+        ofState_, [&](int i) { start(i); }, [&](int i) { help(i); },
+        [&] { ofState_ ? steps<true>() : steps<false>(); });
   }
 
   SEQPAR_DEVICE void start(int i) const {
@@ -49,16 +48,16 @@ class RetreatSm90 : ChainSm90<T> {
     this->template load<kKeyBytes>(i, to.w.offset, r.w);
     this->template load<4 * kKeys>(i, to.total.offset, r.total);
   }
-  /// The helper: dOut to a stage that the chain has released.
+  /// The helper: dOut to a stage.
   SEQPAR_DEVICE void startValues(int i) const {
-    if (!ofState_ || i >= task_.count) return;
-    startTensor<kColumns, warpgroup::kThreads>(
+    if (i >= task_.count) return;
+    startTensor<kColumns, Base::kHelpers>(
         stage(i).values, {task_.dOut, this->batch_, this->chunk(number(i)), this->head_, column_, task_.dv},
         threadAgain() - warpgroup::kThreads);
     ptx::cpAsyncCommitGroup();
   }
   SEQPAR_DEVICE void finishValues(int i) const {
-    if (!ofState_ || i >= task_.count) return;
+    if (i >= task_.count) return;
     ptx::cpAsyncWaitGroup<0>();
     warpgroup::fenceProxyAsync();
     ptx::mbarrierArrive(this->full(i));
@@ -66,69 +65,78 @@ class RetreatSm90 : ChainSm90<T> {
 
   /// kOfState: of the state, not of the product of the chunks' matrices.
   template <bool kOfState>
+  SEQPAR_DEVICE void steps() {
+    for (int i = 0; i < task_.count; ++i) step<kOfState>(i);
+  }
+  /// Whether the warp's columns of dOut are finite.
+  SEQPAR_DEVICE bool isFinite(const SquareRows& dOut) const {
+    uint32_t words[kRows / kBlock][4];
+    SEQPAR_UNROLL
+    for (int k = 0; k < kRows / kBlock; ++k) {
+      ptx::load(words[k], dOut.unit(k * kBlock + lane_ / 2, row_ / 8 + lane_ % 2));
+    }
+    return allFinite<T>(words);
+  }
+  template <bool kOfState>
   SEQPAR_DEVICE void step(int i) {
     lane_ = threadAgain() % 32;
     const int begins = this->chunk(number(i)).begins;
     const ChainSm90Stage s = stage(i);
-    const auto rounded = this->roundedState();
     uint32_t a[kKeys / kBlock][4], d[kRows / kBlock][4];
-    float dD[kRows / 8][4], added[kTiles][4];  // of the transposes; added: to Y
-    this->roundState(a);
     this->waitFull(i);
-    warpgroup::arrive();
-    if constexpr (kOfState) {
-      multiplyTerms<T, Terms::Rows, Terms::Rows, kRows>(dD, operand(s.values.offset), operand(s.scores.offset), false);
-    }
-    SEQPAR_UNROLL
-    for (int k = 0; k < kKeys / kBlock; ++k) {
-      warpgroup::multiplyStep<T, Terms::AlongRows>(dD, a[k], operand(s.kOut.offset), kRows, k, kOfState || k > 0);
-    }
-    warpgroup::commit();
     if constexpr (kOfState) {
       warpgroup::arrive();
-      multiplyTerms<T, Terms::Rows, Terms::Rows, kRows>(added, operand(s.values.offset), operand(s.qIn.offset), false);
+      multiplyTerms<T, Terms::Rows, Terms::Rows, kRows>(values_, operand(s.values.offset), operand(s.scores.offset),
+                                                        false);
       warpgroup::commit();
     }
-    this->shareState(i, a, false);
+    this->roundState(a);
+    warpgroup::arrive();
+    SEQPAR_UNROLL
+    for (int k = 0; k < kKeys / kBlock; ++k) {
+      warpgroup::multiplyStep<T, Terms::AlongRows>(values_, a[k], operand(s.kOut.offset), kRows, k, kOfState || k > 0);
+    }
+    warpgroup::commit();
+    const bool exact = ptx::voteAll(this->isExact(a) && (!kOfState || isFinite(s.values)));
+    this->shareState(i, a);
+    this->decayState(s.total, exact);
+    typename Base::Elements before;
+    if (!exact) this->copyState(before);
+    if constexpr (kOfState) {
+      warpgroup::arrive();
+      multiplyTerms<T, Terms::Rows, Terms::Rows, kRows>(state_, operand(s.values.offset), operand(s.qIn.offset), true);
+      warpgroup::commit();
+    }
     warpgroup::wait<kOfState ? 1 : 0>();
-    warpgroup::fenceOperand(dD);
-    // The product with `added` is in flight: a repair must wait.
-    const bool finite = ptx::voteAll(allFinite(dD));
+    warpgroup::fenceOperand(values_);
+    if (!exact) repairValues<kOfState>(s, a);
     SEQPAR_UNROLL
-    for (int k = 0; k < kRows / kBlock; ++k) roundTiles<T>(d[k], dD[2 * k], dD[2 * k + 1]);
-    if (finite) this->shareValues(d, false);
-    SEQPAR_UNROLL
-    for (auto& words : d) {
-      SEQPAR_UNROLL
-      for (auto& word : words) word ^= kSigns;
+    for (int k = 0; k < kRows / kBlock; ++k) {
+      const float(&x)[4] = values_[2 * k], (&y)[4] = values_[2 * k + 1];
+      roundTiles<T>(d[k], {-x[0], -x[1], -x[2], -x[3]}, {-y[0], -y[1], -y[2], -y[3]});
+    }
+    const bool finite = ptx::voteAll(allFinite<T>(d));
+    if (exact && !finite) {
+      warpgroup::wait<0>();
+      warpgroup::fenceOperand(state_);
+      this->copyState(before);
     }
     warpgroup::arrive();
     SEQPAR_UNROLL
     for (int k = 0; k < kRows / kBlock; ++k) {
-      warpgroup::multiplyStep<T, Terms::Rows>(added, d[k], operand(s.w.offset), kRows, k, kOfState || k > 0);
+      warpgroup::multiplyStep<T, Terms::Rows>(state_, d[k], operand(s.w.offset), kRows, k, true);
     }
     warpgroup::commit();
+    this->shareValues(d, kSigns);
     warpgroup::wait<0>();
-    warpgroup::fenceOperand(added);
-    if (!finite) {
-      recompute(dD, row_, 0, [&](int v, int t) {
-        const float sum = sumForgetting<T, true, true>(s.kOut, t, rounded, v, 0, kKeys);
-        return kOfState ? sum + sumForgetting<T, false, false>(s.scores, t, s.values, v, t / kBlock * kBlock, kRows)
-                        : sum;
+    warpgroup::fenceOperand(state_);
+    if (!exact || !finite) {
+      this->storeOperands(this->roundedValues(), d, kSigns);
+      this->recomputeState(before, [&](int c, int v) {
+        const float sum = -sumForgetting<T, false, true>(s.w, c, this->roundedValues(), v, 0, kRows);
+        return kOfState && !exact ? sum + sumForgetting<T, false, false>(s.qIn, c, s.values, v, 0, kRows) : sum;
       });
-      SEQPAR_UNROLL
-      for (int k = 0; k < kRows / kBlock; ++k) roundTiles<T>(d[k], dD[2 * k], dD[2 * k + 1]);
-      this->shareValues(d, false);
-      SEQPAR_UNROLL
-      for (auto& tile : added) {
-        SEQPAR_UNROLL
-        for (auto& x : tile) x = asFloat(0x7fc00000U);  // recomputed
-      }
     }
-    this->update(s.total, added, [&](int c, int v) {
-      const float sum = -sumForgetting<T, false, true>(s.w, c, this->roundedValues(), v, 0, kRows);
-      return kOfState ? sum + sumForgetting<T, false, false>(s.qIn, c, s.values, v, 0, kRows) : sum;
-    });
     this->release(i);
     if (begins != 0) {
       if (kOfState && task_.dInitial != nullptr) {
@@ -137,29 +145,32 @@ class RetreatSm90 : ChainSm90<T> {
       this->loadState(nullptr, 0);
     }
   }
+  template <bool kOfState>
+  SEQPAR_DEVICE void repairValues(const ChainSm90Stage& s, const uint32_t (&a)[kKeys / kBlock][4]) {
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(state_);
+    this->storeOperands(this->roundedState(), a);
+    recompute(values_, row_, 0, [&](int v, int t) {
+      const float sum = sumForgetting<T, true, true>(s.kOut, t, this->roundedState(), v, 0, kKeys);
+      return kOfState ? sum + sumForgetting<T, false, false>(s.scores, t, s.values, v, t / kBlock * kBlock, kRows)
+                      : sum;
+    });
+  }
 
   SEQPAR_DEVICE void help(int i) {
-    lane_ = threadAgain() % 32;
-    const Record r = this->record(number(i));
-    const int helper = threadAgain() - warpgroup::kThreads;
     if (i == 0) {
       startValues(0);
       finishValues(0);
       startValues(1);
     }
-    ptx::barrierSync<kSm90StateRounded, Base::kBoth>();  // the chain has finished the chunk before
     finishValues(i + 1);
-    startValues(i + 2);
-    if (this->keeps()) {
-      storeTile<kColumns, warpgroup::kThreads>(r.dState + int64_t{column_} * kKeys, this->roundedState(), helper);
+    if (i + 2 < task_.count) {
+      this->waitEmpty(i + 2);
+      startValues(i + 2);
     }
-    ptx::barrierSync<kSm90ValuesRounded, Base::kBoth>();
-    if (this->keeps()) {
-      storeImage<kSquareBytes, warpgroup::kThreads>(r.dWritten + int64_t{column_} * kRows, this->roundedValues().offset,
-                                                    helper);
-    }
-    this->finishReading(i);
-    this->release(i);
+    if (!this->keeps()) return;
+    const Record r = this->record(number(i));
+    this->keep(i, r.dState, r.dWritten);
   }
 };
 

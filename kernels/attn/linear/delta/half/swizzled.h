@@ -157,6 +157,17 @@ SEQPAR_DEVICE bool allFinite(const float (&c)[kTiles][4]) {
   }
   return (zeros[0] + zeros[1]) + (zeros[2] + zeros[3]) == 0;
 }
+/// Whether no 16-bit element of operands is infinite or NaN.
+template <class T, int kCount>
+SEQPAR_DEVICE bool allFinite(const uint32_t (&a)[kCount][4]) {
+  uint32_t sums[4] = {};
+  SEQPAR_UNROLL
+  for (int n = 0; n < kCount; ++n) {
+    SEQPAR_UNROLL
+    for (int j = 0; j < 4; ++j) ptx::addZeros<T>(sums[j], a[n][j]);
+  }
+  return ((sums[0] | sums[1] | sums[2] | sums[3]) & 0x7fff7fffU) == 0;
+}
 /// Replaces elements that are not finite by element(row, column).
 template <int kTiles, class Element>
 SEQPAR_DEVICE void recompute(float (&c)[kTiles][4], int row, int column, const Element& element) {
@@ -200,6 +211,30 @@ SEQPAR_DEVICE void startTile(const Tile& to, const uint16_t* from, int thread) {
     ptx::cpAsync16(at + static_cast<uint32_t>(i * to.kRowBytes), from + i * 8 * kUnits, true);
   }
 }
+/// Starts copies of a block of kColumns columns of a record's state. The caller commits.
+template <int kThreads>
+SEQPAR_DEVICE void startStates(const KeyRows& to, const uint16_t* from, int thread) {
+  constexpr int kUnits = KeyRows::kWidth, kStep = kThreads / kUnits;  // columns
+  static_assert(kThreads % (8 * kUnits) == 0);
+  const uint32_t at = ptx::sharedAddress(ptx::sharedMemory()) + static_cast<uint32_t>(to.offset + 16 * thread);
+  from += thread % kUnits / 8 * kRows * 64 + thread / kUnits * 64 + thread % 8 * 8;
+  SEQPAR_UNROLL
+  for (int i = 0; i < kColumns; i += kStep) {
+    ptx::cpAsync16(at + static_cast<uint32_t>(i * KeyRows::kRowBytes), from + i * 64, true);
+  }
+}
+/// Stores kTileColumns columns from `first` on of a record's state.
+template <int kTileColumns, int kThreads, class Tile>
+SEQPAR_DEVICE void storeStates(uint16_t* to, int first, const Tile& from, int thread) {
+  constexpr int kUnits = kKeys / 8;
+  SEQPAR_UNROLL
+  for (int i = 0; i < kTileColumns * kUnits; i += kThreads) {
+    const int column = (i + thread) / kUnits, unit = thread % kUnits;
+    uint32_t words[4];
+    ptx::load(words, from.unit(column, unit));
+    ptx::store(to + stateIndex(first + column, unit * 8), words);
+  }
+}
 /// Starts copies of an image to shared memory, `to` behind its start. The caller commits.
 template <int kBytes, int kThreads>
 SEQPAR_DEVICE void startImage(int to, const uint16_t* from, int thread) {
@@ -220,19 +255,6 @@ SEQPAR_DEVICE void storeImage(uint16_t* to, int from, int thread) {
     ptx::store(to + i / 2, words);
   }
 }
-/// Copies rows to dense memory.
-template <int kTileRows, int kThreads, class Tile>
-SEQPAR_DEVICE void storeTile(uint16_t* to, const Tile& from, int thread) {
-  constexpr int kUnits = Tile::kWidth;
-  SEQPAR_UNROLL
-  for (int i = 0; i < kTileRows * kUnits; i += kThreads) {
-    if (kTileRows * kUnits % kThreads != 0 && i + thread >= kTileRows * kUnits) break;
-    uint32_t words[4];
-    ptx::load(words, from.unit((i + thread) / kUnits, (i + thread) % kUnits));
-    ptx::store(to + (i + thread) * 8, words);
-  }
-}
-
 /// Clears the blocks above the diagonal of an image of a square.
 SEQPAR_DEVICE void clearUpper(uint16_t* image, int thread, int threads) {
   constexpr int kUnits = kRows / 8;
