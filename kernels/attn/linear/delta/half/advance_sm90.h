@@ -116,7 +116,7 @@ class AdvanceSm90 : ChainSm90<T> {
     this->decayState(s.total, exact);
     warpgroup::wait<kOut ? 1 : 0>();
     warpgroup::fenceOperand(values_);
-    if (!exact) repairValues<kOfState>(s, a);
+    if (!exact) repairValues<kOfState, kOut>(s, a);
     SEQPAR_UNROLL
     for (int k = 0; k < kRows / kBlock; ++k) {
       const float(&x)[4] = values_[2 * k], (&y)[4] = values_[2 * k + 1];
@@ -137,7 +137,7 @@ class AdvanceSm90 : ChainSm90<T> {
     warpgroup::wait<0>();
     warpgroup::fenceOperand(state_);
     if constexpr (kOut) warpgroup::fenceOperand(out_);
-    if (!exact_) {
+    if (!exact_ && !isShared<kOut>()) {
       this->storeOperands(this->roundedState(), a);
       this->storeOperands(this->roundedValues(), d_);
     }
@@ -148,11 +148,16 @@ class AdvanceSm90 : ChainSm90<T> {
     }
     if constexpr (!kOut) this->release(i);
   }
-  template <bool kOfState>
+  /// Whether the warp has stored its rounded operands for the helper, which may be reading them.
+  template <bool kOut>
+  SEQPAR_DEVICE bool isShared() const {
+    return !kOut && this->keeps();
+  }
+  template <bool kOfState, bool kOut>
   SEQPAR_DEVICE void repairValues(const ChainSm90Stage& s, const uint32_t (&a)[kKeys / kBlock][4]) {
     warpgroup::wait<0>();
     warpgroup::fenceOperand(out_);
-    this->storeOperands(this->roundedState(), a);
+    if (!isShared<kOut>()) this->storeOperands(this->roundedState(), a);
     recompute(values_, row_, 0, [&](int v, int t) {
       const float sum = sumForgetting<T, true, true>(s.w, t, this->roundedState(), v, 0, kKeys);
       return kOfState ? sum - ptx::lowOf<T>(*s.values.at(v, t)) : sum;

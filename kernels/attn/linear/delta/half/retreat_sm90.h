@@ -131,7 +131,7 @@ class RetreatSm90 : ChainSm90<T> {
     warpgroup::wait<0>();
     warpgroup::fenceOperand(state_);
     if (!exact || !finite) {
-      this->storeOperands(this->roundedValues(), d, kSigns);
+      if (!this->keeps()) this->storeOperands(this->roundedValues(), d, kSigns);  // the helper may be reading them
       this->recomputeState(before, [&](int c, int v) {
         const float sum = -sumForgetting<T, false, true>(s.w, c, this->roundedValues(), v, 0, kRows);
         return kOfState && !exact ? sum + sumForgetting<T, false, false>(s.qIn, c, s.values, v, 0, kRows) : sum;
@@ -149,7 +149,7 @@ class RetreatSm90 : ChainSm90<T> {
   SEQPAR_DEVICE void repairValues(const ChainSm90Stage& s, const uint32_t (&a)[kKeys / kBlock][4]) {
     warpgroup::wait<0>();
     warpgroup::fenceOperand(state_);
-    this->storeOperands(this->roundedState(), a);
+    if (!this->keeps()) this->storeOperands(this->roundedState(), a);
     recompute(values_, row_, 0, [&](int v, int t) {
       const float sum = sumForgetting<T, true, true>(s.kOut, t, this->roundedState(), v, 0, kKeys);
       return kOfState ? sum + sumForgetting<T, false, false>(s.scores, t, s.values, v, t / kBlock * kBlock, kRows)
