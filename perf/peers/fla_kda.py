@@ -14,7 +14,7 @@ os.environ.setdefault("FLA_CACHE_RESULTS", "0")
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-from fla_kernels import compile_only, tune_quickly  # noqa: E402
+from triton_tuning import compile_only, tune_quickly  # noqa: E402
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--tokens", type=int, default=16384, help="of a rank")

@@ -17,7 +17,7 @@ import time
 os.environ.setdefault("FLA_CACHE_RESULTS", "0")
 
 import torch  # noqa: E402
-from fla_kernels import compile_only, tune_quickly  # noqa: E402
+from triton_tuning import compile_only, tune_quickly  # noqa: E402
 from graphs import compare, header, passes  # noqa: E402
 
 DELTA = ("delta", "gated_delta", "kda")

@@ -11,7 +11,7 @@ import math
 import time
 
 import torch
-from fla_kernels import compile_only, tune_quickly
+from triton_tuning import compile_only, tune_quickly
 from graphs import compare, header, passes
 
 # heads, values, state, groups

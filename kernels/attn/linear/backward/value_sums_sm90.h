@@ -1,6 +1,6 @@
 // dv over the blocks of keys of a head with more than 128 channels: a CTA of the gradients' kernels for token decays
 // processes both blocks of a segment one after the other, keeps dv of the first one in device memory, and adds it to
-// that of the second one. Each thread reads only what it wrote itself.
+// dv of the second one. Threads read only values that they wrote themselves, so there is no barrier.
 #pragma once
 
 #include "kernels/attn/linear/backward/tiles_sm90.h"

@@ -1,4 +1,4 @@
-"""How flash-linear-attention's Triton kernels are compiled and tuned in a measurement of a minute."""
+"""How the Triton kernels of flash-linear-attention and mamba_ssm are compiled and tuned in a measurement of a minute."""
 import triton.runtime.autotuner as autotuner
 import triton.runtime.jit as jit
 import triton.testing
