@@ -325,14 +325,16 @@ typedef struct {
   char reason[512];    /**< text: the reason against a faster transport, and the GPUs that were found */
   int sharing; /**< number of ranks that are threads of this process on this rank's GPU, including this one; 1 on hosts
                 */
-  int mostThreads; /**< the processors that a rank may use, divided by the ranks of a node: the maximum over the ranks,
-                        at least 1. Of the communicator's creation, equal on all ranks */
+  int mostThreads; /**< the maximum of `threads` over the ranks. Of the communicator's creation, equal on all ranks */
+  int threads; /**< this rank's share of its node's processors, at least 1: the sum over the processors that it may use
+                    of 1 / the number of ranks that may use the same processor. Of the communicator's creation. Plans on
+                    hosts compute with as many threads */
 } seqparCommInfo_t;
 
 #define SEQPAR_COMM_INFO_INITIALIZER                                                                                 \
   {                                                                                                                  \
     sizeof(seqparCommInfo_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, 0, 0, 0, 0, 0, 0, 0, 0., 0., 0., 0., "", "", \
-        0, 0                                                                                                         \
+        0, 0, 0                                                                                                      \
   }
 
 /** Fills `info`. Not collective. Errors: InvalidArgument (NULL, wrong magic). */

@@ -262,6 +262,7 @@ class seqparCommInfo_t(Structure):
         ("reason", c_char * 512),
         ("sharing", c_int),
         ("mostThreads", c_int),
+        ("threads", c_int),
     ]
 
 
@@ -786,7 +787,7 @@ INITIALIZERS = {
     "seqparAllScanParams_t": (2, 0, 0, 0, 0, 0, 0, 0, 1, None, 0, 0, 0),
     "seqparConfig_t": (-2147483648, -2147483648, -2147483648, -2147483648, None, None, -2147483648),
     "seqparOob_t": (0, 1, 0, None),
-    "seqparCommInfo_t": (0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, b'', b'', 0, 0),
+    "seqparCommInfo_t": (0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, b'', b'', 0, 0, 0),
     "seqparShrinkParams_t": (0, 0, None),
     "seqparLayout_t": (0, 1, 0, 1, 1, 0, None, 0, None, None),
     "seqparHeadShards_t": (0, 1, 1, 0, 0, 0, None, None, 0),

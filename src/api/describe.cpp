@@ -31,7 +31,9 @@ seqparCommInfo_t describe(Communicator& comm) {
   info.device = comm.config().device;
   info.nodes = comm.topology().nodeCount;
   info.node = comm.topology().nodes[static_cast<size_t>(comm.rank())];
-  info.mostThreads = comm.topology().mostThreads;
+  const auto& threads = comm.topology().threads;
+  info.threads = threads[static_cast<size_t>(comm.rank())];
+  info.mostThreads = *std::max_element(threads.begin(), threads.end());
   info.sharing = comm.device() == nullptr ? 1 : comm.device()->sharing();
   for (int peer = 0; peer < comm.size(); ++peer) {
     if (peer == comm.rank()) continue;

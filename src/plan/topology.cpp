@@ -8,6 +8,8 @@
 #include <map>
 #include <random>
 
+#include "plan/processor_shares.h"
+
 namespace seqpar {
 namespace {
 
@@ -65,6 +67,7 @@ Topology discoverTopology(Allgather& control, const std::string& hostId) {
   // sets.
   std::vector<cpu_set_t> processors;
   std::vector<int> ranks;
+  std::vector<cpu_set_t> allowed;
   for (const auto& place : places) {
     out.hostIds.emplace_back(place.hostId.data());
     const auto node = static_cast<size_t>(numberOf(out.hostIds.back(), numbers));
@@ -76,12 +79,11 @@ Topology discoverTopology(Allgather& control, const std::string& hostId) {
     CPU_OR(&processors[node], &processors[node], &place.processors);
     ++ranks[node];
     out.nodes.push_back(static_cast<int>(node));
+    allowed.push_back(place.processors);
     out.processes.push_back(numberOf(place.process, processes));
   }
   out.nodeCount = static_cast<int>(numbers.size());
-  const int ranksOfNode = (control.size() + out.nodeCount - 1) / out.nodeCount;
-  for (const auto& place : places)
-    out.mostThreads = std::max(out.mostThreads, CPU_COUNT(&place.processors) / ranksOfNode);
+  out.threads = processorShares(allowed, out.nodes);
   double fullest = 0;
   for (size_t node = 0; node < ranks.size(); ++node) {
     const double count = std::max(1, CPU_COUNT(&processors[node]));

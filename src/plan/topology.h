@@ -14,9 +14,9 @@ struct Topology {
   std::vector<int> processes;        ///< process of each rank, numbered in order of their first ranks
   std::vector<std::string> models;   ///< processor model of each node
   int nodeCount = 1;
-  double contention = 1;    ///< ranks per processor of the fullest node, at least 1
-  double coresPerRank = 1;  ///< processors per rank of the fullest node
-  int mostThreads = 1;      ///< maximum over the ranks of the processors it may use, divided by the ranks of a node
+  double contention = 1;     ///< ranks per processor of the fullest node, at least 1
+  double coresPerRank = 1;   ///< processors per rank of the fullest node
+  std::vector<int> threads;  ///< processorShares() of each rank
 };
 
 /// Collective.

@@ -14,8 +14,7 @@ namespace {
 
 constexpr const char* kCaller = "attention plan";
 
-/// This rank's equal share of the processors that it may use, among the ranks of its node. Not more than the ranks knew
-/// of each other when the communicator was created.
+/// The rank's share of the processors, of which a caller may have lost some since the communicator was created.
 int shareOfCores(seqparComm_t comm) {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
@@ -23,8 +22,7 @@ int shareOfCores(seqparComm_t comm) {
   if (comm == nullptr) return std::max(1, cores);
   seqparCommInfo_t info = SEQPAR_COMM_INFO_INITIALIZER;
   require(seqparCommQuery(comm, &info), kCaller, comm);
-  const int ranksOfNode = (info.nranks + info.nodes - 1) / std::max(1, info.nodes);
-  return std::clamp(cores / std::max(1, ranksOfNode), 1, std::max(1, info.mostThreads));
+  return std::clamp(info.threads, 1, std::max(1, cores));
 }
 
 }  // namespace

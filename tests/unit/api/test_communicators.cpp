@@ -45,7 +45,8 @@ TEST_CASE("communicators of every size are made as threads, queried and destroye
     expect(info.sharing == 1, "sharing ", info.sharing);
     cpu_set_t allowed;
     expect(sched_getaffinity(0, sizeof(allowed), &allowed) == 0, "sched_getaffinity");
-    expect(info.mostThreads == std::max(1, CPU_COUNT(&allowed) / size), "mostThreads ", info.mostThreads);
+    const int share = std::max(1, CPU_COUNT(&allowed) / size);
+    expect(info.threads == share && info.mostThreads == share, "threads ", info.threads, ", most ", info.mostThreads);
     if (size > 1) {
       expect(std::strlen(info.transport) > 0, "no transport named");
       expect(info.alphaUs > 0 && info.bandwidth > 0, "alpha ", info.alphaUs, " us, bandwidth ", info.bandwidth);

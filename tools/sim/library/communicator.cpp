@@ -135,8 +135,8 @@ Topology discoverTopology(Allgather& control, const std::string&) {
     const double ranks = std::min(machine.gpus, control.size());
     out.contention = std::max(1.0, ranks / machine.host.processors);
     out.coresPerRank = machine.host.processors / ranks;
-    out.mostThreads = std::max(1, static_cast<int>(out.coresPerRank));
   }
+  out.threads.assign(out.nodes.size(), std::max(1, static_cast<int>(out.coresPerRank)));
   return out;
 }
 
