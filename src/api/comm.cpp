@@ -107,7 +107,7 @@ SEQPAR_API seqparResult_t seqparCommCallBegin(const char* call, const seqparComp
   const auto result = onComm(call == nullptr ? own : call, handle, [&](Communicator& comm) {
     const auto all = comparedArguments(own, call, arguments, count);
     const auto on = callerStream(own, stream, comm);
-    comm.startCall();
+    comm.startCall(call);
     OuterCall::begin(&comm, call);
     comm.compareNext(call, all);
     // As a separate operation: otherwise the comparison would run with the first part, which may differ between ranks.

@@ -50,6 +50,7 @@ std::vector<int64_t> readLengths(const char* call, const int64_t* tokensOfRanks,
 void requireUse(const char* call, seqparComm_t comm, bool onDevice, void* stream) {
   seqparResult_t state = seqparSuccess;
   if (comm != nullptr && seqparCommGetAsyncError(comm, &state) == seqparInvalidArgument) {
+    seqparCommCallBegin(call, nullptr, 0, comm, nullptr);  // so that seqparGetLastError() names this call
     fail(seqparInvalidArgument, call, ": the communicator was freed, expected one that outlives its plans");
   }
   if (state != seqparSuccess) fail(state, call, ": the communicator is lost: ", seqparGetLastError(comm));

@@ -355,10 +355,9 @@ void Communicator::close() {
   control_->leave();
 }
 
-void Communicator::startCall() {
-  if (!device_) return;
-  control_->communicate();
-  health_.check();
+void Communicator::startCall(const char* name) {
+  if (device_) control_->communicate();
+  requireUse(name);
 }
 
 void Communicator::refuse(const char* call, const std::string& why) {

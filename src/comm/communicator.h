@@ -145,9 +145,10 @@ class Communicator {
   void close();
   /// The next communication belongs to a new call of the program; see CallSequence.
   void nextCall() noexcept { control_->nextCall(); }
-  /// On a device: throws if another rank refuses this call, now or, asynchronously, later. For calls with kernels of
-  /// another library, which wait for other ranks without an operation of this communicator.
-  void startCall();
+  /// Throws if the communicator cannot be used. On a device: also if another rank refuses this call, now or,
+  /// asynchronously, later. For calls with kernels of another library, which wait for other ranks without an operation
+  /// of this communicator.
+  void startCall(const char* name);
   /// Tells the other ranks that this rank refuses its call.
   void refuse(const char* call, const std::string& why);
   /// Fails this rank and all other ranks at once. May be called from any thread.

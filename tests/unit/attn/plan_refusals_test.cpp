@@ -186,8 +186,12 @@ TEST_CASE("a call with an invalid stream or a destroyed communicator is refused 
   };
   refused(&comm, "expected NULL or a host stream");
   CHECK(seqparAttnForward(plan, &forward, nullptr) == seqparSuccess);
+  REQUIRE(seqparCommFinalize(comm) == seqparSuccess);
+  CHECK(seqparAttnForward(plan, &forward, nullptr) == seqparInvalidUsage);
+  CHECK_THAT(seqparAttnGetLastError(), Catch::StartsWith("seqparAttnForward: comm was finalized"));
   REQUIRE(seqparCommDestroy(comm) == seqparSuccess);
   refused(nullptr, "the communicator was freed");
+  CHECK_THAT(seqparGetLastError(nullptr), Catch::StartsWith("seqparAttnBackward: comm is "));
   CHECK(seqparAttnPlanDestroy(plan) == seqparSuccess);
 }
 
