@@ -5,7 +5,7 @@
 
 The result is a pandas DataFrame if pandas is installed, otherwise a list of dictionaries; records=True always returns the
 list. Keys are the columns of --csv: ranks, operation, size, algorithm, inner, auto, forward_us, step_us, ... The program
-is the one that SEQPAR_SIM names, or `seqpar_sim` in PATH. This module needs only Python.
+is the one that SEQPAR_SIM names, or `seqpar_sim` of the package, or in PATH. This module needs only Python.
 """
 
 import csv
@@ -19,16 +19,19 @@ __all__ = ["program", "run"]
 
 _TEXTS = ("operation", "algorithm")
 _WHOLE = ("ranks", "size", "inner", "auto")
+_PACKAGE = pathlib.Path(__file__).resolve().parent
+_FOLDERS = (_PACKAGE, *_PACKAGE.parents[3:5])  # with bin/: a wheel's package, an installed tree
 _NOT_HERE = ("csv", "help", "measure", "measure_gpus", "choose")  # run() sets --csv; the others return no rows
 
 
 def program():
     """The path of seqpar_sim. FileNotFoundError if there is none."""
     named = os.environ.get("SEQPAR_SIM")
-    found = shutil.which(named or "seqpar_sim")
+    path = os.pathsep.join([*(str(folder / "bin") for folder in _FOLDERS), os.environ.get("PATH", os.defpath)])
+    found = shutil.which(named or "seqpar_sim", path=None if named else path)
     if found is None:
-        where = f"SEQPAR_SIM={named}" if named else "PATH"
-        raise FileNotFoundError(f"seqpar.sim: {where} has no program seqpar_sim; builds without CUDA install it")
+        where = f"SEQPAR_SIM={named} is" if named else "the package and PATH have"
+        raise FileNotFoundError(f"seqpar.sim: {where} no program seqpar_sim; builds without CUDA install it")
     return found
 
 

@@ -1,8 +1,11 @@
 """seqpar.sim with the program that SEQPAR_SIM names."""
 
+import importlib.util
 import os
 import pathlib
+import shutil
 import sys
+import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "seqpar"))
 import sim  # (only this file: the package would load the library)
@@ -45,4 +48,18 @@ except FileNotFoundError as error:
     assert "/nonexistent" in str(error)
 else:
     raise AssertionError("a missing program is accepted")
+del os.environ["SEQPAR_SIM"]
+for package in ("lib/seqpar/python/seqpar", "lib/python3/dist-packages/seqpar", "."):  # installed trees, a wheel
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder).resolve()
+        for each in ("bin", package):
+            (root / each).mkdir(parents=True, exist_ok=True)
+        own = root / "bin" / "seqpar_sim"
+        own.write_text("#!/bin/sh\n")
+        own.chmod(0o755)
+        copied = shutil.copy(sim.__file__, root / package)
+        spec = importlib.util.spec_from_file_location("sim_of_a_tree", copied)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        assert module.program() == str(own), (package, module.program())
 print("seqpar.sim: all answers are right")
