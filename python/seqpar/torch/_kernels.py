@@ -176,7 +176,8 @@ def _block(kernel, q, k, v, begin, end, bounds, call):
         first, last = documents[0][0], end if call["causal"] else documents[-1][1]
         queries = tuple(max(s, begin) - begin for s, _ in documents) + (end - begin,)
         keys = tuple(s - first for s, _ in documents) + (last - first,)
-    return kernel(q, k[:, first:last], v[:, first:last], LocalCall(**call, cu_seqlens_q=queries, cu_seqlens_k=keys))
+    call = LocalCall(**call, cu_seqlens_q=queries, cu_seqlens_k=keys)
+    return ReadableGradient.apply(kernel(q, k[:, first:last], v[:, first:last], call))
 
 
 def _nothing(q, k, v, sinks):
@@ -220,7 +221,7 @@ def _by_gather(kernel, q, k, v, comm, layout, bounds, call):
     k, v = (all_gather(x, comm, tokens=layout.lengths) for x in (k, v))
     if not in_order(layout):
         k, v = (x.index_select(1, layout_order(x, layout.key, True)) for x in (k, v))
-    # The exchanges of "ulysses" write new memory, but these queries and the gradient of the output are the caller's.
+    # The exchanges of "ulysses" write new memory, but these queries are the caller's.
     q = ReadableInput.apply(q)
     outputs, done = [], 0
     for begin, end in _runs(layout.key, comm.rank):
@@ -228,7 +229,7 @@ def _by_gather(kernel, q, k, v, comm, layout, bounds, call):
         done += end - begin
     if not outputs:  # no tokens: still takes part in the exchanges, also backward
         return q.new_zeros(*q.shape[:3], v.shape[3]) + _nothing(q, k, v, call["sinks"])
-    return ReadableGradient.apply(outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1))
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)
 
 
 def attention_by(kernel, q, k, v, comm, *, algorithm="ulysses", causal=False, window=(-1, -1), scale=None, softcap=0.0,

@@ -271,22 +271,23 @@ def checkpoints_of_kernels_of_the_caller(comm, seed):
 @check
 def kernels_of_the_caller_read_any_memory(comm, seed):
     """Queries and gradients between the elements of other tensors: on GPUs 2 bytes behind a multiple of 16, and with rows of 41
-    elements."""
+    elements. A kernel gets its gradient in the strides of its output."""
     tokens, dim, kind = 9 * comm.size, 40, torch.float32 if comm.device.type == "cpu" else torch.bfloat16
     layout = sp.Layout("pieces", tokens, comm.size, bounds=(0, *range(5, tokens, 9), tokens), owners=(0, *range(comm.size)))
-    read = []
+    read, strides = [], []
 
     def kernel(q, k, v, call):
         read.append(q)
         out = sp.sdpa(q, k, v, call)
-        out.register_hook(read.append)
+        out.register_hook(lambda grad: (read.append(grad), strides.append((grad.stride(), out.stride())))[0])
         return out
 
-    x, grad = (whole(seed + i, 1, tokens, 2, dim).to(kind) for i in range(2))
+    x, grad = (whole(seed + i, 2, tokens, 2, dim).to(kind) for i in range(2))
     mine = [sp.shard(y, layout, comm) for y in (x, x, x, grad)]
     results = []
     places = [lambda y: y, lambda y: torch.empty(y.numel() + 1, dtype=y.dtype, device=y.device)[1:].view_as(y),
-              lambda y: y.new_empty(*y.shape[:3], dim + 1)[..., 1:], lambda y: y.new_empty(*y.shape, 2)[..., 1]]
+              lambda y: y.new_empty(*y.shape[:3], dim + 1)[..., 1:], lambda y: y.new_empty(*y.shape, 2)[..., 1],
+              lambda y: y.transpose(1, 2).contiguous().transpose(1, 2), lambda y: y.new_empty(*y.shape[:3], 2 * dim)[..., :dim]]
     for place in places:
         q, k, v, d_out = (place(y).copy_(y) for y in mine)
         leaf = q.requires_grad_()
@@ -294,6 +295,7 @@ def kernels_of_the_caller_read_any_memory(comm, seed):
         results.append((out, *torch.autograd.grad(out, leaf, d_out)))
     for y in read:
         assert y.stride(-1) == 1 and (not y.is_cuda or y.data_ptr() % 16 == 0), (y.shape, y.stride(), y.data_ptr() % 16)
+    assert strides and all(one == other for one, other in strides), strides
     for found in results[1:]:
         for one, other in zip(found, results[0]):
             torch.testing.assert_close(one, other, rtol=2.0 ** -7, atol=2.0 ** -7)

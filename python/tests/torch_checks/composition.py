@@ -38,7 +38,7 @@ def operators_are_registered_well(comm, seed):
     opcheck(ops.short_conv, x[..., 0], weight, None, True, [], [], n)
     opcheck(ops.short_conv_backward, x[..., 0], x[..., 1], weight, weight[:, 0], False, [], [], n)
     opcheck(ops.layout_order, x, keys[1], True)
-    opcheck(ops.copied, x.transpose(1, 2))
+    opcheck(ops.copied, x.transpose(1, 2), list(x.transpose(1, 2).stride()))
     opcheck(ops.check_positions, sp.Layout.from_key(keys[1]).positions(comm.rank, device=x.device), x, keys[1], "", n)
     scan = (x[0], x[0, :, :, 0].contiguous(), None, "diag", False, "linear", "float32", [], "auto")
     for name, *arguments in (("to_heads", x, 4, []), ("to_sequence", sp.to_heads(x, comm), 4, 0, []), ("all_gather", x, 1, []),
