@@ -96,6 +96,10 @@ Conv::Conv(const char* call, const seqparShortConvDesc_t* given, seqparComm_t co
   clearHalos();
 }
 
+Conv::~Conv() {
+  exec_->drain();
+}
+
 void Conv::carve(Arena& arena) {
   const size_t row = shape_.batch * shape_.channels;
   tail_ = arena.take(row * shape_.edge() * sizeOf(shape_.type));

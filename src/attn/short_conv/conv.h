@@ -13,6 +13,9 @@ class Conv {
  public:
   /// Checks `desc`; throws Error in the name of `call`.
   Conv(const char* call, const seqparShortConvDesc_t* desc, seqparComm_t comm);
+  Conv(const Conv&) = delete;
+  Conv& operator=(const Conv&) = delete;
+  ~Conv();  ///< waits for enqueued work
 
   bool training() const { return training_; }
   const Shape& shape() const { return shape_; }

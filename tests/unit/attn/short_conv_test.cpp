@@ -1,4 +1,8 @@
 // The short convolution on hosts against its definition, and its kernels' program, run on the CPU.
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 #include "kernels/attn/short_conv/run.h"
 #include "short_conv_check.h"
 #include "unit/seed.h"
@@ -224,6 +228,32 @@ TEST_CASE("invalid arguments of a short convolution are named") {
   CHECK(seqparShortConvBackward(conv, nullptr, nullptr) == seqparInvalidArgument);
   CHECK_THAT(seqparAttnGetLastError(), Catch::Contains("args is NULL"));
   CHECK(seqparShortConvDestroy(conv) == seqparSuccess);
+}
+
+TEST_CASE("destroying a short convolution waits for its work on a stream") {
+  seqparStream_t stream = nullptr;
+  REQUIRE(seqparStreamCreate(&stream) == seqparSuccess);
+  std::atomic<bool> gate{false};
+  const auto waitFor = [](void* open) { static_cast<std::atomic<bool>*>(open)->wait(false); };
+  REQUIRE(seqparStreamLaunch(stream, waitFor, &gate) == seqparSuccess);
+  seqparShortConvDesc_t desc = SEQPAR_SHORT_CONV_INITIALIZER;
+  desc.channels = 2;
+  desc.tokens = 4;
+  desc.silu = 0;
+  seqparShortConv_t conv = nullptr;
+  REQUIRE(seqparShortConvCreate(&conv, &desc, nullptr) == seqparSuccess);
+  const std::vector<float> x(8, 1), weight(8, 1);
+  std::vector<float> y(8);
+  CHECK(seqparShortConvForward(conv, x.data(), weight.data(), nullptr, y.data(), stream) == seqparSuccess);
+  std::thread opener([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    gate = true;
+    gate.notify_all();
+  });
+  CHECK(seqparShortConvDestroy(conv) == seqparSuccess);
+  CHECK(y == std::vector<float>{1, 1, 2, 2, 3, 3, 4, 4});
+  opener.join();
+  CHECK(seqparStreamDestroy(stream) == seqparSuccess);
 }
 
 }  // namespace
