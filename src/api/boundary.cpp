@@ -8,40 +8,53 @@ namespace {
 /// part of a small message's latency. Holding the entry keeps its address from being reused.
 class Recent {
  public:
-  /// Null if the latest communicator is another one, or closed.
-  static CommEntry* enter(seqparComm_t handle) noexcept {
-    return handle == handle_ && handle != nullptr && forks_ == forks() && entry_->enter() ? entry_ : nullptr;
-  }
+  /// True if this is the latest communicator, which is not closed.
+  static bool is(seqparComm_t handle) noexcept { return handle == handle_ && handle != nullptr && forks_ == forks(); }
+  static CommEntry* entry() noexcept { return entry_; }
+  /// The thread's place among the callers of entry().
+  static Callers::Place* place() noexcept { return place_; }
   static void keep(seqparComm_t handle, std::shared_ptr<CommEntry> entry) {
     static thread_local Owner owner;
     handle_ = handle;
     forks_ = forks();
-    entry_ = entry.get();
-    owner.entry = std::move(entry);
+    owner.replace(std::move(entry));
   }
 
  private:
   struct Owner {
     std::shared_ptr<CommEntry> entry;
-    ~Owner() { handle_ = nullptr; }
+    void replace(std::shared_ptr<CommEntry> other) noexcept {
+      Callers::giveBack(place_);
+      place_ = other == nullptr ? nullptr : other->callers.take();
+      entry_ = other.get();
+      entry = std::move(other);
+    }
+    ~Owner() {
+      handle_ = nullptr;
+      replace(nullptr);
+    }
   };
 
   SEQPAR_THREAD_VARIABLE static inline thread_local constinit seqparComm_t handle_ = nullptr;
   SEQPAR_THREAD_VARIABLE static inline thread_local constinit CommEntry* entry_ = nullptr;
+  SEQPAR_THREAD_VARIABLE static inline thread_local constinit Callers::Place* place_ = nullptr;
   SEQPAR_THREAD_VARIABLE static inline thread_local constinit unsigned forks_ = 0;
 };
 
 }  // namespace
 
-CallGuard::CallGuard(const char* call, seqparComm_t handle) : entry_(Recent::enter(handle)) {
-  if (entry_ == nullptr) {
+CallGuard::CallGuard(const char* call, seqparComm_t handle) {
+  if (!Recent::is(handle) || !Recent::entry()->callers.enter(Recent::place())) {
     Recent::keep(nullptr, nullptr);
-    auto entry = require(comms(), handle, call, "comm", "communicator");
-    if (!entry->enter()) fail(seqparInvalidArgument, call, ": comm is being destroyed; expected a communicator in use");
-    entry_ = entry.get();
-    Recent::keep(handle, std::move(entry));
+    Recent::keep(handle, require(comms(), handle, call, "comm", "communicator"));
+    if (!Recent::entry()->callers.enter(Recent::place())) {
+      Recent::keep(nullptr, nullptr);
+      fail(seqparInvalidArgument, call, ": comm is being destroyed; expected a communicator in use");
+    }
     reserveText(threadError());
   }
+  entry_ = Recent::entry();
+  place_ = Recent::place();
   scope_.emplace(entry_->comm->calls(), call);
 }
 
@@ -59,7 +72,7 @@ void keepError(seqparComm_t handle) noexcept {
   const auto entry = comms().find(handle);
   if (!entry) return;
   const std::lock_guard lock(entry->mutex);
-  if (!entry->enter()) return;
+  if (!entry->callers.enter(nullptr)) return;
   const auto& health = entry->comm->health();
   entry->comm->keepError(threadError());
   try {
@@ -70,7 +83,7 @@ void keepError(seqparComm_t handle) noexcept {
   } catch (const std::bad_alloc&) {
     entry->ending.clear();
   }
-  entry->leave();
+  entry->callers.leave(nullptr);
 }
 
 std::string& threadError() noexcept {

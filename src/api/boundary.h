@@ -69,7 +69,7 @@ class CallGuard {
   ~CallGuard() {
     scope_.reset();
     Communicator::dropComparison();
-    entry_->leave();
+    entry_->callers.leave(place_);
   }
 
   CommEntry& entry() const { return *entry_; }
@@ -77,7 +77,8 @@ class CallGuard {
   void succeed() noexcept { scope_->succeed(); }
 
  private:
-  CommEntry* entry_;
+  CommEntry* entry_ = nullptr;
+  Callers::Place* place_ = nullptr;
   std::optional<CallScope> scope_;
 };
 

@@ -28,7 +28,7 @@ seqparResult_t end(const char* call, seqparComm_t handle, bool aborted) {
     const auto entry = comms().remove(handle);
     if (!entry) require(comms(), handle, call, "comm", "communicator");
     if (aborted) entry->comm->abort();
-    entry->close();
+    entry->callers.close();
     // A thread's cache of its latest communicator may keep the entry alive; the communicator itself must end.
     const auto comm = std::move(entry->comm);
     comm->close();

@@ -37,7 +37,7 @@ SEQPAR_API const char* seqparGetErrorString(seqparResult_t result) {
 SEQPAR_API const char* seqparGetLastError(seqparComm_t comm) {
   if (comm == nullptr) return threadError().c_str();
   const auto entry = comms().find(comm);
-  if (!entry || !entry->enter()) {
+  if (!entry || !entry->callers.enter(nullptr)) {
     return threadError().empty() ? "seqparGetLastError: comm is not an open communicator" : threadError().c_str();
   }
   const std::lock_guard lock(entry->mutex);
@@ -54,7 +54,7 @@ SEQPAR_API const char* seqparGetLastError(seqparComm_t comm) {
   } catch (const std::bad_alloc&) {
     kept = kNoMemory;
   }
-  entry->leave();
+  entry->callers.leave(nullptr);
   return kept;
 }
 

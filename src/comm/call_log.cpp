@@ -53,7 +53,7 @@ CallRecord& CallLog::open(const char* call) noexcept {
   CallScope* const scope = CallScope::current_;
   const bool mine = scope != nullptr && &scope->log_ == this;
   if (mine && scope->record_ != nullptr) return *scope->record_;
-  const uint64_t number = last_.fetch_add(1, kRelaxed) + 1;
+  const uint64_t number = last_.next() + 1;
   CallRecord& record = (*records_)[(number - 1) % kCalls];
   record.number.store(0, kRelaxed);  // readers must not mix the new values with the previous call's
   record.name.store(mine ? scope->call_ : call, kRelaxed);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/owned_counter.h"
 #include "base/thread_variable.h"
 #include "base/ticks.h"
 #include "comm/named_value.h"
@@ -93,7 +94,8 @@ class CallLog {
   CallRecord& openCollective(const char* call) noexcept;
 
   std::unique_ptr<std::array<CallRecord, kCalls>> records_;
-  std::atomic<uint64_t> last_{0}, lastCollective_{0};
+  OwnedCounter last_;
+  std::atomic<uint64_t> lastCollective_{0};
   uint64_t id_ = 0;
   int rank_ = 0, size_ = 0;
   std::string path_;

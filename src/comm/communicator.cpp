@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/asymmetric_fence.h"
 #include "base/memory.h"
 #include "bootstrap/lineage.h"
 
@@ -168,7 +169,7 @@ void Communicator::requireUse(const char* name) const {
 uint64_t Communicator::issue(const char* name) {
   control_->communicate();
   requireUse(name);
-  return issuedTickets_.fetch_add(1);
+  return issuedTickets_.next();
 }
 
 void Communicator::compareNext(const char* call, std::span<const NamedValue> values) {
@@ -244,6 +245,13 @@ void Communicator::finishTurn(uint64_t ticket) noexcept {
   if ((servedTickets_.exchange(ticket + 1) & kAwaited) != 0) servedTickets_.notify_all();
 }
 
+// The store may overwrite kAwaited; waitingForTurns_ has told before (see awaitTurn()).
+void Communicator::finishTurnInCall(uint64_t ticket) noexcept {
+  servedTickets_.store(ticket + 1, std::memory_order_release);
+  lightFence();
+  if (waitingForTurns_.load(std::memory_order_relaxed) != 0) servedTickets_.notify_all();
+}
+
 void Communicator::failTurn(uint64_t ticket, const char* name) {
   const auto lost = [&](seqparResult_t result, std::string_view text) {
     health_.fail(result, text);
@@ -266,7 +274,7 @@ void Communicator::failTurn(uint64_t ticket, const char* name) {
 }
 
 void Communicator::execute(uint64_t ticket, const char* name, const std::function<void(Mailbox&)>& work,
-                           CallReference record) {
+                           const CallReference& record) {
   if (servedTickets_.load() != ticket) awaitTurn(ticket);
   try {
     health_.check();
@@ -279,11 +287,12 @@ void Communicator::execute(uint64_t ticket, const char* name, const std::functio
   } catch (const std::exception&) {
     failTurn(ticket, name);
   }
+  if (!record.timed) return finishTurnInCall(ticket);
   finishTurn(ticket);  // the communicator may be destroyed from here on
 }
 
 void Communicator::execute(uint64_t ticket, const char* name, const std::function<void(Mailbox&)>& work,
-                           const Comparison* comparison, CallReference record, OuterCall* call) {
+                           const Comparison* comparison, const CallReference& record, OuterCall* call) {
   std::string refusal;
   const auto compareAndWork = [&](Mailbox& mail) {
     refusal = call == nullptr ? differences(comparison, mail) : call->differences(comparison, mail);
@@ -330,12 +339,16 @@ void Communicator::drain() {
 }
 
 void Communicator::awaitTurn(uint64_t ticket) {
-  if ((servedTickets_.load() & ~kAwaited) < ticket) StreamQueue::hurryAll();
+  if ((servedTickets_.load() & ~kAwaited) >= ticket) return;
+  StreamQueue::hurryAll();
+  waitingForTurns_.fetch_add(1);
+  heavyFence();
   for (auto served = servedTickets_.load(); (served & ~kAwaited) < ticket; served = servedTickets_.load()) {
     if ((served & kAwaited) != 0 || servedTickets_.compare_exchange_strong(served, served | kAwaited)) {
       servedTickets_.wait(served | kAwaited);
     }
   }
+  waitingForTurns_.fetch_sub(1);
 }
 
 void Communicator::finalize() {

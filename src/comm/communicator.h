@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/health.h"
+#include "base/owned_counter.h"
 #include "base/thread_variable.h"
 #include "bootstrap/control.h"
 #include "comm/agreement.h"
@@ -174,9 +175,12 @@ class Communicator {
   uint64_t issue(const char* name);
   /// Runs `work` in the turn of `ticket`, after the comparison and as a part of `call` if they are not null.
   void execute(uint64_t ticket, const char* name, const std::function<void(Mailbox&)>& work,
-               const Comparison* comparison, CallReference record = {}, OuterCall* call = nullptr);
-  void execute(uint64_t ticket, const char* name, const std::function<void(Mailbox&)>& work, CallReference record);
+               const Comparison* comparison, const CallReference& record = {}, OuterCall* call = nullptr);
+  void execute(uint64_t ticket, const char* name, const std::function<void(Mailbox&)>& work,
+               const CallReference& record);
   void finishTurn(uint64_t ticket) noexcept;
+  /// Likewise at less cost, in a call on the communicator, which ends only after the call has left.
+  void finishTurnInCall(uint64_t ticket) noexcept;
   /// Ends the communicator and the turn because of the current exception, and throws it again.
   [[noreturn]] void failTurn(uint64_t ticket, const char* name);
   std::shared_ptr<const Comparison> takeComparison();
@@ -210,7 +214,9 @@ class Communicator {
 
   /// Flag in servedTickets_: threads wait for a change.
   static constexpr uint64_t kAwaited = uint64_t{1} << 63;
-  std::atomic<uint64_t> issuedTickets_{0}, servedTickets_{0};
+  OwnedCounter issuedTickets_;
+  std::atomic<uint64_t> servedTickets_{0};
+  std::atomic<int> waitingForTurns_{0};  ///< threads that wait for servedTickets_
   std::atomic<bool> finalized_{false};
   mutable std::mutex errorMutex_;
   std::string lastError_;
