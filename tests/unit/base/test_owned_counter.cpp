@@ -47,7 +47,7 @@ TEST_CASE("a second thread continues, and the first one after it") {
   CHECK(counter.load() == 3);
 }
 
-TEST_CASE("another thread begins while the owner counts: no value is lost") {
+TEST_CASE("another thread starts to count while the owner counts: no value is lost") {
   constexpr int kRounds = 100;
   constexpr uint64_t kEach = 50;
   for (int round = 0; round < kRounds; ++round) {
@@ -68,7 +68,7 @@ TEST_CASE("another thread begins while the owner counts: no value is lost") {
   }
 }
 
-TEST_CASE("threads that begin at once get each value once, in increasing order") {
+TEST_CASE("threads that start at once get each value once, in increasing order") {
   constexpr int kRounds = 50, kEach = 300;
   const int threads = GENERATE(2, 3, 5);
   CAPTURE(threads);
