@@ -1,4 +1,4 @@
-// The threads that are inside calls on a communicator, whose end waits for them.
+// The threads that are inside calls on a communicator. The end of the communicator waits for them.
 #pragma once
 
 #include <array>
