@@ -12,7 +12,7 @@
 #include "kernels/attn/linear/delta/half/differentiate_sums_sm90.h"
 #include "kernels/attn/linear/delta/half/differentiate_tokens.h"
 #include "kernels/attn/linear/delta/half/differentiate_tokens_sm90.h"
-#include "kernels/attn/linear/delta/half/prepare.h"
+#include "kernels/attn/linear/delta/half/prepare_channels.h"
 #include "kernels/attn/linear/delta/half/prepare_sm90.h"
 #include "kernels/attn/linear/delta/half/retreat.h"
 #include "kernels/attn/linear/delta/half/retreat_sm90.h"
@@ -304,6 +304,67 @@ TEST_CASE("a decay of 0 separates tokens from an infinite key") {
   CHECK(compare(expected.dq, rank.dq.get(), c.keyHeads * c.dk) == "");
   CHECK(compare(expected.dk, rank.dk.get(), c.keyHeads * c.dk) == "");
   CHECK(compare(expected.dv, rank.dv.get(), c.heads * c.dv) == "");
+}
+
+/// Relative errors of decays of channels, heads of 128, bf16 tensors: at most those of flash-linear-attention, measured
+/// with inputs of the same distributions and 1024 tokens (docs/perf/notes/2026-11-28-delta-rule.md).
+TEST_CASE("errors of the delta rule with decays of channels are at most another library's") {
+  struct Errors {
+    float divisor;
+    double out, dq, dk, dv, dGate, dBeta;
+  };
+  const auto most = GENERATE(Errors{16, 3.9e-3, 3.5e-3, 3.6e-3, 3.5e-3, 3.4e-3, 3.5e-3},
+                             Errors{1, 3.4e-3, 2.9e-3, 2.9e-3, 3.0e-3, 2.5e-3, 3.0e-3});
+  constexpr size_t kTokens = 512, kDim = 128;
+  auto c = makeCase(seqparAttnKda, kTokens, DecayStrength::Weak);
+  c.heads = c.keyHeads = 1;
+  c.dk = c.dv = kDim;
+  c.dataType = c.betaType = seqparBfloat16;
+  c.scale = 1 / std::sqrt(static_cast<float>(kDim));
+  c.hasInitial = c.hasFinalGradient = false;
+  c.fill(1);
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  const auto rounded = [](float x) { return ptx::lowOf<Bf16>(ptx::pack<Bf16>(x, 0)); };
+  const auto sigmoid = [&] { return 1 / (1 + std::exp(-normal(random))); };
+  const auto unit = [&](std::vector<float>& rows) {
+    for (size_t t = 0; t < kTokens; ++t) {
+      const auto begin = rows.begin() + static_cast<std::ptrdiff_t>(t * kDim), end = begin + kDim;
+      std::generate(begin, end, [&] { return normal(random); });
+      const float length = std::sqrt(std::inner_product(begin, end, begin, 0.0F));
+      std::transform(begin, end, begin, [&](float x) { return rounded(x / length); });
+    }
+  };
+  unit(c.q);
+  unit(c.k);
+  for (auto* values : {&c.v, &c.dOut}) {
+    for (float& x : *values) x = rounded(normal(random));
+  }
+  for (float& x : c.gate) x = std::log(sigmoid()) / most.divisor;
+  for (float& x : c.beta) x = rounded(sigmoid());
+  const LinearReference expected(c, {0, kTokens});
+  Rank rank(c, 0, kTokens, true, 1, [](const Shard& shard, Exec& exec) {
+    return std::make_unique<DeltaWindows>(shard, exec, std::make_unique<EmulatedSteps>(true), 4, fitsHalf(shard));
+  });
+  rank.exec.begin(nullptr);
+  const std::vector<float> zeros(c.states(), 0.0f);
+  rank.passes->forwardAlone(rank.in, rank.out.tensor, zeros.data(), rank.final.data());
+  rank.passes->backwardAlone(rank.in, rank.gradients, zeros.data(), zeros.data(), rank.dBefore.data());
+  const auto error = [](const Bounded& exact, const std::vector<float>& found) {
+    double squares = 0, all = 0;
+    for (size_t i = 0; i < found.size(); ++i) {
+      squares += std::pow(static_cast<double>(found[i]) - exact.value[i], 2);
+      all += std::pow(exact.value[i], 2);
+    }
+    return std::sqrt(squares / all);
+  };
+  CAPTURE(most.divisor);
+  CHECK(error(expected.out, rank.out.get()) <= most.out);
+  CHECK(error(expected.dq, rank.dq.get()) <= most.dq);
+  CHECK(error(expected.dk, rank.dk.get()) <= most.dk);
+  CHECK(error(expected.dv, rank.dv.get()) <= most.dv);
+  CHECK(error(expected.dGate, rank.dGate.get()) <= most.dGate);
+  CHECK(error(expected.dBeta, rank.dBeta.get()) <= most.dBeta);
 }
 
 }  // namespace

@@ -16,8 +16,71 @@ SEQPAR_DEVICE float channelDecay(const Task& task, int64_t batch, const Chunk& c
   return decayOfLog(loadNumber(task.gates.data, task.gateType, rowOf(task.gates, batch, chunk.first + t, head) + c));
 }
 
-/// A block is steep in a channel whose decays have a smaller product.
-constexpr float kSteep = 0x1p-116F;
+/// Decays of a block: those of a channel with a smaller product than kFast are fast, and steep below kSteep.
+enum Decays : uint32_t { kMildDecays = 0, kFastDecays = 1, kSteepDecays = 2 };
+constexpr float kFast = 0x1p-32F, kSteep = 0x1p-116F;
+SEQPAR_DEVICE uint32_t decaysOf(const float (&products)[2]) {
+  const float least = products[0] < products[1] ? products[0] : products[1];
+  return least < kSteep ? kSteepDecays : least < kFast ? kFastDecays : kMildDecays;
+}
+
+/// 1 / x of a power of 2.
+SEQPAR_DEVICE float inverseOfPower(float x) {
+  return asFloat(0x7f000000U - asBits(x));
+}
+
+/// The largest magnitude of elements of type bf16, as the bits of a float. NaN is the largest.
+struct Magnitude {
+  uint32_t low = 0, high = 0;  // bits behind those of an element do not matter
+  SEQPAR_DEVICE void add(uint32_t pair) {
+    const uint32_t first = pair << 16 & 0x7fff0000U, second = pair & 0x7fffffffU;
+    low = low > first ? low : first;
+    high = high > second ? high : second;
+  }
+  SEQPAR_DEVICE uint32_t bits() const { return low > high ? low : high; }
+};
+/// Whether a power of 2 takes a magnitude to where fp16 has all digits.
+SEQPAR_DEVICE bool fitsPower(uint32_t bits) {
+  return bits >> 23 > 127 - 40 && bits >> 23 < 127 + 40;
+}
+/// That power, for 2^exponent ... 2^(exponent + 1).
+SEQPAR_DEVICE float powerTo(int exponent, uint32_t bits) {
+  return asFloat((254U + static_cast<uint32_t>(exponent) - (bits >> 23)) << 23);
+}
+
+/// Operands of scores in fp16, of mild decays: a row is multiplied by a power of 2 that takes its largest element to
+/// 1/4 ... 1/2, a channel of a block by one near the root of the block's decay, and its other operand is divided by it:
+/// so neither is above 2^15, also where a column is divided by its decay. Returns whether the powers of all rows are
+/// between 2^-40 and 2^40. 256 threads, after loadNorms() by the same threads.
+template <class T, class Rows>
+SEQPAR_DEVICE bool findUps(float* ups, const Rows& rows, const float* norms) {
+  const int t = ptx::thread() / 4, part = ptx::thread() % 4;
+  Magnitude magnitude;
+  SEQPAR_UNROLL
+  for (int unit = part; unit < kKeys / 8; unit += 4) {
+    uint32_t words[4];
+    ptx::load(words, rows.unit(t, unit));
+    SEQPAR_UNROLL
+    for (const uint32_t word : words) magnitude.add(word);
+  }
+  uint32_t most = magnitude.bits();
+  SEQPAR_UNROLL
+  for (int mask = 1; mask < 4; mask *= 2) {
+    const uint32_t other = asBits(ptx::shflXor(asFloat(most), mask));
+    most = other > most ? other : most;
+  }
+  ptx::syncwarp();  // norms
+  const uint32_t bits = asBits(asFloat(most) * norms[t]) & 0x7fffffffU;
+  const bool fits = fitsPower(bits);
+  if (part == 0) ups[t] = fits ? powerTo(-2, bits) : 1;
+  return ptx::voteAll(fits || most == 0);
+}
+/// The power of a channel with that product of decays, 2^-32 ... 1.
+SEQPAR_DEVICE float balanceOf(float product) {
+  return asFloat((127 + (127 - (asBits(product) >> 23)) / 2) << 23);
+}
+/// Keys before a block are multiplied by it: so they keep digits.
+constexpr float kNearUp = 0x1p16F;
 
 /// Decays of tokens `first` ... first + kTokens - 1 of the chunk, of the channels c and c + 1.
 template <int kTokens>
@@ -112,7 +175,7 @@ struct BlockDecays {
   SEQPAR_DEVICE void load(const Task& task, int64_t batch, const Chunk& chunk, int head) {
     loadDecays(of, task, batch, chunk, head, block() * kBlock, channel());
   }
-  /// The block's products at totals[block][channel], and whether it is steep in the warp's 64 channels.
+  /// The block's products at totals[block][channel], and the Decays of the warp's 64 channels.
   SEQPAR_DEVICE void storeTotals(float* totals, int* steep) const {
     float run[2] = {1, 1};
     SEQPAR_UNROLL
@@ -121,7 +184,7 @@ struct BlockDecays {
       run[1] *= pair[1];
     }
     ptx::storePair(totals + block() * kKeys + channel(), run[0], run[1]);
-    const uint32_t any = ptx::reduxMax(run[0] < kSteep || run[1] < kSteep ? 1U : 0U);
+    const uint32_t any = ptx::reduxMax(decaysOf(run));
     const int lane = ptx::thread() % 32;
     if (lane < 2) steep[block() * kSteepParts + channel() / 64 * 2 + lane] = static_cast<int>(any);
   }
@@ -162,7 +225,7 @@ SEQPAR_DEVICE bool isSteep(const int* steep, int block) {
   int any = 0;
   SEQPAR_UNROLL
   for (int n = 0; n < kSteepParts; ++n) any |= steep[kSteepParts * block + n];
-  return any != 0;
+  return (any & kSteepDecays) != 0;
 }
 
 /// Tokens of a chunk in device memory, for steep blocks.

@@ -10,12 +10,16 @@
 // Overlap   cp.async loads two blocks of values ahead. No overlap with other kernels
 //
 // With dX = T^T dD and E = dX D^T the gradient of beta_i is E_ii / beta_i, because T = (I + L)^-1 gives dL = -strict(E)
-// and D_i / beta_i is the difference that token i writes; tokens whose beta is almost 0 compute the difference.
+// and D_i / beta_i is the difference that token i writes; tokens whose beta is almost 0 compute the difference. With
+// decays of channels it is dX_i v_i + k_i dRow_i / beta_i, without the rounding of D_i: dRow has gradients of the key
+// as a reader of states and of other tokens' values.
 #pragma once
 
 #include "kernels/attn/linear/delta/half/difference.h"
 
 namespace seqpar::attn::delta::half {
+
+struct HalfBlockDecays;
 
 /// kChannel: decays of channels.
 template <class T, bool kChannel>
@@ -25,6 +29,8 @@ class Differentiate {
 
  private:
   static constexpr int kAll = kDifferentiateThreads, kQuarters = DifferentiateMemory::kQuarters;
+  /// Whether operands with decays of channels are fp16 where those are mild (differentiate_decays.h).
+  static constexpr bool kMayBeMild = kChannel && ptx::kIsBf16<T>;
 
   SEQPAR_DEVICE explicit Differentiate(const Task& t)
       : task_(t),
@@ -51,7 +57,10 @@ class Differentiate {
       startTile<kRows, kAll>(SquareRows{memory_.inverse}, record().inverse, threadAgain());
       startBlock(0);
       startBlock(kColumns);
-      if constexpr (kChannel) prefetchChannelDecays(task_, batch_, chunk_, head_, threadAgain());
+      if constexpr (kChannel) {
+        prefetchChannelDecays(task_, batch_, chunk_, head_, threadAgain());
+        prefetchTensor<kKeys, kAll>({task_.v, batch_, chunk_, head_, 0, task_.dv}, threadAgain());
+      }
       loadGates();
       if (i == 0) loadKeys();
       if constexpr (!kChannel) {
@@ -98,23 +107,34 @@ class Differentiate {
     ptx::syncthreads();
     if (warp_ < 8) {
       loadNorms<T>(memory_.kNorm, keys(), task_.normalize, 1);
-      loadNorms<T>(memory_.qNorm, queries(), task_.normalize, task_.scale);
+      loadNorms<T>(memory_.qNorm, queries(), task_.normalize, queryScale());
     }
     ptx::syncthreads();
+    Magnitude magnitude;
     SEQPAR_UNROLL
     for (int i = threadAgain(); i < kRows * kKeys / 8; i += kAll) {
       const int t = i / (kKeys / 8), unit = i % (kKeys / 8);
-      const auto scale = [&](const KeyRows& rows, float norm) {
+      const auto scale = [&](const KeyRows& rows, float norm, bool scales) {
+        if (!scales && !kMayBeMild) return;
         uint32_t words[4];
         ptx::load(words, rows.unit(t, unit));
         SEQPAR_UNROLL
-        for (auto& word : words) word = ptx::pack<T>(norm * ptx::lowOf<T>(word), norm * ptx::highOf<T>(word));
-        ptx::store(rows.unit(t, unit), words);
+        for (auto& word : words) {
+          if (scales) word = ptx::pack<T>(norm * ptx::lowOf<T>(word), norm * ptx::highOf<T>(word));
+          if constexpr (kMayBeMild) magnitude.add(word);
+        }
+        if (scales) ptx::store(rows.unit(t, unit), words);
       };
-      if (task_.normalize) scale(keys(), memory_.kNorm[t]);
-      scale(queries(), memory_.qNorm[t]);
+      scale(keys(), memory_.kNorm[t], task_.normalize);
+      scale(queries(), memory_.qNorm[t], task_.normalize || !kChannel);
+    }
+    if constexpr (kMayBeMild) {
+      const uint32_t most = ptx::reduxMax(magnitude.bits());
+      if (threadAgain() % 32 == 0) memory_.ofRows[warp_] = static_cast<int>(most);
     }
   }
+  /// The factor of queries in `queries`. With decays of channels their gradients and those of scores have it instead.
+  SEQPAR_DEVICE float queryScale() const { return kChannel ? 1 : task_.scale; }
 
   struct Stage {
     SquareRows dWritten, written, dOut;  ///< [kColumns][kRows], [kColumns][kRows], [kRows][kColumns]
@@ -172,7 +192,7 @@ class Differentiate {
     ptx::cpAsyncWaitGroup<1>();
     ptx::syncthreads();
     if (!kChannel && first == 0) decayFromEnds(memory_.tokens);
-    ofValues(s.dWritten);
+    ofValues(s.dWritten, first);
     ptx::syncthreads();
     storeTensor<kColumns, kRows, kAll>({task_.dv_, batch_, chunk_, head_, first, task_.dv}, 0, dValues, threadAgain());
     smallBetas(first, s);
@@ -199,11 +219,13 @@ class Differentiate {
   static_assert(kAll == 8 * kKeys / 2 && kColumns == 8 * 8);
 
   /// dX = T^T dD; the values' gradients are beta dX.
-  SEQPAR_DEVICE void ofValues(const SquareRows& dWritten) {
+  SEQPAR_DEVICE void ofValues(const SquareRows& dWritten, int first) {
     const SquareRows inverse{memory_.inverse};
     const int column = quarter_ * kBlock;
     const int lane = threadAgain() % 32;
     float c[2][4] = {};
+    ValuePairs values;
+    if constexpr (kChannel) loadValues(values, first);
     for (int k = row_; k < kRows; k += kBlock) {
       uint32_t a[4];
       loadLeft<false>(a, inverse, row_, k, lane);
@@ -216,6 +238,7 @@ class Differentiate {
     uint32_t pairs[4];
     roundTiles<T>(pairs, c[0], c[1]);
     storeLeft(SquareRows{memory_.dX}, row_, column, pairs);
+    if constexpr (kChannel) sumValues(values, c, first);
     eachPair(c, row_, column, [&](int t, int, float& x, float& y) {
       x *= memory_.beta[t];
       y *= memory_.beta[t];
@@ -223,6 +246,9 @@ class Differentiate {
     roundTiles<T>(pairs, c[0], c[1]);
     storeLeft(SquareRows{memory_.dValues}, row_, column, pairs);
   }
+  using ValuePairs = uint32_t[2][2];  ///< of a thread's pairs of dX
+  SEQPAR_DEVICE void loadValues(ValuePairs& values, int first) const;
+  SEQPAR_DEVICE void sumValues(const ValuePairs& values, const float (&dX)[2][4], int first);
 
   /// Whether D_i / beta_i has too few digits.
   SEQPAR_DEVICE bool isSmall(int t) const { return fabsf(memory_.beta[t]) < (ptx::kIsBf16<T> ? 0x1p-64F : 0x1p-6F); }
@@ -236,39 +262,8 @@ class Differentiate {
     }
   }
 
-  /// Stores gradients of betas, and of scores times within(i, j) for tokens of one block, before(i, j) for a token of
-  /// an earlier block. Blocks above the diagonal are not written.
   template <class Within, class Before>
-  SEQPAR_DEVICE void storeScores(const Within& within, const Before& before) {
-    const int column = quarter_ * kBlock;
-    if (column > row_) return;
-    const auto put = [&](const SquareRows& to, int i, int j, float x, float y) { to.pair(i, j) = ptx::pack<T>(x, y); };
-    if (column < row_) {
-      eachPair(ofKeys_, row_, column, [&](int i, int j, float x, float y) {
-        const float beta = -memory_.beta[i];
-        put(ofKeys(), i, j, forgetting(before(i, j), beta * x), forgetting(before(i, j + 1), beta * y));
-      });
-      eachPair(ofScores_, row_, column, [&](int i, int j, float x, float y) {
-        put(ofScores(), i, j, forgetting(before(i, j), x), forgetting(before(i, j + 1), y));
-      });
-      return;
-    }
-    const ptx::AccumulatorLayout layout{threadAgain() % 32};
-    const int first = layout.row(row_);
-    if (layout.column(row_) == first / 2 * 2) {  // the diagonal
-      const bool odd = first % 2 != 0;
-      ofBeta(first, odd ? ofKeys_[0][1] : ofKeys_[0][0]);
-      ofBeta(first + 8, odd ? ofKeys_[1][3] : ofKeys_[1][2]);
-    }
-    eachPair(ofKeys_, row_, column, [&](int i, int j, float x, float y) {
-      const float beta = -memory_.beta[i], low = within(i, j), high = within(i, j + 1);
-      put(ofKeys(), i, j, i > j ? forgetting(low, beta * x) : 0, i > j + 1 ? forgetting(high, beta * y) : 0);
-    });
-    eachPair(ofScores_, row_, column, [&](int i, int j, float x, float y) {
-      const float low = within(i, j), high = within(i, j + 1);
-      put(ofScores(), i, j, i >= j ? forgetting(low, x) : 0, i >= j + 1 ? forgetting(high, y) : 0);
-    });
-  }
+  SEQPAR_DEVICE void storeScores(const Within& within, const Before& before);
   /// Multiplies gradients of decayed rows by in(t, c) and out(t, c), decays from the chunk's start and to its end.
   template <class In, class Out>
   SEQPAR_DEVICE void decayRows(const In& in, const Out& out) {
@@ -302,7 +297,18 @@ class Differentiate {
   SEQPAR_DEVICE void throughScores();
   /// The same with decays of channels.
   SEQPAR_DEVICE void throughChannels();
-  SEQPAR_DEVICE void decayChannels();
+  struct Scales {
+    bool mild;                 ///< whether operands are fp16
+    float rows, scores, down;  ///< powers of 2 of operands, and that of products: 1 / (rows * scores)
+  };
+  SEQPAR_DEVICE void shareMagnitudes();
+  SEQPAR_DEVICE Scales findScales() const;
+  template <bool kMild>
+  SEQPAR_DEVICE void throughChannelsAs(HalfBlockDecays& decays, const Scales& scales);
+  template <bool kMild>
+  SEQPAR_DEVICE void decayChannels(HalfBlockDecays& decays, const Scales& scales);
+  template <bool kMild>
+  SEQPAR_DEVICE void storeChannelScores(const Scales& scales);
   /// Calls each(t, c, n, e) for the warp's pairs of channels c, c + 1: elements [n][e] and [n][e + 1].
   template <class Each>
   SEQPAR_DEVICE void eachChannelPair(const Each& each) const {
@@ -314,11 +320,14 @@ class Differentiate {
       each(t + 8, first + 8 * n, n, 2);
     }
   }
-  SEQPAR_DEVICE void decayBefore();
-  SEQPAR_DEVICE void decayAfter();
+  template <bool kMild>
+  SEQPAR_DEVICE void decayBefore(const Scales& scales);
+  template <bool kMild>
+  SEQPAR_DEVICE void decayAfter(const Scales& scales);
   /// Sums over the block's tokens.
   SEQPAR_DEVICE void sumEnds(float (&ends)[4][2]);
-  SEQPAR_DEVICE void throughBlock();
+  template <bool kMild>
+  SEQPAR_DEVICE void throughBlock(const Scales& scales);
   SEQPAR_DEVICE void throughSteepBlocks();
   SEQPAR_DEVICE void ofChannelGates();
 

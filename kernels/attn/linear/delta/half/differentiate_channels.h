@@ -1,121 +1,62 @@
 // The parts of Differentiate for decays of channels.
 #pragma once
 
-#include "kernels/attn/linear/delta/half/differentiate.h"
+#include "kernels/attn/linear/delta/half/differentiate_decays.h"
 
 namespace seqpar::attn::delta::half {
-
-/// The decays of half a block and a pair of channels: those of a thread. A warp has a block of 32 channels.
-struct HalfBlockDecays {
-  static constexpr int kTokens = kBlock / 2;
-  const int warp = threadAgain() / 32, lane = threadAgain() % 32;
-  const int block = warp / (kKeys / 32), half = lane / 16, channel = warp % (kKeys / 32) * 32 + lane % 16 * 2;
-  const int first = block * kBlock + half * kTokens;  ///< token
-  float of[kTokens][2], other[2] = {1, 1};            ///< other: the products of the block's other half
-
-  /// Stores the block's products, whether it is steep, and which decays are 0.
-  SEQPAR_DEVICE void storeTotals(float* totals, int* steep, int* zeros) {
-    uint32_t bits[2] = {};
-    SEQPAR_UNROLL
-    for (int i = 0; i < kTokens; ++i) {
-      SEQPAR_UNROLL
-      for (int e = 0; e < 2; ++e) {
-        other[e] *= of[i][e];
-        bits[e] |= of[i][e] == 0 ? 1U << (half * kTokens + i) : 0;
-      }
-    }
-    float product[2];
-    SEQPAR_UNROLL
-    for (int e = 0; e < 2; ++e) {
-      const float mine = other[e];
-      other[e] = ptx::shflXor(mine, 16);
-      product[e] = mine * other[e];
-      bits[e] |= asBits(ptx::shflXor(asFloat(bits[e]), 16));
-    }
-    const uint32_t any = ptx::reduxMax(product[0] < kSteep || product[1] < kSteep ? 1U : 0U);
-    if (lane == 0) steep[warp] = static_cast<int>(any);
-    if (half != 0) return;
-    ptx::storePair(totals + block * kKeys + channel, product[0], product[1]);
-    zeros[block * kKeys + channel] = static_cast<int>(bits[0]);
-    zeros[block * kKeys + channel + 1] = static_cast<int>(bits[1]);
-  }
-};
-static_assert(kDifferentiateThreads == kBlocks * kKeys && kSteepParts == kKeys / 32);
-
-/// Decayed rows; then before a barrier, those for later blocks.
-template <class T, bool kChannel>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::decayChannels() {
-  HalfBlockDecays decays;
-  constexpr int kTokens = HalfBlockDecays::kTokens;
-  const int block = decays.block, c = decays.channel;
-  loadDecays(decays.of, task_, batch_, chunk_, head_, decays.first, c);
-  decays.storeTotals(memory_.totals, memory_.steep, memory_.zeros);
-  const auto put = [&](int to, int row, const float(&factors)[2], uint32_t x) {
-    KeyRows{to}.pair(row, c) =
-        ptx::pack<T>(forgetting(factors[0], ptx::lowOf<T>(x)), forgetting(factors[1], ptx::highOf<T>(x)));
-  };
-  const bool isFirst = decays.half == 0;
-  float run[2] = {isFirst ? 1 : decays.other[0], isFirst ? 1 : decays.other[1]};
-  SEQPAR_UNROLL
-  for (int i = 0; i < kTokens; ++i) {
-    const int t = decays.first + i;
-    run[0] *= decays.of[i][0];
-    run[1] *= decays.of[i][1];
-    ptx::storePair(memory_.run + t * kKeys + c, run[0], run[1]);
-    put(memory_.kNear, t, run, keys().pair(t, c));
-    put(memory_.qNear, t, run, queries().pair(t, c));
-  }
-  ptx::syncthreads();
-  const auto ends = BlockDecays::ends(memory_.totals, block, c);
-  const float* const product = isFirst ? ends.before : ends.after;
-  ptx::storePair((isFirst ? memory_.before : memory_.after) + block * kKeys + c, product[0], product[1]);
-  float suffix[2] = {isFirst ? decays.other[0] : 1, isFirst ? decays.other[1] : 1};
-  SEQPAR_UNROLL
-  for (int i = kTokens; i-- > 0;) {
-    const int t = decays.first + i;
-    ptx::storePair(memory_.suffix + t * kKeys + c, suffix[0], suffix[1]);
-    const uint32_t key = keys().pair(t, c);
-    SEQPAR_UNROLL
-    for (int n = 1; n < kBlocks; ++n) {
-      const float decay[2] = {suffix[0] * ends.toStart[n][0], suffix[1] * ends.toStart[n][1]};
-      if (n > block) put(memory_.near, nearRow(n) + t, decay, key);
-    }
-    suffix[0] *= decays.of[i][0];
-    suffix[1] *= decays.of[i][1];
-  }
-}
 
 /// With B the block of 16 tokens of a row: rows of dq and dRow are decays from the start of B, times the sum of what
 /// earlier blocks' states and tokens contribute; those of dColumn are decays to the end of B, times that of later ones.
 /// Pairs of tokens of B have quotients of decays.
 template <class T, bool kChannel>
 SEQPAR_DEVICE void Differentiate<T, kChannel>::throughChannels() {
-  const int block = row_ / kBlock;
   ptx::syncthreads();  // the stages are read
-  decayChannels();
-  const auto one = [](int, int) { return 1.0F; };
-  storeScores(one, one);
+  HalfBlockDecays decays;
+  loadDecays(decays.of, task_, batch_, chunk_, head_, decays.first, decays.channel);
+  decays.storeTotals(memory_.totals, memory_.steep, memory_.zeros);
+  shareMagnitudes();
   ptx::syncthreads();
-  decayBefore();
-  decayAfter();
-  if (!isSteep(memory_.steep, block)) throughBlock();
-  throughSteepBlocks();
+  const Scales scales = findScales();
+  scales.mild ? throughChannelsAs<kMayBeMild>(decays, scales) : throughChannelsAs<false>(decays, scales);
+  const int t = threadAgain();
+  if (t < kRows) ofBeta(t, memory_.beta[t] * rowSum(memory_.terms, t) + rowSum(memory_.ends, t));
+}
+template <class T, bool kChannel>
+template <bool kMild>
+SEQPAR_DEVICE void Differentiate<T, kChannel>::throughChannelsAs(HalfBlockDecays& decays, const Scales& scales) {
+  decayChannels<kMild>(decays, scales);
+  storeChannelScores<kMild>(scales);
+  ptx::syncthreads();
+  decayBefore<kMild>(scales);
+  decayAfter<kMild>(scales);
+  if (!isSteep(memory_.steep, row_ / kBlock)) throughBlock<kMild>(scales);
+  if constexpr (!kMild) throughSteepBlocks();
   ptx::syncthreads();
   const Floats terms = memory_.run;
+  sumRows(memory_.ends, [&](int n, int e, float key, float) { return key * dRow_[n][e]; });
   eachChannelPair([&](int t, int c, int n, int e) {
     const uint32_t query = queries().pair(t, c), key = keys().pair(t, c);
-    ptx::storePair(
-        terms + t * kKeys + c, ptx::lowOf<T>(query) * dq_[n][e] + ptx::lowOf<T>(key) * (dRow_[n][e] - dColumn_[n][e]),
-        ptx::highOf<T>(query) * dq_[n][e + 1] + ptx::highOf<T>(key) * (dRow_[n][e + 1] - dColumn_[n][e + 1]));
+    const float diagonal = memory_.diagonal[t];
+    const float k[2] = {ptx::lowOf<T>(key), ptx::highOf<T>(key)}, q[2] = {ptx::lowOf<T>(query), ptx::highOf<T>(query)};
+    float sums[2];
+    SEQPAR_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      float &dq = dq_[n][e + i], &dRow = dRow_[n][e + i], &dColumn = dColumn_[n][e + i];
+      sums[i] = q[i] * dq + k[i] * (dRow - dColumn);
+      dq += diagonal * k[i];
+      dRow += dColumn + diagonal * q[i];
+    }
+    ptx::storePair(terms + t * kKeys + c, sums[0], sums[1]);
   });
-  addColumns();
   ptx::syncthreads();
 }
 
 /// dq and dRow = decays from the block's start times (the decays before the block times them, the latter by -beta, plus
 /// scores times earlier keys).
 template <class T, bool kChannel>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::decayBefore() {
+template <bool kMild>
+SEQPAR_DEVICE void Differentiate<T, kChannel>::decayBefore(const Scales& scales) {
+  using Score = std::conditional_t<kMild, Fp16, T>;
   const int block = row_ / kBlock;
   const KeyRows near{memory_.near + nearRow(block) * KeyRows::kRowBytes};
   float ofQueries[4][4], ofRows[4][4];
@@ -127,10 +68,10 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::decayBefore() {
     uint32_t x[4], y[4];
     loadLeft<true>(x, ofScores(), row_, k);
     loadLeft<true>(y, ofKeys(), row_, k);
-    accumulateBoth<T, false>(ofQueries, x, ofRows, y, near, channel_, k);
+    accumulateBoth<Score, false>(ofQueries, x, ofRows, y, near, channel_, k);
   }
   const auto check = [&](float(&part)[4][4], const SquareRows& scores) {
-    if (allFinite(part)) return;
+    if (kMild || allFinite(part)) return;
     recompute(part, row_, channel_,
               [&](int t, int n) { return sumForgetting<T, true, false>(scores, t, near, n, 0, row_); });
   };
@@ -144,21 +85,25 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::decayBefore() {
     const int c = first + 8 * n;
     float before[2], run[2];
     ptx::loadPair(memory_.before + block * kKeys + c, before[0], before[1]);
+    const float ofStates[2] = {task_.scale * before[0], task_.scale * before[1]};
     SEQPAR_UNROLL
     for (int h = 0; h < 2; ++h) {
       ptx::loadPair(memory_.run + (t + 8 * h) * kKeys + c, run[0], run[1]);
       SEQPAR_UNROLL
       for (int e = 0; e < 2; ++e) {
         float &dq = dq_[n][2 * h + e], &dRow = dRow_[n][2 * h + e];
-        dq = forgetting(run[e], forgetting(before[e], dq) + ofQueries[n][2 * h + e]);
-        dRow = forgetting(run[e], forgetting(before[e], betas[h] * dRow) + ofRows[n][2 * h + e]);
+        const float down = kMild ? scales.down : 1, x = down * ofQueries[n][2 * h + e], y = down * ofRows[n][2 * h + e];
+        dq = forgetting(run[e], forgetting(ofStates[e], dq) + x);
+        dRow = forgetting(run[e], forgetting(before[e], betas[h] * dRow) + y);
       }
     }
   }
 }
 
 template <class T, bool kChannel>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::decayAfter() {
+template <bool kMild>
+SEQPAR_DEVICE void Differentiate<T, kChannel>::decayAfter(const Scales& scales) {
+  using Score = std::conditional_t<kMild, Fp16, T>;
   const int block = row_ / kBlock;
   const ptx::AccumulatorLayout layout{threadAgain() % 32};
   const int t = layout.row(row_), first = layout.column(channel_);
@@ -181,10 +126,10 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::decayAfter() {
     clear(part);
     uint32_t x[4];
     loadLeft<false>(x, ofScores(), row_, k);
-    accumulate<T, false>(part, x, qNear, channel_, k);
+    accumulate<Score, false>(part, x, qNear, channel_, k);
     loadLeft<false>(x, ofKeys(), row_, k);
-    accumulate<T, false>(part, x, kNear, channel_, k);
-    if (!allFinite(part)) {
+    accumulate<Score, false>(part, x, kNear, channel_, k);
+    if (!kMild && !allFinite(part)) {
       recompute(part, row_, channel_, [&](int token, int n) {
         return sumForgetting<T, false, false>(ofScores(), token, qNear, n, k, k + kBlock) +
                sumForgetting<T, false, false>(ofKeys(), token, kNear, n, k, k + kBlock);
@@ -199,7 +144,9 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::decayAfter() {
       float total[2];
       ptx::loadPair(memory_.totals + later * kKeys + first + 8 * n, total[0], total[1]);
       SEQPAR_UNROLL
-      for (int e = 0; e < 4; ++e) dColumn_[n][e] = forgetting(total[e % 2], dColumn_[n][e]) + part[n][e];
+      for (int e = 0; e < 4; ++e) {
+        dColumn_[n][e] = forgetting(total[e % 2], dColumn_[n][e]) + (kMild ? scales.down : 1) * part[n][e];
+      }
     }
   }
   eachChannelPair([&](int row, int c, int n, int e) {
@@ -226,7 +173,10 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::sumEnds(float (&ends)[4][2]) {
 
 /// Pairs of tokens of a block that is not steep, in TF32: gradients of decays are differences of these sums.
 template <class T, bool kChannel>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::throughBlock() {
+template <bool kMild>
+SEQPAR_DEVICE void Differentiate<T, kChannel>::throughBlock(const Scales& scales) {
+  using Score = std::conditional_t<kMild, Fp16, T>;
+  const float down = kMild ? inverseOfPower(scales.scores) : 1;
   const Floats run = memory_.run;
   const int lane = threadAgain() % 32;
   const ptx::Tf32Layout operand{lane};
@@ -235,7 +185,7 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::throughBlock() {
     SEQPAR_UNROLL
     for (int i = 0; i < 4; ++i) {
       const int row = operand.row(row_, i), term = operand.term(k, i);
-      x[i] = asBits(inRows ? number(a, row, term) : number(a, term, row));
+      x[i] = asBits(ptx::lowOf<Score>(*(inRows ? a.at(row, term) : a.at(term, row))));
     }
   };
   const auto eachDecay = [&](const auto& each) {
@@ -266,8 +216,8 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::throughBlock() {
     }
   }
   eachDecay([&](int n, int e, float decay) {
-    dq_[n][e] += decay * sums[n][e];
-    dRow_[n][e] += decay * others[n][e];
+    dq_[n][e] += down * decay * sums[n][e];
+    dRow_[n][e] += down * decay * others[n][e];
   });
   clear(sums);
   SEQPAR_UNROLL
@@ -288,7 +238,7 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::throughBlock() {
       ptx::mmaM16N8K8Tf32(sums[n], y, c[0], c[1]);
     }
   }
-  eachDecay([&](int n, int e, float decay) { dColumn_[n][e] += ptx::rcpApprox(decay) * sums[n][e]; });
+  eachDecay([&](int n, int e, float decay) { dColumn_[n][e] += down * ptx::rcpApprox(decay) * sums[n][e]; });
 }
 
 /// Gradients of rows or columns in steep blocks, to[t][c]. A thread has a block of one channel.

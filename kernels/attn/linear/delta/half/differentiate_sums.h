@@ -46,7 +46,7 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::finish() {
                           norms[t] * (high - ptx::highOf<T>(pair) * along));
     });
   };
-  store(dq_, queries(), memory_.qNorm, ofQueries, task_.scale);
+  store(dq_, queries(), memory_.qNorm, ofQueries, queryScale());
   store(dRow_, keys(), memory_.kNorm, ofKeys, 1);
   ptx::syncthreads();
   const auto toTensor = [&](const Output& tensor, const KeyRows& rows) {

@@ -22,6 +22,41 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::multiply(float (&part)[4][4], con
   }
 }
 
+/// Stores gradients of betas, and of scores times within(i, j) for tokens of one block, before(i, j) for a token of
+/// an earlier block. Blocks above the diagonal are not written.
+template <class T, bool kChannel>
+template <class Within, class Before>
+SEQPAR_DEVICE void Differentiate<T, kChannel>::storeScores(const Within& within, const Before& before) {
+  const int column = quarter_ * kBlock;
+  if (column > row_) return;
+  const auto put = [&](const SquareRows& to, int i, int j, float x, float y) { to.pair(i, j) = ptx::pack<T>(x, y); };
+  if (column < row_) {
+    eachPair(ofKeys_, row_, column, [&](int i, int j, float x, float y) {
+      const float beta = -memory_.beta[i];
+      put(ofKeys(), i, j, forgetting(before(i, j), beta * x), forgetting(before(i, j + 1), beta * y));
+    });
+    eachPair(ofScores_, row_, column, [&](int i, int j, float x, float y) {
+      put(ofScores(), i, j, forgetting(before(i, j), x), forgetting(before(i, j + 1), y));
+    });
+    return;
+  }
+  const ptx::AccumulatorLayout layout{threadAgain() % 32};
+  const int first = layout.row(row_);
+  if (layout.column(row_) == first / 2 * 2) {  // the diagonal
+    const bool odd = first % 2 != 0;
+    ofBeta(first, odd ? ofKeys_[0][1] : ofKeys_[0][0]);
+    ofBeta(first + 8, odd ? ofKeys_[1][3] : ofKeys_[1][2]);
+  }
+  eachPair(ofKeys_, row_, column, [&](int i, int j, float x, float y) {
+    const float beta = -memory_.beta[i], low = within(i, j), high = within(i, j + 1);
+    put(ofKeys(), i, j, i > j ? forgetting(low, beta * x) : 0, i > j + 1 ? forgetting(high, beta * y) : 0);
+  });
+  eachPair(ofScores_, row_, column, [&](int i, int j, float x, float y) {
+    const float low = within(i, j), high = within(i, j + 1);
+    put(ofScores(), i, j, i >= j ? forgetting(low, x) : 0, i >= j + 1 ? forgetting(high, y) : 0);
+  });
+}
+
 template <class T, bool kChannel>
 SEQPAR_DEVICE void Differentiate<T, kChannel>::throughScores() {
   const TokenMemory& m = memory_.tokens;

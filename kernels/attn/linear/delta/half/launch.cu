@@ -4,7 +4,7 @@
 #include "kernels/attn/linear/delta/half/differentiate_sums.h"
 #include "kernels/attn/linear/delta/half/differentiate_tokens.h"
 #include "kernels/attn/linear/delta/half/memory_sm90.h"
-#include "kernels/attn/linear/delta/half/prepare.h"
+#include "kernels/attn/linear/delta/half/prepare_channels.h"
 #include "kernels/attn/linear/delta/half/retreat.h"
 #include "kernels/attn/linear/launch.cuh"
 

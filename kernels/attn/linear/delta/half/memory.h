@@ -155,10 +155,11 @@ struct PrepareMemory {
   int kNear, qNear;      ///< rows decayed from the start of their block
   int kInverse;          ///< keys divided by that decay
   int near;              ///< [kNearRows][kKeys]: keys before block n decayed to its start, at row nearRow(n)
+  Floats kUps, qUps;     ///< powers of 2 that make rows fit fp16
   int second;            ///< the distance of second parts from first ones
   int kIn;               ///< keys decayed from the chunk's start
   Floats totals;         ///< [kBlocks][kKeys]
-  Ints steep;            ///< [kBlocks][kSteepParts]
+  Ints steep;            ///< [kBlocks][kSteepParts] of Decays, then whether a warp has a row that does not fit fp16
   int ofKeys, ofValues;  ///< [kRows][kRows]: the inverse, left operands of W and U
   int w, u;              ///< [kRows][kKeys], [kKeys][kRows]
   SEQPAR_BOTH_INLINE int place(bool ofChannels, int parts) {
@@ -181,7 +182,9 @@ struct PrepareMemory {
     qNorm = {carver.take(4 * kRows)};
     if (ofChannels) {
       totals = {carver.take(4 * kBlocks * kKeys)};
-      steep = {carver.take(4 * kBlocks * kSteepParts)};
+      steep = {carver.take(4 * (kBlocks * kSteepParts + kThreads / 32))};
+      kUps = {carver.take(4 * kRows)};
+      qUps = {carver.take(4 * kRows)};
       ofKeys = ofValues = keys;
       w = queries;
       u = near;
@@ -216,7 +219,9 @@ struct DifferentiateMemory {
   int near;                  ///< as in PrepareMemory, in the tensors' type
   Floats totals, blockEnds;  ///< [kBlocks][kKeys]
   Floats before, after;      ///< [kBlocks][kKeys]: products of the totals of earlier blocks, of later ones
-  Ints steep, zeros;         ///< [kBlocks][kSteepParts]; [kBlocks][kKeys]: bit i is set if the decay of token i is 0
+  Floats diagonal;           ///< [kRows]: of gradients of scores
+  Ints ofRows, ofScores;     ///< [warps]: largest magnitudes, Magnitude::bits()
+  Ints steep, zeros;  ///< [kBlocks][kSteepParts] of Decays; [kBlocks][kKeys]: bit i is set if the decay of token i is 0
   SEQPAR_BOTH_INLINE int place(bool ofChannels) {
     Carver carver;
     keys = carver.take(kKeyBytes);
@@ -248,6 +253,9 @@ struct DifferentiateMemory {
     after = {carver.take(4 * kBlocks * kKeys)};
     zeros = {carver.take(4 * kBlocks * kKeys)};
     steep = {carver.take(4 * kBlocks * kSteepParts)};
+    diagonal = {carver.take(4 * kRows)};
+    ofRows = {carver.take(4 * kBlocks * kSteepParts)};
+    ofScores = {carver.take(4 * kBlocks * kSteepParts)};
     return carver.used;
   }
 };

@@ -26,6 +26,9 @@ class Prepare {
 
  private:
   static constexpr int kParts = ptx::kIsBf16<T> ? 1 : 2;
+  /// Whether operands of scores are fp16 where decays are mild: the rounding of bf16 is as large as that of the
+  /// results. Two parts of bf16 need no other form.
+  static constexpr bool kMayBeMild = kChannel && kParts == 1;
 
   SEQPAR_DEVICE explicit Prepare(const Task& t)
       : task_(t), columns_(paddedColumns(t)), warp_(ptx::uniform(threadAgain() / 32)), row_(warp_ % 4 * kBlock) {
@@ -53,12 +56,13 @@ class Prepare {
     ptx::syncthreads();
     loadNorms<T>(memory_.kNorm, keys(), task_.normalize, 1);
     loadNorms<T>(memory_.qNorm, queries(), task_.normalize, task_.scale);
+    if constexpr (kMayBeMild) findAllUps();
     if constexpr (!kChannel) decayWithinBlocks(memory_.tokens);
     ptx::syncthreads();
     if constexpr (kChannel) {
-      decayChannels();
+      const bool mild = decayChannels();
       ptx::syncthreads();
-      scoreBlocks();
+      mild ? scoreBlocks<kMayBeMild>() : scoreBlocks<false>();
     } else {
       decayFromEnds(memory_.tokens);
       score();
@@ -146,130 +150,21 @@ class Prepare {
     memory_.square[i * kSquare + j + 1] = forgetting(memory_.beta[i], used && i > j + 1 ? y : 0);
   }
 
-  /// Rows of ChannelRows, and keys to the chunk's end.
-  SEQPAR_DEVICE void decayChannels() {
-    decays_.storeTotals(memory_.totals, memory_.steep);
-    ptx::syncthreads();
-    if (decays_.template allFinite<T>(keys()) && decays_.template allFinite<T>(queries())) {
-      decayRows<false>();
-    } else {
-      decayRows<true>();
-    }
-  }
-  /// kForgets: rows may have NaN or infinity, which factors of 0 discard.
-  template <bool kForgets>
-  SEQPAR_DEVICE void decayRows() {
-    const int block = decays_.block(), c = decays_.channel();
-    const auto times = [](float factor, float x) { return kForgets ? forgetting(factor, x) : factor * x; };
-    const auto put = [&](int tile, int row, float low, float high) {
-      const uint32_t pair = ptx::pack<Bf16>(low, high);
-      KeyRows{tile}.pair(row, c) = pair;
-      if constexpr (kParts == 2) {
-        KeyRows{tile + memory_.second}.pair(row, c) =
-            ptx::pack<Bf16>(low - ptx::lowOf<Bf16>(pair), high - ptx::highOf<Bf16>(pair));
-      }
-    };
-    const auto ends = BlockDecays::ends(memory_.totals);
-    const auto &before = ends.before, &after = ends.after;
-    uint32_t raw[kBlock];
-    float run[2] = {1, 1};
-    SEQPAR_UNROLL
-    for (int i = 0; i < kBlock; ++i) {
-      const int t = block * kBlock + i;
-      const float kNorm = memory_.kNorm[t], qNorm = memory_.qNorm[t];
-      const uint32_t k = keys().pair(t, c), q = queries().pair(t, c);
-      raw[i] = ptx::pack<T>(kNorm * ptx::lowOf<T>(k), kNorm * ptx::highOf<T>(k));
-      const float key[2] = {ptx::lowOf<T>(raw[i]), ptx::highOf<T>(raw[i])};
-      const float query[2] = {qNorm * ptx::lowOf<T>(q), qNorm * ptx::highOf<T>(q)};
-      float inverse[2];
-      SEQPAR_UNROLL
-      for (int e = 0; e < 2; ++e) {
-        run[e] *= decays_.of[i][e];
-        inverse[e] = ptx::rcpApprox(run[e]);
-      }
-      put(memory_.kNear, t, times(run[0], key[0]), times(run[1], key[1]));
-      put(memory_.qNear, t, times(run[0], query[0]), times(run[1], query[1]));
-      put(memory_.kInverse, t, inverse[0] * key[0], inverse[1] * key[1]);
-      const float in[2] = {run[0] * before[0], run[1] * before[1]};
-      KeyRows{memory_.kIn}.pair(t, c) = ptx::pack<T>(times(in[0], key[0]), times(in[1], key[1]));
-      storeRounded<T>(record_.qIn + imageIndex(t, c), times(in[0], query[0]), times(in[1], query[1]));
-    }
-    float suffix[2] = {1, 1};
-    SEQPAR_UNROLL
-    for (int i = kBlock; i-- > 0;) {
-      const int t = block * kBlock + i;
-      const float key[2] = {ptx::lowOf<T>(raw[i]), ptx::highOf<T>(raw[i])};
-      storeRounded<T>(record_.kOut + imageIndex(t, c), times(suffix[0] * after[0], key[0]),
-                      times(suffix[1] * after[1], key[1]));
-      SEQPAR_UNROLL
-      for (int n = 1; n < kBlocks; ++n) {
-        if (n > block) {
-          put(memory_.near, nearRow(n) + t, times(suffix[0] * ends.toStart[n][0], key[0]),
-              times(suffix[1] * ends.toStart[n][1], key[1]));
-        }
-      }
-      suffix[0] *= decays_.of[i][0];
-      suffix[1] *= decays_.of[i][1];
-    }
-  }
-
-  /// Scores of 16 tokens with 16 others, for decays of channels.
-  SEQPAR_DEVICE void scoreBlocks() {
-    constexpr int kLower = kBlocks * (kBlocks + 1) / 2;
-    SEQPAR_ROLLED
-    for (int item = warp_; item < 2 * kLower; item += kWarps) {
-      const bool ofKeys = item < kLower;
-      const int index = item % kLower, block = (index >= 1) + (index >= 3) + (index >= 6);
-      const int row = block * kBlock, other = (index - block * (block + 1) / 2) * kBlock;
-      const bool isDiagonal = other == row;
-      if (isDiagonal && isSteep(memory_.steep, block)) {
-        if (ofKeys) scoreSteep(row);
-        continue;
-      }
-      const KeyRows left{ofKeys ? memory_.kNear : memory_.qNear};
-      const KeyRows right{isDiagonal ? memory_.kInverse : memory_.near};
-      const int column = isDiagonal ? row : nearRow(block) + other;
-      float c[2][4] = {};
-      SEQPAR_UNROLL
-      for (int k = 0; k < kKeys; k += kBlock) {
-        uint32_t a[4];
-        loadLeft<true>(a, left, row, k);
-        accumulate<Bf16, true>(c, a, right, column, k);
-        if constexpr (kParts == 2) {
-          accumulate<Bf16, true>(c, a, second(right), column, k);
-          loadLeft<true>(a, second(left), row, k);
-          accumulate<Bf16, true>(c, a, right, column, k);
-        }
-      }
-      if (!allFinite(c)) {
-        recompute(c, row, column, [&](int i, int j) {
-          float total = 0;
-          for (int k = 0; k < kKeys; ++k) total += forgetting(sumOfParts(left, i, k), sumOfParts(right, j, k));
-          return total;
-        });
-      }
-      eachPair(c, row, other,
-               [&](int i, int j, float x, float y) { ofKeys ? putKeys(i, j, x, y) : putQueries(i, j, x, y); });
-    }
-  }
+  // Decays of channels (prepare_channels.h):
+  SEQPAR_DEVICE void findAllUps() const;
+  SEQPAR_DEVICE bool isMild() const;
+  SEQPAR_DEVICE bool decayChannels();
+  template <bool kForgets, bool kMild>
+  SEQPAR_DEVICE void decayRows();
+  SEQPAR_DEVICE void balance(BlockDecays::Ends& ends, float (&run)[2]) const;
+  template <bool kMild>
+  SEQPAR_DEVICE void scoreBlocks();
   SEQPAR_DEVICE KeyRows second(const KeyRows& rows) const { return {rows.offset + memory_.second}; }
   SEQPAR_DEVICE float sumOfParts(const KeyRows& rows, int r, int c) const {
     const float x = ptx::lowOf<Bf16>(*rows.at(r, c));
     return kParts == 2 ? x + ptx::lowOf<Bf16>(*second(rows).at(r, c)) : x;
   }
-  SEQPAR_DEVICE void scoreSteep(int row) {
-    const SteepRows<T> rows{task_, batch_, chunk_, head_, memory_.kNorm, memory_.qNorm};
-    for (int j = row; j < row + kBlock; j += 2) {
-      for (int i = row + threadAgain() % 32; i < j; i += 32) {
-        putKeys(i, j, 0, 0);
-        putQueries(i, j, 0, 0);
-      }
-      rows.score(j, [&](int i, float key, float query, float nextKey, float nextQuery) {
-        putKeys(i, j, key, nextKey);
-        putQueries(i, j, query, nextQuery);
-      });
-    }
-  }
+  SEQPAR_DEVICE void scoreSteep(int row);
 
   /// Keys to the chunk's end and queries from its start, and the chunk's decays.
   SEQPAR_DEVICE void storeRows(int thread, int threads) {

@@ -1,0 +1,183 @@
+// The parts of Prepare for decays of channels.
+#pragma once
+
+#include "kernels/attn/linear/delta/half/prepare.h"
+
+namespace seqpar::attn::delta::half {
+
+static_assert(kBlocks * kSteepParts + kWarps <= 32);
+
+/// Flags behind those of memory_.steep.
+template <class T, bool kChannel>
+SEQPAR_DEVICE void Prepare<T, kChannel>::findAllUps() const {
+  const bool keysFit = findUps<T>(memory_.kUps, keys(), memory_.kNorm);
+  const bool fit = findUps<T>(memory_.qUps, queries(), memory_.qNorm) && keysFit;
+  if (threadAgain() % 32 == 0) memory_.steep[kBlocks * kSteepParts + warp_] = fit ? 0 : 1;
+}
+/// Whether operands of scores are fp16.
+template <class T, bool kChannel>
+SEQPAR_DEVICE bool Prepare<T, kChannel>::isMild() const {
+  const int lane = threadAgain() % 32;
+  return kMayBeMild && ptx::voteAll(lane >= kBlocks * kSteepParts + kWarps || memory_.steep[lane] == 0);
+}
+
+/// Rows of ChannelRows, and keys to the chunk's end. Returns isMild().
+template <class T, bool kChannel>
+SEQPAR_DEVICE bool Prepare<T, kChannel>::decayChannels() {
+  decays_.storeTotals(memory_.totals, memory_.steep);
+  ptx::syncthreads();
+  const bool mild = isMild();
+  if (mild) {
+    decayRows<false, kMayBeMild>();
+  } else if (decays_.template allFinite<T>(keys()) && decays_.template allFinite<T>(queries())) {
+    decayRows<false, false>();
+  } else {
+    decayRows<true, false>();
+  }
+  return mild;
+}
+/// kForgets: rows may have NaN or infinity, which factors of 0 discard.
+template <class T, bool kChannel>
+template <bool kForgets, bool kMild>
+SEQPAR_DEVICE void Prepare<T, kChannel>::decayRows() {
+  using Score = std::conditional_t<kMild, Fp16, Bf16>;
+  const int block = decays_.block(), c = decays_.channel();
+  const auto times = [](float factor, float x) { return kForgets ? forgetting(factor, x) : factor * x; };
+  const auto put = [&](int tile, int row, float low, float high) {
+    const uint32_t pair = ptx::pack<Score>(low, high);
+    KeyRows{tile}.pair(row, c) = pair;
+    if constexpr (kParts == 2) {
+      KeyRows{tile + memory_.second}.pair(row, c) =
+          ptx::pack<Bf16>(low - ptx::lowOf<Bf16>(pair), high - ptx::highOf<Bf16>(pair));
+    }
+  };
+  auto ends = BlockDecays::ends(memory_.totals);
+  auto &before = ends.before, &after = ends.after;
+  uint32_t raw[kBlock];
+  float run[2] = {1, 1};
+  if constexpr (kMild) balance(ends, run);
+  SEQPAR_UNROLL
+  for (int i = 0; i < kBlock; ++i) {
+    const int t = block * kBlock + i;
+    const float kNorm = memory_.kNorm[t], qNorm = memory_.qNorm[t];
+    const float kUp = kMild ? memory_.kUps[t] : 1, qUp = kMild ? memory_.qUps[t] : 1;
+    const uint32_t k = keys().pair(t, c), q = queries().pair(t, c);
+    raw[i] = ptx::pack<T>(kNorm * ptx::lowOf<T>(k), kNorm * ptx::highOf<T>(k));
+    const float key[2] = {ptx::lowOf<T>(raw[i]), ptx::highOf<T>(raw[i])};
+    const float query[2] = {qNorm * ptx::lowOf<T>(q), qNorm * ptx::highOf<T>(q)};
+    float inverse[2];
+    SEQPAR_UNROLL
+    for (int e = 0; e < 2; ++e) {
+      run[e] *= decays_.of[i][e];
+      inverse[e] = ptx::rcpApprox(run[e]);
+    }
+    put(memory_.kNear, t, times(run[0], kUp * key[0]), times(run[1], kUp * key[1]));
+    put(memory_.qNear, t, times(run[0], qUp * query[0]), times(run[1], qUp * query[1]));
+    put(memory_.kInverse, t, inverse[0] * (kUp * key[0]), inverse[1] * (kUp * key[1]));
+    const float in[2] = {run[0] * before[0], run[1] * before[1]};
+    KeyRows{memory_.kIn}.pair(t, c) = ptx::pack<T>(times(in[0], key[0]), times(in[1], key[1]));
+    storeRounded<T>(record_.qIn + imageIndex(t, c), times(in[0], query[0]), times(in[1], query[1]));
+  }
+  float suffix[2] = {1, 1};
+  SEQPAR_UNROLL
+  for (int i = kBlock; i-- > 0;) {
+    const int t = block * kBlock + i;
+    const float key[2] = {ptx::lowOf<T>(raw[i]), ptx::highOf<T>(raw[i])}, kUp = kMild ? memory_.kUps[t] : 1;
+    storeRounded<T>(record_.kOut + imageIndex(t, c), times(suffix[0] * after[0], key[0]),
+                    times(suffix[1] * after[1], key[1]));
+    SEQPAR_UNROLL
+    for (int n = 1; n < kBlocks; ++n) {
+      if (n > block) {
+        put(memory_.near, nearRow(n) + t, times(suffix[0] * ends.toStart[n][0], kUp * key[0]),
+            times(suffix[1] * ends.toStart[n][1], kUp * key[1]));
+      }
+    }
+    suffix[0] *= decays_.of[i][0];
+    suffix[1] *= decays_.of[i][1];
+  }
+}
+
+/// The powers of channels, in `run` and in decays to the starts of blocks.
+template <class T, bool kChannel>
+SEQPAR_DEVICE void Prepare<T, kChannel>::balance(BlockDecays::Ends& ends, float (&run)[2]) const {
+  SEQPAR_UNROLL
+  for (int n = 0; n < kBlocks; ++n) {
+    float total[2];
+    ptx::loadPair(memory_.totals + n * kKeys + decays_.channel(), total[0], total[1]);
+    SEQPAR_UNROLL
+    for (int e = 0; e < 2; ++e) {
+      const float up = balanceOf(total[e]), down = inverseOfPower(up);
+      ends.toStart[n][e] *= kNearUp * down;
+      if (n != decays_.block()) continue;
+      run[e] = up;
+      ends.before[e] *= down;
+    }
+  }
+}
+
+/// Scores of 16 tokens with 16 others, for decays of channels.
+template <class T, bool kChannel>
+template <bool kMild>
+SEQPAR_DEVICE void Prepare<T, kChannel>::scoreBlocks() {
+  using Score = std::conditional_t<kMild, Fp16, Bf16>;
+  constexpr int kLower = kBlocks * (kBlocks + 1) / 2;
+  SEQPAR_ROLLED
+  for (int item = warp_; item < 2 * kLower; item += kWarps) {
+    const bool ofKeys = item < kLower;
+    const int index = item % kLower, block = (index >= 1) + (index >= 3) + (index >= 6);
+    const int row = block * kBlock, other = (index - block * (block + 1) / 2) * kBlock;
+    const bool isDiagonal = other == row;
+    if (isDiagonal && isSteep(memory_.steep, block)) {
+      if (ofKeys) scoreSteep(row);
+      continue;
+    }
+    const KeyRows left{ofKeys ? memory_.kNear : memory_.qNear};
+    const KeyRows right{isDiagonal ? memory_.kInverse : memory_.near};
+    const int column = isDiagonal ? row : nearRow(block) + other;
+    float c[2][4] = {};
+    SEQPAR_UNROLL
+    for (int k = 0; k < kKeys; k += kBlock) {
+      uint32_t a[4];
+      loadLeft<true>(a, left, row, k);
+      accumulate<Score, true>(c, a, right, column, k);
+      if constexpr (kParts == 2) {
+        accumulate<Bf16, true>(c, a, second(right), column, k);
+        loadLeft<true>(a, second(left), row, k);
+        accumulate<Bf16, true>(c, a, right, column, k);
+      }
+    }
+    if (!kMild && !allFinite(c)) {
+      recompute(c, row, column, [&](int i, int j) {
+        float total = 0;
+        for (int k = 0; k < kKeys; ++k) total += forgetting(sumOfParts(left, i, k), sumOfParts(right, j, k));
+        return total;
+      });
+    }
+    eachPair(c, row, other, [&](int i, int j, float x, float y) {
+      if constexpr (kMild) {
+        float ups[2];
+        ptx::loadPair(memory_.kUps + j, ups[0], ups[1]);
+        const float down = inverseOfPower(ofKeys ? memory_.kUps[i] : memory_.qUps[i]) * (isDiagonal ? 1 : 1 / kNearUp);
+        x *= down * inverseOfPower(ups[0]);
+        y *= down * inverseOfPower(ups[1]);
+      }
+      ofKeys ? putKeys(i, j, x, y) : putQueries(i, j, x, y);
+    });
+  }
+}
+template <class T, bool kChannel>
+SEQPAR_DEVICE void Prepare<T, kChannel>::scoreSteep(int row) {
+  const SteepRows<T> rows{task_, batch_, chunk_, head_, memory_.kNorm, memory_.qNorm};
+  for (int j = row; j < row + kBlock; j += 2) {
+    for (int i = row + threadAgain() % 32; i < j; i += 32) {
+      putKeys(i, j, 0, 0);
+      putQueries(i, j, 0, 0);
+    }
+    rows.score(j, [&](int i, float key, float query, float nextKey, float nextQuery) {
+      putKeys(i, j, key, nextKey);
+      putQueries(i, j, query, nextQuery);
+    });
+  }
+}
+
+}  // namespace seqpar::attn::delta::half
