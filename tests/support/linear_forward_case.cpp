@@ -93,7 +93,7 @@ std::string ForwardSpec::name() const {
       << kDecays[static_cast<int>(decays)] << ", batch " << batch << ", tokens " << tokens << ", heads " << heads << '/'
       << qkHeads << ", dk " << dk << ", dv " << dv << ", segments of " << segmentTokens << " after " << leadTokens
       << ", starts " << sequences << (initial ? ", initial" : "") << (headsFirst ? ", heads first" : "")
-      << (inputGates ? ", input gates" : "") << ", seed " << seed;
+      << (inputGates ? ", input gates" : "") << (size != 1 ? ", small" : "") << ", seed " << seed;
   return out.str();
 }
 
@@ -123,17 +123,17 @@ ForwardCase::ForwardCase(const ForwardSpec& which) : spec(which), scale(1 / std:
   layout.gateType = spec.gateType;
   layout.q = layout.k = stridesOf(spec, spec.qkHeads, spec.dk);
   layout.v = stridesOf(spec, spec.heads, spec.dv);
-  const auto draw = [&](std::vector<char>& tensor, int heads, int width) {
+  const auto draw = [&](std::vector<char>& tensor, int heads, int width, float size) {
     const int64_t count = spec.batch * spec.tokens * heads * width;
     tensor.resize(static_cast<size_t>(count) * sizeOf(spec.type));
     for (int64_t i = 0; i < count; ++i) {
       const float number = normal(random);
-      put(tensor, spec.type, i, std::abs(number) < 1e-3F ? 0 : number);
+      put(tensor, spec.type, i, std::abs(number) < 1e-3F ? 0 : number * size);
     }
   };
-  draw(q, spec.qkHeads, spec.dk);
-  draw(k, spec.qkHeads, spec.dk);
-  draw(v, spec.heads, spec.dv);
+  draw(q, spec.qkHeads, spec.dk, 1);
+  draw(k, spec.qkHeads, spec.dk, spec.size);
+  draw(v, spec.heads, spec.dv, spec.size);
   if (spec.gate == Gate::Head) {
     gates.resize(static_cast<size_t>(spec.heads) * 4);
     for (int h = 0; h < spec.heads; ++h) put(gates, seqparFloat32, h, drawGate(spec.decays, random));
@@ -146,7 +146,7 @@ ForwardCase::ForwardCase(const ForwardSpec& which) : spec(which), scale(1 / std:
   }
   if (spec.initial) {
     initial.resize(static_cast<size_t>(spec.batch * spec.heads * spec.dk) * static_cast<size_t>(spec.dv));
-    for (float& number : initial) number = normal(random);
+    for (float& number : initial) number = normal(random) * spec.size * spec.size;
   }
   for (int i = 0; i < spec.sequences && spec.tokens > 0; ++i) {
     starts.push_back(static_cast<int64_t>(random() % static_cast<uint64_t>(spec.tokens)));
@@ -226,12 +226,14 @@ double ForwardCase::gate(int64_t b, int64_t t, int h, int c) const {
 /// if the decay is applied to v. Errors of many terms cancel, so a rounding counts as roundingOf(); the output's own
 /// rounding and those of the channel with the largest terms count in full. Sums, exponents and products in fp32 add at
 /// most 2^-13. Underflow in fp16 adds 2^-25 of the other factor of each rounded value, and rounded states are in units
-/// of 2^8.
+/// of 2^8 next to strong decays of channels.
 void ForwardCase::computeHead(int64_t b, int h) {
   const int dk = spec.dk, dv = spec.dv;
   const int64_t index = b * spec.heads + h;
   const auto size = static_cast<size_t>(dk) * static_cast<size_t>(dv);
   const double u = roundingOf(spec.type);
+  const bool mild = spec.decays == Decays::Typical || spec.decays == Decays::Slow;
+  const double stateUnit = spec.gate == Gate::Channel && !mild ? 0x1p8 : 0;
   const bool full = spec.type == seqparFloat32, half = spec.type == seqparFloat16;
   const double perTerm = full ? 0x1p-24 * static_cast<double>(4 * spec.tokens + dk + 64) : 3 * u + 0x1p-13 + u * u * 4;
   const double perState = full ? perTerm : 2 * u + 0x1p-13;
@@ -266,7 +268,7 @@ void ForwardCase::computeHead(int64_t b, int h) {
                   {outs.data(), sizes.data()});
       for (size_t j = 0; j < values.size(); ++j) {
         largest[j] = std::max(largest[j], sizes[j] - sizesBefore[j]);
-        units[j] += std::abs(query) * (0x1p8 + valueSum[j]) + withInitial.size[row + j];
+        units[j] += std::abs(query) * (stateUnit + valueSum[j]) + withInitial.size[row + j];
       }
     }
     for (int j = 0; j < dv; ++j) {

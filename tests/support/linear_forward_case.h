@@ -20,6 +20,7 @@ struct ForwardSpec {
   int gateType = seqparFloat32;
   Decays decays = Decays::Typical;
   bool initial = true;
+  float size = 1;                ///< of keys and values
   bool headsFirst = false;       ///< tensors are [batch][head][token], otherwise [batch][token][head]
   int64_t segmentTokens = 1024;  ///< a multiple of 64
   int64_t leadTokens = 0;        ///< before the first segment (launchForward()), at most; a multiple of 64

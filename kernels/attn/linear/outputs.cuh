@@ -39,6 +39,7 @@ struct PreparedStage {
   const float* decays;
   uint32_t exactGroups;
   int lane;
+  float stateScale;  ///< a power of 2
 
   SEQPAR_DEVICE void loadQueries(uint32_t (&to)[4], int block, int step) const {
     ptx::ldmatrixX4(to, queries + Tile<Shape::kDk>::offset(16 * block, 16 * step));
@@ -54,7 +55,7 @@ SEQPAR_DEVICE void advanceSafe(BlockOutputs (&outputs)[2], State<Shape>& state, 
 #pragma unroll
   for (int step = 0; step < Shape::kSteps; ++step) {
     uint32_t rounded[4], queries[4], keys[4];
-    state.template round<T>(rounded, step, [](float x) { return x * Numbers<T>::kStateScale; });
+    state.template round<T>(rounded, step, [&](float x) { return x * stage.stateScale; });
 #pragma unroll
     for (int block = 0; block < 2; ++block) {
       stage.loadQueries(queries, block, step);
@@ -70,7 +71,8 @@ SEQPAR_DEVICE void advanceSafe(BlockOutputs (&outputs)[2], State<Shape>& state, 
 }
 
 /// For stages with exact groups, or a state with non-finite elements: state that a decay of 0 discards within a block
-/// is excluded. A query of 0 is not multiplied by such elements; other outputs become NaN.
+/// is excluded. A query of 0 is not multiplied by such elements; other outputs become NaN. The state may grow between
+/// the blocks, so it is multiplied by kStateScale.
 template <class T, class Shape>
 SEQPAR_DEVICE void advanceExact(BlockOutputs (&outputs)[2], State<Shape>& state, const PreparedStage<Shape>& stage) {
   const bool notFinite = state.anyNotFinite();
@@ -121,7 +123,7 @@ SEQPAR_DEVICE void advanceUniform(BlockOutputs (&outputs)[2], State<Shape>& stat
 #pragma unroll
   for (int step = 0; step < Shape::kSteps; ++step) {
     uint32_t rounded[4], queries[4], keys[4];
-    state.template round<T>(rounded, step, [](float x) { return x * Numbers<T>::kStateScale; });
+    state.template round<T>(rounded, step, [&](float x) { return x * stage.stateScale; });
 #pragma unroll
     for (int block = 0; block < 2; ++block) {
       stage.loadQueries(queries, block, step);
@@ -260,6 +262,7 @@ SEQPAR_DEVICE void outputsOf(const Outputs& pass, const Item& item, char* shared
                                2 * Shape::kWarpValues * warp);
     }
     BlockOutputs outputs[2];
+    stage.stateScale = stage.exactGroups == 0 ? state.template roundingScale<T>() : Numbers<T>::kStateScale;
     if constexpr (PerChannel) {
       if (stage.exactGroups == 0) {
         advanceSafe<T>(outputs, state, stage);
@@ -311,7 +314,8 @@ SEQPAR_DEVICE void outputsOf(const Outputs& pass, const Item& item, char* shared
 #pragma unroll
     for (int block = 0; block < 2; ++block) {
       if (Numbers<T>::kStateScale != 1) {
-        outputs[block].each([](float& number, int) { number *= 1 / Numbers<T>::kStateScale; });
+        const float back = 1 / stage.stateScale;
+        outputs[block].each([&](float& number, int) { number *= back; });
       }
       const auto addScores = [&](const uint4& four, const uint32_t(&values)[4]) {
         const uint32_t a[4] = {four.x, four.y, four.z, four.w};

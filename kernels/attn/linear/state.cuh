@@ -41,6 +41,24 @@ struct State {
     return __any_sync(0xffffffffU, sum != sum) != 0;
   }
 
+  /// The power of 2 that S is multiplied by before it is rounded to T. In fp16 it takes the warp's largest element to
+  /// 2^13 to 2^14, so that neither large nor small states leave the type's range; kStateScale if an element is
+  /// infinite.
+  template <class T>
+  SEQPAR_DEVICE float roundingScale() {
+    if (Numbers<T>::kStateScale == 1) return 1;
+    float largest = 0;
+    each([&](float& number, int, int) { largest = fmaxf(largest, fabsf(number)); });
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) {
+      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffU, largest, distance));
+    }
+    constexpr uint32_t kInfinite = 255, kTarget = 127 + 127 + 13, kMost = 240;  // exponents with a bias of 127
+    const uint32_t exponent = asBits(largest) >> 23;
+    if (exponent == kInfinite) return Numbers<T>::kStateScale;
+    return asFloat(min(kTarget - exponent, kMost) << 23);
+  }
+
   /// B of q S for 16 channels from 16 * step on: S rounded after `change`. b[0], b[2] are for columns 0 to 7, b[1],
   /// b[3] for 8 to 15.
   template <class T, class Change>

@@ -62,6 +62,18 @@ TEST_CASE("forward kernels with a decay a token or a head, and without") {
   checkForward<Portable<Bfloat16, 256, false>>(spec, Maps::Prefix);
 }
 
+TEST_CASE("forward kernels in fp16 keep small states") {
+  for (const float size : {0x1p-9F, 0x1p5F}) {
+    for (const Gate gate : {Gate::Channel, Gate::Token, Gate::None}) {
+      ForwardSpec spec = specOf(gate, 70, 64, 48, Decays::Typical);
+      spec.type = seqparFloat16;
+      spec.size = size;
+      gate == Gate::Channel ? checkForward<Portable<Float16, 64, true>>(spec, Maps::Prefix)
+                            : checkForward<Portable<Float16, 64, false>>(spec, Maps::Prefix);
+    }
+  }
+}
+
 TEST_CASE("forward kernels keep packed sequences apart") {
   for (const bool half : {false, true}) {
     for (const int sequences : {1, 3, 7}) {
