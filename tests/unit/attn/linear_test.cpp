@@ -241,6 +241,30 @@ TEST_CASE("a log-decay of -inf discards NaN and infinity from other ranks") {
   }
 }
 
+TEST_CASE("a log-decay of -inf discards NaN and infinity from earlier chunks of one rank") {
+  const seqpar::test::Seed seed;
+  for (const int family : linearFamilies()) {
+    auto c = makeCase(family, {140}, DecayStrength::Weak);
+    if (c.gateWidth() == 0) continue;
+    c.fill(seed);
+    const size_t row = c.heads * c.gateWidth(), forgets = 99;  // within the second chunk
+    std::fill_n(c.gate.begin() + static_cast<std::ptrdiff_t>(forgets * row), row, -INFINITY);
+    const LinearReference expected(c, {});
+    for (const float poison : {static_cast<float>(NAN), static_cast<float>(INFINITY)}) {
+      auto poisoned = c;
+      poisoned.initial[5] = poison;
+      poisoned.k[3] = poison;
+      LinearResult result;
+      CAPTURE(c.describe(), poison);
+      REQUIRE(runLinear(poisoned, {140}, 0, nullptr, {}, result) == "");
+      const size_t values = c.heads * c.dv;
+      const std::vector<float> out(result.out.begin() + static_cast<std::ptrdiff_t>(forgets * values),
+                                   result.out.end());
+      CHECK(farFrom(expected.out, out, termsOf(c), c.dataType, forgets * values) == "");
+    }
+  }
+}
+
 TEST_CASE("nearly equal keys and betas up to 2 are exact over many chunks") {
   const seqpar::test::Seed seed;
   const RankThreads ranks(2);

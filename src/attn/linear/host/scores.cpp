@@ -29,10 +29,11 @@ void Scores::decayQueries(size_t rows, const float* q, const float* decays) {
   decayFromStart(decays, rows, width_, dk_, q, qd_, total_);
 }
 
-void Scores::compute(size_t rows, const float* q, const float* k, const float* decays) {
+void Scores::compute(size_t rows, const float* q, const float* k, const float* decays, const Load& load) {
   if (width_ > 1) {
-    byChannel(rows, q, k, decays);
+    byChannel(rows, q, k, decays, load);
   } else {
+    if (load) load(0, rows);
     byToken(rows, q, k, decays);
   }
 }
@@ -68,11 +69,12 @@ void Scores::byToken(size_t rows, const float* q, const float* k, const float* d
   decayQueries(rows, q, decays);
 }
 
-void Scores::byChannel(size_t rows, const float* q, const float* k, const float* decays) {
+void Scores::byChannel(size_t rows, const float* q, const float* k, const float* decays, const Load& load) {
   const size_t dk = dk_;
   std::fill_n(scores_, rows * kChunk, 0.0f);
   for (size_t begin = 0; begin < rows; begin += kLeaf) {
     const size_t count = std::min(kLeaf, rows - begin), at = begin * dk;
+    if (load) load(begin, count);
     leafScores(q + at, k + at, decays + at, count, dk, scores_ + begin * kChunk + begin, kChunk, row_);
     decayFromStart(decays + at, count, dk, dk, q + at, qd_ + at, product(0, begin));
     decayToEnd(decays + at, count, dk, dk, k + at, kd_ + at, row_);

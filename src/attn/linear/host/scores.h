@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 
 #include "attn/linear/host/floats.h"
 #include "attn/linear/host/segments.h"
@@ -25,8 +26,12 @@ class Scores {
  public:
   Scores(size_t dk, size_t width, bool gradients, Floats& memory);
 
-  /// -> scores(), queries(), keys(), total().
-  void compute(size_t rows, const float* q, const float* k, const float* decays);
+  /// Stores rows first ... first + count - 1 of q, k and decays.
+  using Load = std::function<void(size_t first, size_t count)>;
+
+  /// -> scores(), queries(), keys(), total(). Calls `load` once for each row, before it reads the row: where the rows
+  /// of a leaf are read next, they are still in the first cache.
+  void compute(size_t rows, const float* q, const float* k, const float* decays, const Load& load = {});
   void decayKeys(size_t rows, const float* k, const float* decays);     ///< -> keys(), total()
   void decayQueries(size_t rows, const float* q, const float* decays);  ///< -> queries(), total()
   /// -> queries(), total(), bitwise equal to compute()'s.
@@ -44,7 +49,7 @@ class Scores {
 
  private:
   void byToken(size_t rows, const float* q, const float* k, const float* decays);
-  void byChannel(size_t rows, const float* q, const float* k, const float* decays);
+  void byChannel(size_t rows, const float* q, const float* k, const float* decays, const Load& load);
   void mergeQueries(size_t rows, size_t level, size_t even, size_t size);
   void gradientsByToken(size_t rows, const float* q, const float* k, const float* decays, float* dScores, float* dq,
                         float* dk);

@@ -1,5 +1,6 @@
 #include "attn/linear/host/tile.h"
 
+#include "attn/linear/host/vector.h"
 #include "base/convert.h"
 #include "base/sgemm.h"
 
@@ -15,17 +16,41 @@ int64_t signedOf(size_t value) {
   return static_cast<int64_t>(value);
 }
 
+/// load(row of the tensor, row of the tile, values) for each row, or once for all.
+template <typename Load>
+void forRows(const Tensor& from, size_t batch, size_t first, size_t count, size_t head, float* to, const Load& load) {
+  const size_t dim = static_cast<size_t>(from.dim);
+  if (adjacent(from)) return load(from.at(signedOf(batch), signedOf(first), signedOf(head)), to, count * dim);
+  for (size_t t = 0; t < count; ++t) {
+    load(from.at(signedOf(batch), signedOf(first + t), signedOf(head)), to + t * dim, dim);
+  }
+}
+
+/// The row itself if it is fp32, which saves a copy; else `into`, converted.
+const float* asFloats(const void* row, seqparDataType_t type, float* into, size_t values) {
+  if (type == seqparFloat32) return static_cast<const float*>(row);
+  toFloat(row, type, into, values);
+  return into;
+}
+
 }  // namespace
 
 void loadTile(const Tensor& from, size_t batch, size_t first, size_t count, size_t head, float* to) {
-  const size_t dim = static_cast<size_t>(from.dim);
-  if (adjacent(from)) {
-    toFloat(from.at(signedOf(batch), signedOf(first), signedOf(head)), from.type, to, count * dim);
-    return;
-  }
-  for (size_t t = 0; t < count; ++t) {
-    toFloat(from.at(signedOf(batch), signedOf(first + t), signedOf(head)), from.type, to + t * dim, dim);
-  }
+  forRows(from, batch, first, count, head, to,
+          [&](const void* row, float* into, size_t values) { toFloat(row, from.type, into, values); });
+}
+
+void loadScaledTile(const Tensor& from, size_t batch, size_t first, size_t count, size_t head, float factor,
+                    float* to) {
+  forRows(from, batch, first, count, head, to, [&](const void* row, float* into, size_t values) {
+    scaleTo(factor, asFloats(row, from.type, into, values), values, into);
+  });
+}
+
+void loadExponentials(const Tensor& from, size_t batch, size_t first, size_t count, size_t head, float* to) {
+  forRows(from, batch, first, count, head, to, [&](const void* row, float* into, size_t values) {
+    exponentiate(asFloats(row, from.type, into, values), values, into);
+  });
 }
 
 void announceTile(const Tensor& from, size_t batch, size_t first, size_t count, size_t head) {

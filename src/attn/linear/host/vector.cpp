@@ -63,6 +63,10 @@ SEQPAR_VECTOR_CLONES bool allFinite(const float* x, size_t count) {
   return most < kInfinity;
 }
 
+SEQPAR_VECTOR_CLONES void scaleTo(float factor, const float* from, size_t count, float* to) {
+  scaledRow(factor, from, count, to);
+}
+
 SEQPAR_VECTOR_CLONES void scale(float factor, size_t count, float* x) {
 #pragma omp simd
   for (size_t i = 0; i < count; ++i) x[i] *= factor;

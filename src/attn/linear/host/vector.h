@@ -13,6 +13,8 @@ namespace seqpar::attn::linear {
 
 /// factors[i] = exp(logarithms[i]); -inf gives 0. In-place is allowed.
 void exponentiate(const float* logarithms, size_t count, float* factors);
+/// to = factor from.
+void scaleTo(float factor, const float* from, size_t count, float* to);
 
 /// Whether no x[i] is NaN or infinite.
 bool allFinite(const float* x, size_t count);

@@ -45,9 +45,12 @@ void Chunk::place(size_t batch, size_t first, size_t count) {
   rows_ = count;
 }
 
+void Chunk::loadQueryRows(const Tensor& q, size_t head, float factor, size_t begin, size_t count) {
+  loadScaledTile(q, batch_, first_ + begin, count, head, factor, q_ + begin * keySize_);
+}
+
 void Chunk::loadQueries(const Tensor& q, size_t head, float factor) {
-  loadTile(q, batch_, first_, rows_, head, q_);
-  scale(factor, rows_ * keySize_, q_);
+  loadQueryRows(q, head, factor, 0, rows_);
 }
 
 void Chunk::loadKeys(const Tensor& k, size_t head) {
@@ -65,18 +68,20 @@ void Chunk::loadOutGradients(const Tensor& dOut, size_t head) {
   loadTile(dOut, batch_, first_, rows_, head, dOut_);
 }
 
-void Chunk::loadDecays(const Decay& decay, size_t head) {
-  const size_t count = rows_ * width_;
+void Chunk::loadDecayRows(const Decay& decay, size_t head, size_t begin, size_t count) {
+  float* const rows = decays_ + begin * width_;
   if (decay.gate.data == nullptr) {
-    std::fill_n(decays_, count, 1.0f);
+    std::fill_n(rows, count * width_, 1.0f);
   } else if (decay.fixed) {
-    loadTile(decay.gate, 0, 0, 1, head, decays_);
-    exponentiate(decays_, 1, decays_);
-    std::fill_n(decays_, count, decays_[0]);
+    loadExponentials(decay.gate, 0, 0, 1, head, rows);
+    std::fill_n(rows, count * width_, rows[0]);
   } else {
-    loadTile(decay.gate, batch_, first_, rows_, head, decays_);
-    exponentiate(decays_, count, decays_);
+    loadExponentials(decay.gate, batch_, first_ + begin, count, head, rows);
   }
+}
+
+void Chunk::loadDecays(const Decay& decay, size_t head) {
+  loadDecayRows(decay, head, 0, rows_);
 }
 
 void Chunk::decayKeys() {
@@ -91,6 +96,15 @@ void Chunk::score() {
   scores_.compute(rows_, q_, k_, decays_);
 }
 
+void Chunk::loadAndScore(const Tensor& q, const Tensor& k, size_t keyHead, float factor, const Decay& decay,
+                         size_t head) {
+  scores_.compute(rows_, q_, k_, decays_, [&](size_t begin, size_t count) {
+    loadQueryRows(q, keyHead, factor, begin, count);
+    loadTile(k, batch_, first_ + begin, count, keyHead, k_ + begin * keySize_);
+    loadDecayRows(decay, head, begin, count);
+  });
+}
+
 void Chunk::decayQueriesAsScored() {
   scores_.decayQueriesAsScored(rows_, q_, decays_);
 }
@@ -102,6 +116,13 @@ void Chunk::attendWithin(float* out) const {
 void Chunk::attendState(const float* state, float* out) const {
   multiplyForgetting(rows_, valueSize_, keySize_, {scores_.queries(), keySize_}, {state, valueSize_}, true, out,
                      valueSize_);
+}
+
+// NaN or infinity of an operand is in the product, too, which has fewer elements than the operands.
+bool Chunk::attendFiniteState(const float* state, float* out) const {
+  multiply(rows_, valueSize_, keySize_, {scores_.queries(), keySize_}, {state, valueSize_}, true, out, valueSize_);
+  return allFinite(out, rows_ * valueSize_) ||
+         (allFinite(scores_.queries(), rows_ * keySize_) && allFinite(state, keySize_ * valueSize_));
 }
 
 void Chunk::updateState(const float* from, float* to) const {

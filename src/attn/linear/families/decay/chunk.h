@@ -42,14 +42,19 @@ class Chunk {
   void loadDecays(const Decay& decay, size_t head);
   void loadOutGradients(const Tensor& dOut, size_t head);
 
-  void decayKeys();             ///< keys, decays -> kd, total
-  void decayQueries();          ///< queries, decays -> qd, total
-  void score();                 ///< queries, keys, decays -> P, qd, kd, total
+  void decayKeys();     ///< keys, decays -> kd, total
+  void decayQueries();  ///< queries, decays -> qd, total
+  void score();         ///< queries, keys, decays -> P, qd, kd, total
+  /// loadQueries(), loadKeys(), loadDecays() and score(), with each row read while it is in the first cache.
+  void loadAndScore(const Tensor& q, const Tensor& k, size_t keyHead, float scale, const Decay& decay, size_t head);
   void decayQueriesAsScored();  ///< queries, decays -> qd, total, bitwise equal to score()'s
 
   /// out = P v, and out += qd state; state is [dk][dv].
   void attendWithin(float* out) const;
   void attendState(const float* state, float* out) const;
+  /// attendState() without its search for decays of 0 that forget NaN or infinity. False: `out` is not valid, since
+  /// there may be such decays.
+  bool attendFiniteState(const float* state, float* out) const;
   /// to = diag(total) from + kd^T v; `from` null: 0. to may be from.
   void updateState(const float* from, float* to) const;
   /// to = diag(total) from + qd^T dOut, for the gradients of states.
@@ -76,6 +81,9 @@ class Chunk {
   float* keySum() const { return keySum_; }
 
  private:
+  void loadQueryRows(const Tensor& q, size_t head, float scale, size_t begin, size_t count);
+  void loadDecayRows(const Decay& decay, size_t head, size_t begin, size_t count);
+
   size_t keySize_, valueSize_, width_;
   size_t batch_ = 0, first_ = 0, rows_ = 0;
   Scores scores_;

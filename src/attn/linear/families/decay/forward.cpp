@@ -64,11 +64,8 @@ void DecayPasses::states(const Inputs& in, MapUse) {
 
 /// The part of a chunk's output that depends on the chunk's own tokens only.
 void DecayPasses::attendWithin(const Inputs& in, Chunk& chunk, size_t head, float* out) const {
-  chunk.loadQueries(in.q, head / shard_.group(), shard_.scale);
-  chunk.loadKeys(in.k, head / shard_.group());
+  chunk.loadAndScore(in.q, in.k, head / shard_.group(), shard_.scale, decayOf(in), head);
   chunk.loadValues(in.v, inputGateOf(in), head);
-  chunk.loadDecays(decayOf(in), head);
-  chunk.score();
   chunk.attendWithin(out);
 }
 
@@ -131,7 +128,10 @@ void DecayPasses::segmentOutput(const Inputs& in, const Tensor& out, size_t s, s
     announce({&in.q, &in.k, &in.v, &decaysPerToken(in)}, {}, n + 1 < segment.chunks ? c + 1 : chunks_.count(), h);
     Chunk& chunk = place(thread, c);
     attendWithin(in, chunk, h, chunk.out());
-    chunk.attendState(state, chunk.out());
+    if (!chunk.attendFiniteState(state, chunk.out())) {
+      chunk.attendWithin(chunk.out());
+      chunk.attendState(state, chunk.out());
+    }
     storeTile(chunk.out(), out, segment.batch, chunks_.firstToken(c), chunk.rows(), h);
     chunk.updateState(state, state);
   }
