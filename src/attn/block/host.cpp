@@ -13,7 +13,6 @@
 namespace seqpar::attn {
 namespace {
 
-constexpr int64_t kRows = 64;      ///< queries of a tile
 constexpr int64_t kColumns = 256;  ///< keys of a tile
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
@@ -58,15 +57,15 @@ void HostBlock::carve(Arena& arena) {
   const auto take = [&](int64_t count) { return static_cast<float*>(arena.take(size(count) * sizeof(float))); };
   const bool training = shape_.training;
   for (auto& s : scratch_) {
-    s.q = take(kRows * shape_.headDim);
+    s.q = take(kWideRows * shape_.headDim);
     s.k = take(kKeyChunk * shape_.headDim);
     s.v = take(kKeyChunk * shape_.valueDim);
-    s.scores = take(kRows * kColumns);
-    s.out = take(kRows * shape_.valueDim);
-    s.dOut = training ? take(kRows * shape_.valueDim) : nullptr;
-    s.gradients = training ? take(kRows * kColumns) : nullptr;
+    s.scores = take(kWideRows * kColumns);
+    s.out = take(kWideRows * shape_.valueDim);
+    s.dOut = training ? take(kWideRows * shape_.valueDim) : nullptr;
+    s.gradients = training ? take(kWideRows * kColumns) : nullptr;
     if (bf16Kernels_ != nullptr && shape_.type == seqparBfloat16) carveBf16(arena, s.bf16);
-    s.scaled = training ? take(kRows * shape_.headDim) : nullptr;
+    s.scaled = training ? take(kWideRows * shape_.headDim) : nullptr;
   }
 }
 
@@ -76,12 +75,13 @@ void HostBlock::forward(const BlockInputs& in, std::span<const Rectangle> rectan
     auto& pool = exec_.pool();
     const int64_t units = shape_.batch * shape_.kvHeads;
     for (const auto& r : rectangles) {
-      const int64_t tiles = (r.rows + kRows - 1) / kRows;
+      const int64_t height = rowsOfTile(r, units), tiles = (r.rows + height - 1) / height;
       const int64_t parts =
           std::clamp<int64_t>(pool.threads() == 1 ? 1 : 4 * int64_t{pool.threads()} / units, 1, tiles);
       pool.each(size(units * parts), [&](size_t task, int thread) {
         const int64_t unit = static_cast<int64_t>(task) / parts, part = static_cast<int64_t>(task) % parts;
-        const int64_t begin = part * tiles / parts * kRows, end = std::min(r.rows, (part + 1) * tiles / parts * kRows);
+        const int64_t begin = part * tiles / parts * height,
+                      end = std::min(r.rows, (part + 1) * tiles / parts * height);
         const int64_t b = unit / shape_.kvHeads, kvHead = unit % shape_.kvHeads;
         auto& scratch = scratch_[size(thread)];
         if (usesBf16(in)) {
@@ -99,14 +99,15 @@ void HostBlock::forwardTask(const BlockInputs& in, const Rectangle& r, const Par
   const size_t dim = size(shape_.headDim), width = size(shape_.valueDim);
   const auto [firstHead, endHead] = queryHeads(shape_, kvHead);
   const TileRange all = seenByAny(r, firstRow, rows, {0, r.columns});
-  float most[kRows], sum[kRows];
+  float most[kWideRows], sum[kWideRows];
+  const int64_t height = rowsOfTile(r, shape_.batch * shape_.kvHeads);
   for (int64_t chunk = all.begin; chunk < all.end; chunk += kKeyChunk) {
     const int64_t columns = std::min(kKeyChunk, all.end - chunk);
     const Matrix k = load(in.k, b, r.column + chunk, columns, kvHead, 1, s.k);
     const Matrix v = load(in.v, b, r.column + chunk, columns, kvHead, 1, s.v);
     for (int64_t h = firstHead; h < endHead; ++h) {
-      for (int64_t row = firstRow; row < firstRow + rows; row += kRows) {
-        const int64_t count = std::min(kRows, firstRow + rows - row);
+      for (int64_t row = firstRow; row < firstRow + rows; row += height) {
+        const int64_t count = std::min(height, firstRow + rows - row);
         const TileRange seen = seenByAny(r, row, count, {chunk, chunk + columns});
         if (seen.empty()) continue;
         const Matrix q = load(in.q, b, r.row + row, count, h, shape_.scale, s.q);
@@ -230,7 +231,8 @@ void HostBlock::backward(const BlockGradientInputs& in, std::span<const Rectangl
 void HostBlock::backwardByParts(const BlockGradientInputs& in, const Rectangle& r, const BlockGradients& into) {
   auto& pool = exec_.pool();
   const int64_t units = shape_.batch * shape_.kvHeads;
-  const int64_t chunks = (r.columns + kKeyChunk - 1) / kKeyChunk, tiles = (r.rows + kRows - 1) / kRows;
+  const int64_t height = rowsOfTile(r, units);
+  const int64_t chunks = (r.columns + kKeyChunk - 1) / kKeyChunk, tiles = (r.rows + height - 1) / height;
   const int64_t parts = std::min(tiles, 2 * int64_t{pool.threads()});
   pool.each(size(units * (chunks + parts)), [&](size_t task, int thread) {
     const int64_t unit = static_cast<int64_t>(task) % units, piece = static_cast<int64_t>(task) / units;
@@ -240,8 +242,8 @@ void HostBlock::backwardByParts(const BlockGradientInputs& in, const Rectangle& 
       part.endColumn = std::min(r.columns, part.firstColumn + kKeyChunk);
       part.keys = true;
     } else {
-      part.firstRow = (piece - chunks) * tiles / parts * kRows;
-      part.endRow = std::min(r.rows, (piece - chunks + 1) * tiles / parts * kRows);
+      part.firstRow = (piece - chunks) * tiles / parts * height;
+      part.endRow = std::min(r.rows, (piece - chunks + 1) * tiles / parts * height);
       part.queries = true;
     }
     backwardTask(in, r, into, unit / shape_.kvHeads, unit % shape_.kvHeads, part, scratch_[size(thread)]);
@@ -253,6 +255,7 @@ void HostBlock::backwardTask(const BlockGradientInputs& in, const Rectangle& r, 
   if (usesBf16(in)) return backwardBf16(in, r, into, b, kvHead, part, s.bf16);
   const size_t dim = size(shape_.headDim), width = size(shape_.valueDim);
   const auto [firstHead, endHead] = queryHeads(shape_, kvHead);
+  const int64_t height = rowsOfTile(r, shape_.batch * shape_.kvHeads);
   const auto sums = [&](const Tensor& tensor, int64_t token, int64_t head) {
     return reinterpret_cast<float*>(tensor.at(b, token, head));
   };
@@ -261,8 +264,8 @@ void HostBlock::backwardTask(const BlockGradientInputs& in, const Rectangle& r, 
     const Matrix k = load(in.k, b, r.column + chunk, columns, kvHead, shape_.scale, s.k);  // scaled
     const Matrix v = load(in.v, b, r.column + chunk, columns, kvHead, 1, s.v);
     for (int64_t h = firstHead; h < endHead; ++h) {
-      for (int64_t row = part.firstRow; row < part.endRow; row += kRows) {
-        const int64_t count = std::min(kRows, part.endRow - row), token = r.row + row;
+      for (int64_t row = part.firstRow; row < part.endRow; row += height) {
+        const int64_t count = std::min(height, part.endRow - row), token = r.row + row;
         const TileRange seen = seenByAny(r, row, count, {chunk, chunk + columns});
         if (seen.empty()) continue;
         const Matrix q = load(in.q, b, token, count, h, 1, s.q);

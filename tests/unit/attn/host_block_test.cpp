@@ -1,7 +1,9 @@
 // The host block kernel on several threads, for any number of processors.
 #include "attn/block/host.h"
+#include "attn/block/host_tiles.h"
 #include "unit/seed.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
@@ -54,6 +56,102 @@ Results compute(int threads, int64_t rows, int64_t columns, const std::vector<fl
   block.backward({q, k, v, dOut, partial.lse, deltas, partial.out}, rectangles,
                  BlockGradients{sums(r.dq, rows, 6), sums(r.dk, columns, 2), sums(r.dv, columns, 2)});
   return r;
+}
+
+/// The definition in fp64, for the query heads of key head 1 (3, 4 and 5). Other heads' values are 0.
+Results define(int64_t rows, int64_t columns, const std::vector<float>& numbers,
+               const std::vector<Rectangle>& rectangles) {
+  const auto count = [](int64_t n) { return static_cast<size_t>(n); };
+  const size_t part = numbers.size() / 4;
+  const float *q = numbers.data(), *k = q + part, *v = k + part, *dOut = v + part;
+  const auto sees = [&](int64_t i, int64_t j) {
+    return std::any_of(rectangles.begin(), rectangles.end(), [&](const Rectangle& r) {
+      return i >= r.row && i < r.row + r.rows && j >= r.column && j < r.column + r.columns &&
+             j - r.column >= i - r.row + std::max(r.lower, -rows) &&
+             j - r.column <= i - r.row + std::min(r.upper, rows + columns);
+    });
+  };
+  const auto dot = [](const float* a, const float* b) {
+    double sum = 0;
+    for (int d = 0; d < 8; ++d) sum += double{a[d]} * b[d];
+    return sum;
+  };
+  std::vector<double> out(count(rows * 48)), dq(count(rows * 48)), dk(count(columns * 16)), dv(count(columns * 16));
+  std::vector<double> p(count(columns));
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t h = 3; h < 6; ++h) {
+      const size_t at = count(i * 48 + h * 8);
+      double sum = 0, delta = 0;
+      for (int64_t j = 0; j < columns; ++j) {
+        const size_t key = count(j * 16 + 8);
+        sum += p[count(j)] = sees(i, j) ? std::exp(0.3f * dot(q + at, k + key)) : 0.0;
+      }
+      for (int64_t j = 0; j < columns; ++j) {
+        p[count(j)] /= sum;
+        for (size_t d = 0; d < 8; ++d) out[at + d] += p[count(j)] * v[count(j * 16 + 8) + d];
+      }
+      for (size_t d = 0; d < 8; ++d) delta += out[at + d] * dOut[at + d];
+      for (int64_t j = 0; j < columns; ++j) {
+        const size_t key = count(j * 16 + 8);
+        const double weight = p[count(j)], slope = 0.3f * weight * (dot(dOut + at, v + key) - delta);
+        for (size_t d = 0; d < 8; ++d) {
+          dq[at + d] += slope * k[key + d];
+          dk[key + d] += slope * q[at + d];
+          dv[key + d] += weight * dOut[at + d];
+        }
+      }
+    }
+  }
+  const auto floats = [](const std::vector<double>& from) { return std::vector<float>(from.begin(), from.end()); };
+  return {floats(out), {}, floats(dq), floats(dk), floats(dv)};
+}
+
+/// The largest difference where `expected` is not 0, relative to the largest expected value.
+double errorOf(const std::vector<float>& expected, const std::vector<float>& got) {
+  double most = 0, error = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (expected[i] == 0) continue;
+    most = std::max(most, std::abs(double{expected[i]}));
+    const double difference = std::abs(double{expected[i]} - got[i]);
+    if (!(difference <= error)) error = difference;
+  }
+  return error / most;
+}
+
+TEST_CASE("wide tiles, with and without an edge of the mask, agree with the definition on any number of threads") {
+  const seqpar::test::Seed seed;
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  constexpr int64_t kQueries = 3100, kKeys = 1400;
+  std::vector<float> numbers(4 * kQueries * 48);
+  for (auto& number : numbers) number = normal(random);
+  const std::vector<Rectangle> rectangles{{0, kQueries, 0, 400},
+                                          {0, kQueries, 400, 1000, std::numeric_limits<int64_t>::min(), -900}};
+  for (const auto& r : rectangles) REQUIRE(rowsOfTile(r, 2) == kWideRows);
+  const auto expected = define(kQueries, kKeys, numbers, rectangles);
+  const auto one = compute(1, kQueries, kKeys, numbers, rectangles);
+  CHECK(errorOf(expected.out, one.out) < 2e-6);
+  CHECK(errorOf(expected.dq, one.dq) < 2e-6);
+  // Sums of 9300 terms; the others have 1400.
+  CHECK(errorOf(expected.dk, one.dk) < 1e-5);
+  CHECK(errorOf(expected.dv, one.dv) < 1e-5);
+  const auto three = compute(3, kQueries, kKeys, numbers, rectangles);
+  CHECK(one.out == three.out);
+  CHECK(one.dq == three.dq);
+  CHECK(one.dk == three.dk);
+  CHECK(one.dv == three.dv);
+}
+
+TEST_CASE("tiles are wide where the mask hides few keys of a tile and there is work for threads") {
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::min(), kAll = std::numeric_limits<int64_t>::max();
+  CHECK(rowsOfTile({0, 2048, 0, 2048, kNone, kAll}, 8) == kWideRows);
+  CHECK(rowsOfTile({0, 2048, 0, 2048, kNone, kAll}, 2) == kRows);
+  CHECK(rowsOfTile({0, 767, 0, 4, kNone, kAll}, 8) == kRows);
+  CHECK(rowsOfTile({0, 768, 0, 4, kNone, kAll}, 8) == kWideRows);
+  CHECK(rowsOfTile({0, 2048, 0, 2048, kNone, 0}, 8) == kWideRows);  // causal
+  CHECK(rowsOfTile({0, 1000, 0, 1000, kNone, 0}, 8) == kRows);
+  CHECK(rowsOfTile({0, 8192, 0, 8192, -255, 0}, 8) == kRows);  // windows
+  CHECK(rowsOfTile({0, 8192, 0, 8192, -1023, 0}, 8) == kWideRows);
 }
 
 TEST_CASE("the host block kernel gives the same bits on any number of threads") {
