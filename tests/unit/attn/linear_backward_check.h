@@ -194,7 +194,7 @@ void checkKernels(BackwardShape shape, double mostOfTokens = 0) {
   task.content = shape.content;
   task.initial = c.initial.empty() ? nullptr : c.initial.data();
   task.finalGradient = c.dFinal.empty() ? nullptr : c.dFinal.data();
-  const int gateBlocks = kChannel ? task.valueBlocks : task.keyBlocks * task.valueBlocks;
+  const int gateBlocks = kChannel || K::kSumsValues ? task.valueBlocks : task.keyBlocks * task.valueBlocks;
   Terms dq(problem, task.valueBlocks, problem.dk, task.together),
       dk(problem, task.valueBlocks, problem.dk, task.together),
       dv(problem, K::kSumsValues ? 1 : task.keyBlocks, problem.dv),
@@ -208,8 +208,10 @@ void checkKernels(BackwardShape shape, double mostOfTokens = 0) {
   task.dq = dq.target;
   task.dkOut = dk.target;
   task.dvOut = dv.target;
-  Terms dInputs(problem, task.keyBlocks, 1);
+  const bool addsInputs = seed % 4 < 2;  // over blocks of keys, in place
+  Terms dInputs(problem, addsInputs ? 1 : task.keyBlocks, 1);
   if (shape.inputGates) task.dInputGates = dInputs.target;
+  if (addsInputs) task.dInputGates.block = 0;
   const Workspace workspace = workspaceOf(problem, segments);
   std::vector<char> scratch(static_cast<size_t>(workspace.size));
   task.states = scratch.data() + std::max<int64_t>(workspace.states, 0);
@@ -264,7 +266,7 @@ Found gradientsOf(const BackwardCase& c, uint64_t seed) {
   task.content = c.shape.content;
   task.initial = c.initial.empty() ? nullptr : c.initial.data();
   task.finalGradient = c.dFinal.empty() ? nullptr : c.dFinal.data();
-  const int gateBlocks = kChannel ? task.valueBlocks : task.keyBlocks * task.valueBlocks;
+  const int gateBlocks = kChannel || K::kSumsValues ? task.valueBlocks : task.keyBlocks * task.valueBlocks;
   Terms dq(problem, task.valueBlocks, problem.dk, task.together),
       dk(problem, task.valueBlocks, problem.dk, task.together),
       dv(problem, K::kSumsValues ? 1 : task.keyBlocks, problem.dv),

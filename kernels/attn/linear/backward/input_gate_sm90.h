@@ -19,7 +19,7 @@ SEQPAR_DEVICE void loadInputs(float (&to)[2], const Task& task, const Item<T>& i
   for (int i = 0; i < 2; ++i) to[i] = lane * 2 + i < rows ? gates.read(token + lane * 2 + i) : 0.f;
 }
 
-/// Writes the gradients of the same gates, or with kWide the terms of the item's keys.
+/// Writes the gradients of the same gates. kWide: their sums over blocks of keys, or fp32 terms if Target has blocks.
 template <bool kWide, class T>
 SEQPAR_DEVICE void writeInputs(const float (&sums)[2], const Task& task, const Item<T>& item, int64_t token, int lane,
                                int which = 0) {
@@ -33,7 +33,7 @@ SEQPAR_DEVICE void writeInputs(const float (&sums)[2], const Task& task, const I
     const int64_t at = item.sequence * to.batch + (token + row) * to.token + (item.head + which) * to.head +
                        (kWide ? item.keyBlock * to.block : 0);
     if (to.type == seqparFloat32) {
-      static_cast<float*>(to.data)[at] = sums[i];
+      putOrAdd<kWide>(static_cast<float*>(to.data) + at, sums[i], to.block == 0 ? item.keyBlock : 0);
     } else {
       static_cast<uint16_t*>(to.data)[at] = static_cast<uint16_t>(ptx::pack<Bf16>(sums[i], 0));
     }

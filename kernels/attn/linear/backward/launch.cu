@@ -139,6 +139,12 @@ int foldBoth(const Gradients& pass, const Launch& launch) {
   return launchFold({pass.problem, pass.segments, pass.heads, pass.after, kReverse}, launch);
 }
 
+/// Blocks of the gates' gradients. The kernels that process a segment's blocks of keys in one CTA add them.
+int blocksOfGates(const Task& task) {
+  const bool sums = task.gate == Gate::Channel || task.valueSums != nullptr;
+  return sums ? task.valueBlocks : task.keyBlocks * task.valueBlocks;
+}
+
 /// Adds all terms that several blocks or heads share.
 cudaError_t addUpAll(const Gradients& pass, const Task& task, const Workspace& workspace, const Launch& launch) {
   const LinearProblem& problem = pass.problem;
@@ -176,14 +182,14 @@ cudaError_t addUpAll(const Gradients& pass, const Task& task, const Workspace& w
   addShared(task.dq, workspace.dq, pass.dq, task.group, task.valueBlocks, problem.dk, task.together);
   addShared(task.dkOut, workspace.dk, pass.dk, task.group, task.valueBlocks, problem.dk, task.together);
   if (task.valueSums == nullptr) addShared(task.dvOut, workspace.dv, pass.dv, 1, task.keyBlocks, problem.dv, 1);
-  add(task.dInputGates.data != nullptr ? workspace.inputGates : -1, pass.dInputGates, problem.inputGateType, 1,
+  add(task.dInputGates.block != 0 ? workspace.inputGates : -1, pass.dInputGates, problem.inputGateType, 1,
       task.keyBlocks, 1);
   if (problem.gate == Gate::Channel) {
     add(workspace.gates, pass.dGates, pass.dGateType, 1, task.valueBlocks, problem.dk);
   } else if (problem.gate == Gate::Token) {
-    add(workspace.gates, pass.dGates, pass.dGateType, 1, task.keyBlocks * task.valueBlocks, 1);
+    add(task.dGates.block != 0 ? workspace.gates : -1, pass.dGates, pass.dGateType, 1, blocksOfGates(task), 1);
   } else if (problem.gate == Gate::Head && pass.dGates.data != nullptr && error == cudaSuccess) {
-    const Sum sum = sumOf(workspace.gates, pass.dGates, seqparFloat32, 1, task.keyBlocks * task.valueBlocks, 1);
+    const Sum sum = sumOf(workspace.gates, pass.dGates, seqparFloat32, 1, blocksOfGates(task), 1);
     void* arguments[] = {const_cast<Sum*>(&sum)};
     error = cudaLaunchKernel(reinterpret_cast<const void*>(&addTokens), dim3(static_cast<unsigned>(sum.headCount)),
                              dim3(kSumThreads), arguments, 0, static_cast<cudaStream_t>(launch.stream));
@@ -283,13 +289,15 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
   task.dvOut = targetOf(pass.dv, problem.type, base, task.valueSums != nullptr ? -1 : workspace.dv, problem, heads,
                         task.keyBlocks, problem.dv);
   if (pass.dGates.data != nullptr && problem.gate != Gate::None) {
-    const bool channel = problem.gate == Gate::Channel;
-    task.dGates = targetOf(pass.dGates, pass.dGateType, base, workspace.gates, problem, heads,
-                           channel ? task.valueBlocks : task.keyBlocks * task.valueBlocks, channel ? problem.dk : 1);
+    const int blocks = blocksOfGates(task);
+    const bool added = problem.gate == Gate::Token && blocks == 1;  // by the kernel
+    task.dGates = targetOf(pass.dGates, pass.dGateType, base, added ? -1 : workspace.gates, problem, heads, blocks,
+                           problem.gate == Gate::Channel ? problem.dk : 1);
   }
   if (problem.inputGates.data != nullptr && pass.dInputGates.data != nullptr) {
-    task.dInputGates = targetOf(pass.dInputGates, problem.inputGateType, base, workspace.inputGates, problem, heads,
-                                task.keyBlocks, 1);
+    const bool added = task.valueSums != nullptr && problem.inputGateType == seqparFloat32;  // by the kernel
+    task.dInputGates = targetOf(pass.dInputGates, problem.inputGateType, base, added ? -1 : workspace.inputGates,
+                                problem, heads, task.keyBlocks, 1);
   }
   if (sm90) {
     task.content = pass.content;

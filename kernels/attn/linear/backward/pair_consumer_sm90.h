@@ -330,7 +330,7 @@ struct PairConsumer : TermsConsumer<T, PairMemory<T>> {
       const float gate = kGated ? memory.inputs[chunk % 2][h][row] : 1.f;
       own[i] = memory.rowTerms[0][h][row] + memory.rowTerms[1][h][row] - times(gate, keySum(h, row));
     }
-    writeTokenGates(own, last, memory.forgets[chunk % 2][h], task, item, token, me.lane, h);
+    writeTokenGates<kWide>(own, last, memory.forgets[chunk % 2][h], task, item, token, me.lane, h);
   }
   /// Called by the two warps before those.
   SEQPAR_DEVICE void writeInputGates(int64_t token) const {

@@ -380,7 +380,7 @@ struct TokenConsumer : TermsConsumer<T, TokenMemory<T>> {
     float own[2];
     SEQPAR_UNROLL
     for (int i = 0; i < 2; ++i) own[i] = memory.terms[0][me.lane * 2 + i] + memory.terms[1][me.lane * 2 + i];
-    writeTokenGates(own, last, memory.forgets[chunk % 2], task, item, token, me.lane);
+    writeTokenGates<kWide>(own, last, memory.forgets[chunk % 2], task, item, token, me.lane);
   }
   /// Called by the warp before that.
   SEQPAR_DEVICE void writeInputGates(int64_t token) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/attn/linear/backward/loads_sm90.h"
+#include "kernels/attn/linear/backward/value_sums_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
 
@@ -46,8 +47,9 @@ SEQPAR_DEVICE void multiplyRows(Half::Part& part, float factor, float factor8) {
 }
 
 /// One warp: the gates' gradients of a chunk, the sums of `own`, the terms of tokens 2 lane and 2 lane + 1, to the
-/// chunk's end, and of `last`, the carry from later tokens.
-template <class T>
+/// chunk's end, and of `last`, the carry from later tokens. kWide: the sum over a head's blocks of keys, to which the
+/// same thread adds one after the other.
+template <bool kWide, class T>
 SEQPAR_DEVICE void writeTokenGates(const float (&own)[2], float last, const uint8_t* forgets, const Task& task,
                                    const Item<T>& item, int64_t token, int lane, int which = 0) {
   const Target& to = task.dGates;
@@ -63,8 +65,9 @@ SEQPAR_DEVICE void writeTokenGates(const float (&own)[2], float last, const uint
     const int row = lane * 2 + i;
     if (row >= rows) continue;
     const float value = forgets[row] != 0 ? 0.f : last + (i == 0 ? sum : sum - own[0]);
-    static_cast<float*>(to.data)[item.sequence * to.batch + (token + row) * to.token + (item.head + which) * to.head +
-                                 (item.keyBlock * task.valueBlocks + item.valueBlock) * to.block] = value;
+    float* const at = static_cast<float*>(to.data) + item.sequence * to.batch + (token + row) * to.token +
+                      (item.head + which) * to.head + item.valueBlock * to.block;
+    putOrAdd<kWide>(at, value, item.keyBlock);
   }
 }
 

@@ -1,11 +1,23 @@
-// dv over the blocks of keys of a head with more than 128 channels: a CTA of the gradients' kernels for token decays
-// processes both blocks of a segment one after the other, keeps dv of the first one in device memory, and adds it to
-// dv of the second one. Threads read only values that they wrote themselves, so there is no barrier.
+// Sums over the blocks of keys of a head with more than 128 channels. dv: a CTA of the gradients' kernels for token
+// decays processes both blocks of a segment one after the other, keeps dv of the first one in device memory, and adds
+// it to dv of the second one. Threads read only values that they wrote themselves, so there is no barrier.
 #pragma once
 
+#include "kernels/arch/gpu_memory.h"
 #include "kernels/attn/linear/backward/tiles_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
+
+/// Gates' gradients with kWide: stores the term of the first block of keys, or adds that of a later one. A number's
+/// terms have the same thread, and nothing waits for the addition.
+template <bool kWide>
+SEQPAR_DEVICE void putOrAdd(float* to, float term, int keyBlock) {
+  if (kWide && keyBlock > 0) {
+    ptx::redAddRelaxedGpu(to, term);
+  } else {
+    *to = term;
+  }
+}
 
 struct ValueSums {
   float* own;  ///< this thread's elements of a chunk
