@@ -42,7 +42,7 @@ attention() {
   python=${PYTHON:-python3}
   for type in float:8M bfloat16:4M; do
     for pass in forward backward; do
-      taskset -c 1 "$build/perf/softmax_attn_perf" -z 2 -t 1 -n 6 -w 1 --repeats 1 -l 0.5 -c 0 --algo local --heads 8 \
+      taskset -c 1 "$build/perf/softmax_attn_perf" -z 2 -t 1 -n 6 -w 1 --repeats 5 -l 0.3 -c 0 --algo local --heads 8 \
         --mask full,causal --pass $pass -d ${type%:*} -b ${type#*:} -e ${type#*:} | grep 'local  ' || exit 1
     done
   done > "$out/attention.txt"

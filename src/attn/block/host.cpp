@@ -98,11 +98,12 @@ void HostBlock::forwardTask(const BlockInputs& in, const Rectangle& r, const Par
                             int64_t firstRow, int64_t rows, Scratch& s) {
   const size_t dim = size(shape_.headDim), width = size(shape_.valueDim);
   const auto [firstHead, endHead] = queryHeads(shape_, kvHead);
+  const int64_t together = in.k.type == seqparFloat32 && in.v.type == seqparFloat32 ? kKeysInPlace : kKeyChunk;
   const TileRange all = seenByAny(r, firstRow, rows, {0, r.columns});
   float most[kWideRows], sum[kWideRows];
   const int64_t height = rowsOfTile(r, shape_.batch * shape_.kvHeads);
-  for (int64_t chunk = all.begin; chunk < all.end; chunk += kKeyChunk) {
-    const int64_t columns = std::min(kKeyChunk, all.end - chunk);
+  for (int64_t chunk = all.begin; chunk < all.end; chunk += together) {
+    const int64_t columns = std::min(together, all.end - chunk);
     const Matrix k = load(in.k, b, r.column + chunk, columns, kvHead, 1, s.k);
     const Matrix v = load(in.v, b, r.column + chunk, columns, kvHead, 1, s.v);
     for (int64_t h = firstHead; h < endHead; ++h) {

@@ -11,7 +11,8 @@
 
 namespace seqpar::attn {
 
-constexpr int64_t kKeyChunk = 1024;  ///< keys that are converted together, before all queries use them
+constexpr int64_t kKeyChunk = 1024;     ///< keys that are converted together, before all queries use them
+constexpr int64_t kKeysInPlace = 2048;  ///< of fp32 keys that need no conversion: they fit a processor's last cache
 
 inline size_t size(int64_t value) {
   return static_cast<size_t>(value);
