@@ -29,6 +29,7 @@ class Differentiate {
 
  private:
   static constexpr int kAll = kDifferentiateThreads, kQuarters = DifferentiateMemory::kQuarters;
+  static constexpr int kRunStride = DifferentiateMemory::kRunStride;
   /// Whether operands with decays of channels are fp16 where those are mild (differentiate_decays.h).
   static constexpr bool kMayBeMild = kChannel && ptx::kIsBf16<T>;
 
@@ -303,12 +304,18 @@ class Differentiate {
   };
   SEQPAR_DEVICE void shareMagnitudes();
   SEQPAR_DEVICE Scales findScales() const;
-  template <bool kMild>
-  SEQPAR_DEVICE void throughChannelsAs(HalfBlockDecays& decays, const Scales& scales);
-  template <bool kMild>
-  SEQPAR_DEVICE void decayChannels(HalfBlockDecays& decays, const Scales& scales);
-  template <bool kMild>
-  SEQPAR_DEVICE void storeChannelScores(const Scales& scales);
+  SEQPAR_DEVICE void throughAnyChannels(HalfBlockDecays& decays);
+  SEQPAR_DEVICE void decayChannels(HalfBlockDecays& decays);
+  template <class Score>
+  SEQPAR_DEVICE void storeChannelScores(float up);
+  template <class Finish>
+  SEQPAR_DEVICE void storeTerms(const Finish& finish);
+  // Mild decays (differentiate_mild.h):
+  SEQPAR_DEVICE void throughMildChannels(HalfBlockDecays& decays, const Scales& scales);
+  SEQPAR_DEVICE void decayMildChannels(HalfBlockDecays& decays, const Scales& scales);
+  SEQPAR_DEVICE void decayBlock(float (&c)[4][4], int block) const;
+  SEQPAR_DEVICE void throughMildRows(const Scales& scales);
+  SEQPAR_DEVICE void throughMildColumns(const Scales& scales);
   /// Calls each(t, c, n, e) for the warp's pairs of channels c, c + 1: elements [n][e] and [n][e + 1].
   template <class Each>
   SEQPAR_DEVICE void eachChannelPair(const Each& each) const {
@@ -320,14 +327,11 @@ class Differentiate {
       each(t + 8, first + 8 * n, n, 2);
     }
   }
-  template <bool kMild>
-  SEQPAR_DEVICE void decayBefore(const Scales& scales);
-  template <bool kMild>
-  SEQPAR_DEVICE void decayAfter(const Scales& scales);
+  SEQPAR_DEVICE void decayBefore();
+  SEQPAR_DEVICE void decayAfter();
   /// Sums over the block's tokens.
   SEQPAR_DEVICE void sumEnds(float (&ends)[4][2]);
-  template <bool kMild>
-  SEQPAR_DEVICE void throughBlock(const Scales& scales);
+  SEQPAR_DEVICE void throughBlock();
   SEQPAR_DEVICE void throughSteepBlocks();
   SEQPAR_DEVICE void ofChannelGates();
 

@@ -17,46 +17,32 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::throughChannels() {
   shareMagnitudes();
   ptx::syncthreads();
   const Scales scales = findScales();
-  scales.mild ? throughChannelsAs<kMayBeMild>(decays, scales) : throughChannelsAs<false>(decays, scales);
+  if (kMayBeMild && scales.mild) {
+    throughMildChannels(decays, scales);
+  } else {
+    throughAnyChannels(decays);
+  }
   const int t = threadAgain();
   if (t < kRows) ofBeta(t, memory_.beta[t] * rowSum(memory_.terms, t) + rowSum(memory_.ends, t));
 }
 template <class T, bool kChannel>
-template <bool kMild>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::throughChannelsAs(HalfBlockDecays& decays, const Scales& scales) {
-  decayChannels<kMild>(decays, scales);
-  storeChannelScores<kMild>(scales);
+SEQPAR_DEVICE void Differentiate<T, kChannel>::throughAnyChannels(HalfBlockDecays& decays) {
+  decayChannels(decays);
+  storeChannelScores<T>(1);
   ptx::syncthreads();
-  decayBefore<kMild>(scales);
-  decayAfter<kMild>(scales);
-  if (!isSteep(memory_.steep, row_ / kBlock)) throughBlock<kMild>(scales);
-  if constexpr (!kMild) throughSteepBlocks();
+  decayBefore();
+  decayAfter();
+  if (!isSteep(memory_.steep, row_ / kBlock)) throughBlock();
+  throughSteepBlocks();
   ptx::syncthreads();
-  const Floats terms = memory_.run;
-  sumRows(memory_.ends, [&](int n, int e, float key, float) { return key * dRow_[n][e]; });
-  eachChannelPair([&](int t, int c, int n, int e) {
-    const uint32_t query = queries().pair(t, c), key = keys().pair(t, c);
-    const float diagonal = memory_.diagonal[t];
-    const float k[2] = {ptx::lowOf<T>(key), ptx::highOf<T>(key)}, q[2] = {ptx::lowOf<T>(query), ptx::highOf<T>(query)};
-    float sums[2];
-    SEQPAR_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      float &dq = dq_[n][e + i], &dRow = dRow_[n][e + i], &dColumn = dColumn_[n][e + i];
-      sums[i] = q[i] * dq + k[i] * (dRow - dColumn);
-      dq += diagonal * k[i];
-      dRow += dColumn + diagonal * q[i];
-    }
-    ptx::storePair(terms + t * kKeys + c, sums[0], sums[1]);
-  });
+  storeTerms([](int, int, int, int) {});
   ptx::syncthreads();
 }
 
 /// dq and dRow = decays from the block's start times (the decays before the block times them, the latter by -beta, plus
 /// scores times earlier keys).
 template <class T, bool kChannel>
-template <bool kMild>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::decayBefore(const Scales& scales) {
-  using Score = std::conditional_t<kMild, Fp16, T>;
+SEQPAR_DEVICE void Differentiate<T, kChannel>::decayBefore() {
   const int block = row_ / kBlock;
   const KeyRows near{memory_.near + nearRow(block) * KeyRows::kRowBytes};
   float ofQueries[4][4], ofRows[4][4];
@@ -68,10 +54,10 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::decayBefore(const Scales& scales)
     uint32_t x[4], y[4];
     loadLeft<true>(x, ofScores(), row_, k);
     loadLeft<true>(y, ofKeys(), row_, k);
-    accumulateBoth<Score, false>(ofQueries, x, ofRows, y, near, channel_, k);
+    accumulateBoth<T, false>(ofQueries, x, ofRows, y, near, channel_, k);
   }
   const auto check = [&](float(&part)[4][4], const SquareRows& scores) {
-    if (kMild || allFinite(part)) return;
+    if (allFinite(part)) return;
     recompute(part, row_, channel_,
               [&](int t, int n) { return sumForgetting<T, true, false>(scores, t, near, n, 0, row_); });
   };
@@ -88,22 +74,19 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::decayBefore(const Scales& scales)
     const float ofStates[2] = {task_.scale * before[0], task_.scale * before[1]};
     SEQPAR_UNROLL
     for (int h = 0; h < 2; ++h) {
-      ptx::loadPair(memory_.run + (t + 8 * h) * kKeys + c, run[0], run[1]);
+      ptx::loadPair(memory_.run + (t + 8 * h) * kRunStride + c, run[0], run[1]);
       SEQPAR_UNROLL
       for (int e = 0; e < 2; ++e) {
         float &dq = dq_[n][2 * h + e], &dRow = dRow_[n][2 * h + e];
-        const float down = kMild ? scales.down : 1, x = down * ofQueries[n][2 * h + e], y = down * ofRows[n][2 * h + e];
-        dq = forgetting(run[e], forgetting(ofStates[e], dq) + x);
-        dRow = forgetting(run[e], forgetting(before[e], betas[h] * dRow) + y);
+        dq = forgetting(run[e], forgetting(ofStates[e], dq) + ofQueries[n][2 * h + e]);
+        dRow = forgetting(run[e], forgetting(before[e], betas[h] * dRow) + ofRows[n][2 * h + e]);
       }
     }
   }
 }
 
 template <class T, bool kChannel>
-template <bool kMild>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::decayAfter(const Scales& scales) {
-  using Score = std::conditional_t<kMild, Fp16, T>;
+SEQPAR_DEVICE void Differentiate<T, kChannel>::decayAfter() {
   const int block = row_ / kBlock;
   const ptx::AccumulatorLayout layout{threadAgain() % 32};
   const int t = layout.row(row_), first = layout.column(channel_);
@@ -114,7 +97,7 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::decayAfter(const Scales& scales) 
     ptx::loadPair(memory_.after + block * kKeys + c, after[0], after[1]);
     SEQPAR_UNROLL
     for (int h = 0; h < 2; ++h) {
-      ptx::loadPair(memory_.suffix + (t + 8 * h) * kKeys + c, suffix[0], suffix[1]);
+      ptx::loadPair(memory_.suffix + (t + 8 * h) * kRunStride + c, suffix[0], suffix[1]);
       const uint32_t key = keys().pair(t + 8 * h, c);
       ends[n][0] += forgetting(suffix[0] * after[0], ptx::lowOf<T>(key) * dColumn_[n][2 * h]);
       ends[n][1] += forgetting(suffix[1] * after[1], ptx::highOf<T>(key) * dColumn_[n][2 * h + 1]);
@@ -126,10 +109,10 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::decayAfter(const Scales& scales) 
     clear(part);
     uint32_t x[4];
     loadLeft<false>(x, ofScores(), row_, k);
-    accumulate<Score, false>(part, x, qNear, channel_, k);
+    accumulate<T, false>(part, x, qNear, channel_, k);
     loadLeft<false>(x, ofKeys(), row_, k);
-    accumulate<Score, false>(part, x, kNear, channel_, k);
-    if (!kMild && !allFinite(part)) {
+    accumulate<T, false>(part, x, kNear, channel_, k);
+    if (!allFinite(part)) {
       recompute(part, row_, channel_, [&](int token, int n) {
         return sumForgetting<T, false, false>(ofScores(), token, qNear, n, k, k + kBlock) +
                sumForgetting<T, false, false>(ofKeys(), token, kNear, n, k, k + kBlock);
@@ -145,13 +128,13 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::decayAfter(const Scales& scales) 
       ptx::loadPair(memory_.totals + later * kKeys + first + 8 * n, total[0], total[1]);
       SEQPAR_UNROLL
       for (int e = 0; e < 4; ++e) {
-        dColumn_[n][e] = forgetting(total[e % 2], dColumn_[n][e]) + (kMild ? scales.down : 1) * part[n][e];
+        dColumn_[n][e] = forgetting(total[e % 2], dColumn_[n][e]) + part[n][e];
       }
     }
   }
   eachChannelPair([&](int row, int c, int n, int e) {
     float low, high;
-    ptx::loadPair(memory_.suffix + row * kKeys + c, low, high);
+    ptx::loadPair(memory_.suffix + row * kRunStride + c, low, high);
     dColumn_[n][e] = forgetting(low, dColumn_[n][e]);
     dColumn_[n][e + 1] = forgetting(high, dColumn_[n][e + 1]);
   });
@@ -173,10 +156,7 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::sumEnds(float (&ends)[4][2]) {
 
 /// Pairs of tokens of a block that is not steep, in TF32: gradients of decays are differences of these sums.
 template <class T, bool kChannel>
-template <bool kMild>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::throughBlock(const Scales& scales) {
-  using Score = std::conditional_t<kMild, Fp16, T>;
-  const float down = kMild ? inverseOfPower(scales.scores) : 1;
+SEQPAR_DEVICE void Differentiate<T, kChannel>::throughBlock() {
   const Floats run = memory_.run;
   const int lane = threadAgain() % 32;
   const ptx::Tf32Layout operand{lane};
@@ -185,13 +165,13 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::throughBlock(const Scales& scales
     SEQPAR_UNROLL
     for (int i = 0; i < 4; ++i) {
       const int row = operand.row(row_, i), term = operand.term(k, i);
-      x[i] = asBits(ptx::lowOf<Score>(*(inRows ? a.at(row, term) : a.at(term, row))));
+      x[i] = asBits(ptx::lowOf<T>(*(inRows ? a.at(row, term) : a.at(term, row))));
     }
   };
   const auto eachDecay = [&](const auto& each) {
     eachChannelPair([&](int t, int c, int n, int e) {
       float low, high;
-      ptx::loadPair(run + t * kKeys + c, low, high);
+      ptx::loadPair(run + t * kRunStride + c, low, high);
       each(n, e, low);
       each(n, e + 1, high);
     });
@@ -209,15 +189,15 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::throughBlock(const Scales& scales
       SEQPAR_UNROLL
       for (int i = 0; i < 2; ++i) {
         const int t = operand.termOfB(k, i), c = operand.column(channel_ + 8 * n);
-        b[i] = ptx::roundToTf32(number(keys(), t, c) * ptx::rcpApprox(run[t * kKeys + c]));
+        b[i] = ptx::roundToTf32(number(keys(), t, c) * ptx::rcpApprox(run[t * kRunStride + c]));
       }
       ptx::mmaM16N8K8Tf32(sums[n], x, b[0], b[1]);
       ptx::mmaM16N8K8Tf32(others[n], y, b[0], b[1]);
     }
   }
   eachDecay([&](int n, int e, float decay) {
-    dq_[n][e] += down * decay * sums[n][e];
-    dRow_[n][e] += down * decay * others[n][e];
+    dq_[n][e] += decay * sums[n][e];
+    dRow_[n][e] += decay * others[n][e];
   });
   clear(sums);
   SEQPAR_UNROLL
@@ -230,7 +210,7 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::throughBlock(const Scales& scales
       SEQPAR_UNROLL
       for (int i = 0; i < 2; ++i) {
         const int t = operand.termOfB(k, i), column = operand.column(channel_ + 8 * n);
-        const float decay = run[t * kKeys + column];
+        const float decay = run[t * kRunStride + column];
         b[i] = ptx::roundToTf32(number(queries(), t, column) * decay);
         c[i] = ptx::roundToTf32(number(keys(), t, column) * decay);
       }
@@ -238,7 +218,7 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::throughBlock(const Scales& scales
       ptx::mmaM16N8K8Tf32(sums[n], y, c[0], c[1]);
     }
   }
-  eachDecay([&](int n, int e, float decay) { dColumn_[n][e] += down * ptx::rcpApprox(decay) * sums[n][e]; });
+  eachDecay([&](int n, int e, float decay) { dColumn_[n][e] += ptx::rcpApprox(decay) * sums[n][e]; });
 }
 
 /// Gradients of rows or columns in steep blocks, to[t][c]. A thread has a block of one channel.
@@ -308,7 +288,7 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::ofChannelGates() {
   float sums[kBlock], run = 0;
   SEQPAR_UNROLL
   for (int i = kBlock; i-- > 0;) {
-    run += memory_.run[(first + i) * kKeys + c];
+    run += memory_.run[(first + i) * kRunStride + c];
     if ((zeros >> i & 1) != 0) run = 0;
     sums[i] = run;
   }

@@ -113,7 +113,8 @@ SEQPAR_DEVICE typename Differentiate<T, kChannel>::Scales Differentiate<T, kChan
     return ptx::reduxMax(lane < kAll / 32 ? static_cast<uint32_t>(of[lane]) : 0);
   };
   const uint32_t rows = mostOf(memory_.ofRows), scores = mostOf(memory_.ofScores);
-  scales.mild = mostOf(memory_.steep) == kMildDecays && fitsPower(rows) && fitsPower(scores);
+  scales.mild = mostOf(memory_.steep) == kMildDecays && fitsPower(rows) && fitsPower(scores) &&
+                (rows >> 23) + (scores >> 23) > 2 * 127 - 60;
   if (!scales.mild) return scales;
   scales.rows = powerTo(14, rows);
   scales.scores = powerTo(14, scores);
@@ -123,17 +124,12 @@ SEQPAR_DEVICE typename Differentiate<T, kChannel>::Scales Differentiate<T, kChan
 
 /// Decays from the start and to the end of blocks, and decayed rows.
 template <class T, bool kChannel>
-template <bool kMild>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::decayChannels(HalfBlockDecays& decays, const Scales& scales) {
+SEQPAR_DEVICE void Differentiate<T, kChannel>::decayChannels(HalfBlockDecays& decays) {
   constexpr int kTokens = HalfBlockDecays::kTokens;
   const int block = decays.block, c = decays.channel;
   const auto put = [&](int to, int row, const float(&factors)[2], uint32_t x) {
-    const float low = ptx::lowOf<T>(x), high = ptx::highOf<T>(x);
-    if constexpr (kMild) {
-      KeyRows{to}.pair(row, c) = ptx::pack<Fp16>(factors[0] * (scales.rows * low), factors[1] * (scales.rows * high));
-    } else {
-      KeyRows{to}.pair(row, c) = ptx::pack<T>(forgetting(factors[0], low), forgetting(factors[1], high));
-    }
+    KeyRows{to}.pair(row, c) =
+        ptx::pack<T>(forgetting(factors[0], ptx::lowOf<T>(x)), forgetting(factors[1], ptx::highOf<T>(x)));
   };
   const bool isFirst = decays.half == 0;
   float run[2] = {isFirst ? 1 : decays.other[0], isFirst ? 1 : decays.other[1]};
@@ -142,7 +138,7 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::decayChannels(HalfBlockDecays& de
     const int t = decays.first + i;
     run[0] *= decays.of[i][0];
     run[1] *= decays.of[i][1];
-    ptx::storePair(memory_.run + t * kKeys + c, run[0], run[1]);
+    ptx::storePair(memory_.run + t * kRunStride + c, run[0], run[1]);
     put(memory_.kNear, t, run, keys().pair(t, c));
     put(memory_.qNear, t, run, queries().pair(t, c));
   }
@@ -153,7 +149,7 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::decayChannels(HalfBlockDecays& de
   SEQPAR_UNROLL
   for (int i = kTokens; i-- > 0;) {
     const int t = decays.first + i;
-    ptx::storePair(memory_.suffix + t * kKeys + c, suffix[0], suffix[1]);
+    ptx::storePair(memory_.suffix + t * kRunStride + c, suffix[0], suffix[1]);
     const uint32_t key = keys().pair(t, c);
     SEQPAR_UNROLL
     for (int n = 1; n < kBlocks; ++n) {
@@ -165,16 +161,15 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::decayChannels(HalfBlockDecays& de
   }
 }
 
-/// Gradients of scores, times beta or the scale. Blocks above the diagonal are not written.
+/// Gradients of scores, times `up` and beta or the scale. Blocks above the diagonal are not written.
 template <class T, bool kChannel>
-template <bool kMild>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::storeChannelScores(const Scales& scales) {
-  using Score = std::conditional_t<kMild, Fp16, T>;
+template <class Score>
+SEQPAR_DEVICE void Differentiate<T, kChannel>::storeChannelScores(float up) {
   const int column = quarter_ * kBlock;
   if (column > row_) return;
   const ptx::AccumulatorLayout layout{threadAgain() % 32};
   const int first = layout.row(row_);
-  const float scale = task_.scale, up = kMild ? scales.scores : 1;
+  const float scale = task_.scale;
   if (column == row_ && layout.column(row_) == first / 2 * 2) {  // the diagonal
     const bool odd = first % 2 != 0;
     memory_.diagonal[first] = scale * (odd ? ofScores_[0][1] : ofScores_[0][0]);
@@ -186,6 +181,37 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::storeChannelScores(const Scales& 
   eachPair(ofKeys_, row_, column,
            [&](int i, int j, float x, float y) { store(ofKeys(), i, j, -memory_.beta[i], x, y); });
   eachPair(ofScores_, row_, column, [&](int i, int j, float x, float y) { store(ofScores(), i, j, scale, x, y); });
+}
+
+/// Terms of gradients of decays, and of betas by their keys; the sum of the gradients of keys. finish(t, c, n, e)
+/// completes elements [n][e] and [n][e + 1], of channels c and c + 1 of token t.
+template <class T, bool kChannel>
+template <class Finish>
+SEQPAR_DEVICE void Differentiate<T, kChannel>::storeTerms(const Finish& finish) {
+  const ptx::AccumulatorLayout layout{threadAgain() % 32};
+  float ofKey[2] = {};
+  eachChannelPair([&](int t, int c, int n, int e) {
+    finish(t, c, n, e);
+    const uint32_t query = queries().pair(t, c), key = keys().pair(t, c);
+    const float diagonal = memory_.diagonal[t];
+    const float k[2] = {ptx::lowOf<T>(key), ptx::highOf<T>(key)}, q[2] = {ptx::lowOf<T>(query), ptx::highOf<T>(query)};
+    float sums[2];
+    SEQPAR_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      float &dq = dq_[n][e + i], &dRow = dRow_[n][e + i], &dColumn = dColumn_[n][e + i];
+      sums[i] = q[i] * dq + k[i] * (dRow - dColumn);
+      ofKey[e / 2] += k[i] * dRow;
+      dq += diagonal * k[i];
+      dRow += dColumn + diagonal * q[i];
+    }
+    ptx::storePair(memory_.run + t * kRunStride + c, sums[0], sums[1]);
+  });
+  SEQPAR_UNROLL
+  for (int h = 0; h < 2; ++h) {
+    ofKey[h] += ptx::shflXor(ofKey[h], 1);
+    ofKey[h] += ptx::shflXor(ofKey[h], 2);
+    if (layout.lane % 4 == 0) memory_.ends[quarter_ * kRows + layout.row(row_, 2 * h)] = ofKey[h];
+  }
 }
 
 }  // namespace seqpar::attn::delta::half

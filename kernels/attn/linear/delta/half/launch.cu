@@ -1,6 +1,6 @@
 // The launches of the delta rule's kernels for 16-bit tensors.
 #include "kernels/attn/linear/delta/half/advance.h"
-#include "kernels/attn/linear/delta/half/differentiate_channels.h"
+#include "kernels/attn/linear/delta/half/differentiate_mild.h"
 #include "kernels/attn/linear/delta/half/differentiate_sums.h"
 #include "kernels/attn/linear/delta/half/differentiate_tokens.h"
 #include "kernels/attn/linear/delta/half/memory_sm90.h"

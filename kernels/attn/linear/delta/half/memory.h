@@ -214,9 +214,10 @@ struct DifferentiateMemory {
   Floats boundary;     ///< [8][kKeys]
   TokenMemory tokens;
   // Decays of channels:
-  Floats run, suffix;        ///< [kRows][kKeys]: decays from the block's start, after the token to the block's end
+  static constexpr int kRunStride = kKeys + 8;  ///< without bank conflicts
+  Floats run, suffix;        ///< [kRows][kRunStride]: decays from the block's start, after the token to the block's end
   int kNear, qNear;          ///< rows times `run`
-  int near;                  ///< as in PrepareMemory, in the tensors' type
+  int near;                  ///< as in PrepareMemory, in the tensors' type; mild decays: keys to the end of their block
   Floats totals, blockEnds;  ///< [kBlocks][kKeys]
   Floats before, after;      ///< [kBlocks][kKeys]: products of the totals of earlier blocks, of later ones
   Floats diagonal;           ///< [kRows]: of gradients of scores
@@ -245,8 +246,8 @@ struct DifferentiateMemory {
     kNear = carver.take(kKeyBytes);
     qNear = carver.take(kKeyBytes);
     near = carver.take(2 * kNearRows * kKeys);
-    run = {carver.take(4 * kRows * kKeys)};
-    suffix = {carver.take(4 * kRows * kKeys)};
+    run = {carver.take(4 * kRows * kRunStride)};
+    suffix = {carver.take(4 * kRows * kRunStride)};
     totals = {carver.take(4 * kBlocks * kKeys)};
     blockEnds = {carver.take(4 * kBlocks * kKeys)};
     before = {carver.take(4 * kBlocks * kKeys)};

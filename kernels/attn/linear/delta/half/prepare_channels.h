@@ -53,47 +53,58 @@ SEQPAR_DEVICE void Prepare<T, kChannel>::decayRows() {
   };
   auto ends = BlockDecays::ends(memory_.totals);
   auto &before = ends.before, &after = ends.after;
-  uint32_t raw[kBlock];
+  uint32_t raw[kBlock] = {};
   float run[2] = {1, 1};
   if constexpr (kMild) balance(ends, run);
-  SEQPAR_UNROLL
-  for (int i = 0; i < kBlock; ++i) {
-    const int t = block * kBlock + i;
-    const float kNorm = memory_.kNorm[t], qNorm = memory_.qNorm[t];
-    const float kUp = kMild ? memory_.kUps[t] : 1, qUp = kMild ? memory_.qUps[t] : 1;
-    const uint32_t k = keys().pair(t, c), q = queries().pair(t, c);
-    raw[i] = ptx::pack<T>(kNorm * ptx::lowOf<T>(k), kNorm * ptx::highOf<T>(k));
-    const float key[2] = {ptx::lowOf<T>(raw[i]), ptx::highOf<T>(raw[i])};
-    const float query[2] = {qNorm * ptx::lowOf<T>(q), qNorm * ptx::highOf<T>(q)};
-    float inverse[2];
+  constexpr int kPart = 4;  // tokens
+  SEQPAR_ROLLED
+  for (int part = 0; part < kBlock; part += kPart) {
     SEQPAR_UNROLL
-    for (int e = 0; e < 2; ++e) {
-      run[e] *= decays_.of[i][e];
-      inverse[e] = ptx::rcpApprox(run[e]);
+    for (int i = 0; i < kPart; ++i) {
+      const int t = block * kBlock + part + i;
+      const float kNorm = memory_.kNorm[t], qNorm = memory_.qNorm[t];
+      const float kUp = kMild ? memory_.kUps[t] : 1, qUp = kMild ? memory_.qUps[t] : 1;
+      const uint32_t k = keys().pair(t, c), q = queries().pair(t, c);
+      raw[i] = ptx::pack<T>(kNorm * ptx::lowOf<T>(k), kNorm * ptx::highOf<T>(k));
+      const float key[2] = {ptx::lowOf<T>(raw[i]), ptx::highOf<T>(raw[i])};
+      const float query[2] = {qNorm * ptx::lowOf<T>(q), qNorm * ptx::highOf<T>(q)};
+      float inverse[2];
+      SEQPAR_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        run[e] *= decays_.of[i][e];
+        inverse[e] = ptx::rcpApprox(run[e]);
+      }
+      put(memory_.kNear, t, times(run[0], kUp * key[0]), times(run[1], kUp * key[1]));
+      put(memory_.qNear, t, times(run[0], qUp * query[0]), times(run[1], qUp * query[1]));
+      put(memory_.kInverse, t, inverse[0] * (kUp * key[0]), inverse[1] * (kUp * key[1]));
+      const float in[2] = {run[0] * before[0], run[1] * before[1]};
+      KeyRows{memory_.kIn}.pair(t, c) = ptx::pack<T>(times(in[0], key[0]), times(in[1], key[1]));
+      storeRounded<T>(record_.qIn + imageIndex(t, c), times(in[0], query[0]), times(in[1], query[1]));
     }
-    put(memory_.kNear, t, times(run[0], kUp * key[0]), times(run[1], kUp * key[1]));
-    put(memory_.qNear, t, times(run[0], qUp * query[0]), times(run[1], qUp * query[1]));
-    put(memory_.kInverse, t, inverse[0] * (kUp * key[0]), inverse[1] * (kUp * key[1]));
-    const float in[2] = {run[0] * before[0], run[1] * before[1]};
-    KeyRows{memory_.kIn}.pair(t, c) = ptx::pack<T>(times(in[0], key[0]), times(in[1], key[1]));
-    storeRounded<T>(record_.qIn + imageIndex(t, c), times(in[0], query[0]), times(in[1], query[1]));
+    rotate<kPart>(decays_.of);
+    rotate<kPart>(raw);
   }
   float suffix[2] = {1, 1};
-  SEQPAR_UNROLL
-  for (int i = kBlock; i-- > 0;) {
-    const int t = block * kBlock + i;
-    const float key[2] = {ptx::lowOf<T>(raw[i]), ptx::highOf<T>(raw[i])}, kUp = kMild ? memory_.kUps[t] : 1;
-    storeRounded<T>(record_.kOut + imageIndex(t, c), times(suffix[0] * after[0], key[0]),
-                    times(suffix[1] * after[1], key[1]));
+  SEQPAR_ROLLED
+  for (int part = kBlock; part > 0; part -= kPart) {
+    rotate<kBlock - kPart>(decays_.of);
+    rotate<kBlock - kPart>(raw);
     SEQPAR_UNROLL
-    for (int n = 1; n < kBlocks; ++n) {
-      if (n > block) {
-        put(memory_.near, nearRow(n) + t, times(suffix[0] * ends.toStart[n][0], kUp * key[0]),
-            times(suffix[1] * ends.toStart[n][1], kUp * key[1]));
+    for (int i = kPart; i-- > 0;) {
+      const int t = block * kBlock + part - kPart + i;
+      const float key[2] = {ptx::lowOf<T>(raw[i]), ptx::highOf<T>(raw[i])}, kUp = kMild ? memory_.kUps[t] : 1;
+      storeRounded<T>(record_.kOut + imageIndex(t, c), times(suffix[0] * after[0], key[0]),
+                      times(suffix[1] * after[1], key[1]));
+      SEQPAR_UNROLL
+      for (int n = 1; n < kBlocks; ++n) {
+        if (n > block) {
+          put(memory_.near, nearRow(n) + t, times(suffix[0] * ends.toStart[n][0], kUp * key[0]),
+              times(suffix[1] * ends.toStart[n][1], kUp * key[1]));
+        }
       }
+      suffix[0] *= decays_.of[i][0];
+      suffix[1] *= decays_.of[i][1];
     }
-    suffix[0] *= decays_.of[i][0];
-    suffix[1] *= decays_.of[i][1];
   }
 }
 

@@ -1,6 +1,8 @@
 // Tiles of 16-bit elements in shared memory without padding, and products with operands in registers.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/arch/async_copy.h"
 #include "kernels/arch/mma.h"
 #include "kernels/attn/linear/delta/half/memory.h"
@@ -132,6 +134,27 @@ SEQPAR_DEVICE void storeLeft(const Tile& to, int row, int column, const uint32_t
 template <class T>
 SEQPAR_DEVICE void storeRounded(uint16_t* to, float low, float high) {
   *reinterpret_cast<uint32_t*>(to) = ptx::pack<T>(low, high);
+}
+
+/// Moves the first kBy elements, numbers or arrays of them, to the end, so that one loop has the code of kBy elements
+/// for all: kernels that run once are bound by fetching instructions.
+template <int kBy, class Element, int kCount>
+SEQPAR_DEVICE void rotate(Element (&x)[kCount]) {
+  Element first[kBy];
+  const auto copy = [](Element& to, const Element& from) {
+    if constexpr (std::is_array_v<Element>) {
+      SEQPAR_UNROLL
+      for (size_t e = 0; e < std::extent_v<Element>; ++e) to[e] = from[e];
+    } else {
+      to = from;
+    }
+  };
+  SEQPAR_UNROLL
+  for (int i = 0; i < kBy; ++i) copy(first[i], x[i]);
+  SEQPAR_UNROLL
+  for (int i = 0; i + kBy < kCount; ++i) copy(x[i], x[i + kBy]);
+  SEQPAR_UNROLL
+  for (int i = 0; i < kBy; ++i) copy(x[kCount - kBy + i], first[i]);
 }
 
 /// Calls each(row, column, c[n][e], c[n][e + 1]) for the pairs of a warp's tiles, e = 0 and 2.

@@ -1,0 +1,138 @@
+// Differentiate for mild decays of channels, bf16 tensors: operands of fp16, times powers of 2.
+//
+// Rows have the states' part, which is decayed block by block up to the end of the row's own block, and each block adds
+// its scores times keys decayed to its end; then the decay from there back to the row is a quotient. Columns have the
+// same in the other direction, with rows decayed from the start of their block.
+#pragma once
+
+#include "kernels/attn/linear/delta/half/differentiate_channels.h"
+
+namespace seqpar::attn::delta::half {
+
+template <class T, bool kChannel>
+SEQPAR_DEVICE void Differentiate<T, kChannel>::throughMildChannels(HalfBlockDecays& decays, const Scales& scales) {
+  decayMildChannels(decays, scales);
+  storeChannelScores<Fp16>(scales.scores);
+  ptx::syncthreads();
+  throughMildRows(scales);
+  throughMildColumns(scales);
+  const int block = row_ / kBlock;
+  storeTerms([&](int t, int c, int n, int e) {
+    float run[2], total[2];
+    ptx::loadPair(memory_.run + t * kRunStride + c, run[0], run[1]);
+    ptx::loadPair(memory_.totals + block * kKeys + c, total[0], total[1]);
+    SEQPAR_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const float ofRows = scales.down * run[i] * ptx::rcpApprox(total[i]);
+      dq_[n][e + i] *= ofRows;
+      dRow_[n][e + i] *= ofRows;
+      dColumn_[n][e + i] *= scales.down * ptx::rcpApprox(run[i]);
+    }
+  });
+  ptx::syncthreads();
+}
+
+/// Decays from the start of blocks, and rows decayed from there and to the end of their block.
+template <class T, bool kChannel>
+SEQPAR_DEVICE void Differentiate<T, kChannel>::decayMildChannels(HalfBlockDecays& decays, const Scales& scales) {
+  constexpr int kTokens = HalfBlockDecays::kTokens;
+  const int block = decays.block, c = decays.channel;
+  const bool isFirst = decays.half == 0;
+  const auto ends = BlockDecays::ends(memory_.totals, block, c);
+  const float* const product = isFirst ? ends.before : ends.after;
+  ptx::storePair((isFirst ? memory_.before : memory_.after) + block * kKeys + c, product[0], product[1]);
+  const auto put = [&](int to, int t, const float(&factors)[2], uint32_t x) {
+    KeyRows{to}.pair(t, c) = ptx::pack<Fp16>(factors[0] * ptx::lowOf<T>(x), factors[1] * ptx::highOf<T>(x));
+  };
+  float suffix[2];  // times the power of 2 of rows
+  SEQPAR_UNROLL
+  for (int e = 0; e < 2; ++e) suffix[e] = scales.rows * (isFirst ? decays.other[e] : 1);
+  SEQPAR_UNROLL
+  for (int i = kTokens; i-- > 0;) {
+    put(memory_.near, decays.first + i, suffix, keys().pair(decays.first + i, c));
+    suffix[0] *= decays.of[i][0];
+    suffix[1] *= decays.of[i][1];
+  }
+  float run[2] = {isFirst ? 1 : decays.other[0], isFirst ? 1 : decays.other[1]};
+  SEQPAR_UNROLL
+  for (int i = 0; i < kTokens; ++i) {
+    const int t = decays.first + i;
+    run[0] *= decays.of[i][0];
+    run[1] *= decays.of[i][1];
+    const float factors[2] = {scales.rows * run[0], scales.rows * run[1]};
+    ptx::storePair(memory_.run + t * kRunStride + c, run[0], run[1]);
+    put(memory_.kNear, t, factors, keys().pair(t, c));
+    put(memory_.qNear, t, factors, queries().pair(t, c));
+  }
+}
+
+/// c *= the decay of a block.
+template <class T, bool kChannel>
+SEQPAR_DEVICE void Differentiate<T, kChannel>::decayBlock(float (&c)[4][4], int block) const {
+  const int first = ptx::AccumulatorLayout{threadAgain() % 32}.column(channel_);
+  SEQPAR_UNROLL
+  for (int n = 0; n < 4; ++n) {
+    float total[2];
+    ptx::loadPair(memory_.totals + block * kKeys + first + 8 * n, total[0], total[1]);
+    SEQPAR_UNROLL
+    for (int e = 0; e < 4; ++e) c[n][e] *= total[e % 2];
+  }
+}
+
+template <class T, bool kChannel>
+SEQPAR_DEVICE void Differentiate<T, kChannel>::throughMildRows(const Scales& scales) {
+  const int t = ptx::AccumulatorLayout{threadAgain() % 32}.row(row_);
+  const float up = scales.rows * scales.scores, ofQueries = up * task_.scale;
+  const float betas[2] = {-up * memory_.beta[t], -up * memory_.beta[t + 8]};
+  SEQPAR_UNROLL
+  for (int n = 0; n < 4; ++n) {
+    SEQPAR_UNROLL
+    for (int e = 0; e < 4; ++e) {
+      dq_[n][e] *= ofQueries;
+      dRow_[n][e] *= betas[e / 2];
+      dColumn_[n][e] *= up;
+    }
+  }
+  const KeyRows kEnd{memory_.near};
+  SEQPAR_ROLLED
+  for (int k = 0; k <= row_; k += kBlock) {
+    decayBlock(dq_, k / kBlock);
+    decayBlock(dRow_, k / kBlock);
+    uint32_t x[4], y[4];
+    loadLeft<true>(x, ofScores(), row_, k);
+    loadLeft<true>(y, ofKeys(), row_, k);
+    accumulateBoth<Fp16, false>(dq_, x, dRow_, y, kEnd, channel_, k);
+  }
+}
+
+template <class T, bool kChannel>
+SEQPAR_DEVICE void Differentiate<T, kChannel>::throughMildColumns(const Scales& scales) {
+  const int block = row_ / kBlock, first = ptx::AccumulatorLayout{threadAgain() % 32}.column(channel_);
+  const KeyRows kEnd{memory_.near}, qNear{memory_.qNear}, kNear{memory_.kNear};
+  float ends[4][2] = {};
+  eachChannelPair([&](int t, int c, int n, int e) {
+    const uint32_t key = kEnd.pair(t, c);
+    ends[n][0] += ptx::lowOf<Fp16>(key) * dColumn_[n][e];
+    ends[n][1] += ptx::highOf<Fp16>(key) * dColumn_[n][e + 1];
+  });
+  const float down = inverseOfPower(scales.rows) * scales.down;
+  SEQPAR_UNROLL
+  for (int n = 0; n < 4; ++n) {
+    float after[2];
+    ptx::loadPair(memory_.after + block * kKeys + first + 8 * n, after[0], after[1]);
+    ends[n][0] *= down * after[0];
+    ends[n][1] *= down * after[1];
+  }
+  sumEnds(ends);
+  SEQPAR_ROLLED
+  for (int k = kRows - kBlock; k >= row_; k -= kBlock) {
+    decayBlock(dColumn_, k / kBlock);
+    uint32_t x[4];
+    loadLeft<false>(x, ofScores(), row_, k);
+    accumulate<Fp16, false>(dColumn_, x, qNear, channel_, k);
+    loadLeft<false>(x, ofKeys(), row_, k);
+    accumulate<Fp16, false>(dColumn_, x, kNear, channel_, k);
+  }
+}
+
+}  // namespace seqpar::attn::delta::half
