@@ -78,6 +78,7 @@ template <class T, int kDimension, bool kChannel>
 struct Kernels {
   static constexpr bool kExact = std::is_same_v<T, float>;
   static constexpr int kTogether = 1;         ///< heads of an item
+  static constexpr int kWithOneTerm = 1;      ///< of these, heads with one term of dq and dk
   static constexpr bool kScales = false;      ///< terms of several heads or blocks have scales
   static constexpr bool kSumsValues = false;  ///< whether the kernel adds dv over key blocks
   using Number = std::conditional_t<kExact, Bf16, T>;
@@ -109,7 +110,7 @@ struct Kernels {
 template <class K>
 std::vector<Terms*> scaledTerms(const Task& task, Terms& dq, Terms& dk, Terms& dv) {
   std::vector<Terms*> scaled;
-  if (K::kTogether == kPair || (K::kScales && (task.group > 1 || task.valueBlocks > 1))) scaled = {&dq, &dk};
+  if (K::kWithOneTerm > 1 || (K::kScales && (task.group > 1 || task.valueBlocks > 1))) scaled = {&dq, &dk};
   if (K::kScales && dv.blocks > 1) scaled.push_back(&dv);
   return scaled;
 }
@@ -130,7 +131,7 @@ void checkNarrow(Task task, uint64_t seed, const std::vector<float>& dq, const s
   std::vector<uint16_t> narrow[3];
   Target* targets[] = {&task.dq, &task.dkOut, &task.dvOut};
   const auto type = std::is_same_v<typename K::Number, Bf16> ? seqparBfloat16 : seqparFloat16;
-  constexpr int kFirst = K::kTogether == kPair ? 2 : 0;
+  constexpr int kFirst = K::kWithOneTerm > 1 ? 2 : 0;
   for (int i = kFirst; i < 3; ++i) {
     narrow[i].assign(wide[i]->size() + 8, 0xffff);
     auto* data = narrow[i].data();
@@ -195,8 +196,8 @@ void checkKernels(BackwardShape shape, double mostOfTokens = 0) {
   task.initial = c.initial.empty() ? nullptr : c.initial.data();
   task.finalGradient = c.dFinal.empty() ? nullptr : c.dFinal.data();
   const int gateBlocks = kChannel || K::kSumsValues ? task.valueBlocks : task.keyBlocks * task.valueBlocks;
-  Terms dq(problem, task.valueBlocks, problem.dk, task.together),
-      dk(problem, task.valueBlocks, problem.dk, task.together),
+  Terms dq(problem, task.valueBlocks, problem.dk, K::kWithOneTerm),
+      dk(problem, task.valueBlocks, problem.dk, K::kWithOneTerm),
       dv(problem, K::kSumsValues ? 1 : task.keyBlocks, problem.dv),
       gates(problem, gateBlocks, kChannel ? problem.dk : 1);
   std::vector<float> dInitial(c.stateGradient.size(), NAN);
@@ -219,12 +220,12 @@ void checkKernels(BackwardShape shape, double mostOfTokens = 0) {
   if (K::kSumsValues && task.keyBlocks > 1) task.valueSums = reinterpret_cast<float*>(scratch.data() + workspace.dv);
   K::gradients(task, seed);
   for (Terms* terms : scaled) terms->readScaled();
-  if (!K::kExact && dv.blocks == 1 && task.valueBlocks == 1 && task.group == task.together) {
+  if (!K::kExact && dv.blocks == 1 && task.valueBlocks == 1 && task.group == K::kWithOneTerm) {
     checkNarrow<K>(task, seed, dq.numbers, dk.numbers, dv.numbers);
   }
 
-  checkError("dq", dq.sum(task.group / task.together), c.expected.dq, tokens);
-  checkError("dk", dk.sum(task.group / task.together), c.expected.dk, tokens);
+  checkError("dq", dq.sum(task.group / K::kWithOneTerm), c.expected.dq, tokens);
+  checkError("dk", dk.sum(task.group / K::kWithOneTerm), c.expected.dk, tokens);
   std::vector<double> expectedDv = c.expected.dv;
   if (shape.inputGates) {
     const std::vector<double> values = seqpar::test::valuesOf(gated.values, shape.type);
@@ -267,8 +268,8 @@ Found gradientsOf(const BackwardCase& c, uint64_t seed) {
   task.initial = c.initial.empty() ? nullptr : c.initial.data();
   task.finalGradient = c.dFinal.empty() ? nullptr : c.dFinal.data();
   const int gateBlocks = kChannel || K::kSumsValues ? task.valueBlocks : task.keyBlocks * task.valueBlocks;
-  Terms dq(problem, task.valueBlocks, problem.dk, task.together),
-      dk(problem, task.valueBlocks, problem.dk, task.together),
+  Terms dq(problem, task.valueBlocks, problem.dk, K::kWithOneTerm),
+      dk(problem, task.valueBlocks, problem.dk, K::kWithOneTerm),
       dv(problem, K::kSumsValues ? 1 : task.keyBlocks, problem.dv),
       gates(problem, gateBlocks, kChannel ? problem.dk : 1);
   const auto scaled = scaledTerms<K>(task, dq, dk, dv);

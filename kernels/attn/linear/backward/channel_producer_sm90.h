@@ -9,10 +9,13 @@ namespace seqpar::attn::backward::sm90 {
 /// Gates of a chunk in the sweep, in shared memory, with the type of the input. Each warp loads and adds the gates of
 /// its own 16 channels: a thread has two channels over a quarter of the tokens. Rows are swizzled so that quarters use
 /// different banks.
-template <class T>
+template <class T, int kHeads>
 struct SweptGates {
   using Decays = ChannelDecays<T>;
   static constexpr int kParts = 4, kTokens = kChunk / kParts, kPairs = 32 / kParts, kChannels = 2 * kPairs;
+  /// Of mild decays; two heads need images (heads_sm90.h).
+  static constexpr float kLeastTotal =
+      kHeads > 1 && std::is_same_v<T, Bf16> ? ChunkImages<T>::kLeastTotal : Decays::kLeastTotal;
 
   SEQPAR_DEVICE static void fetch(char* to, const Task& task, const Item<T>& item, int chunk, const Half& me) {
     const int64_t token = item.first + int64_t{chunk} * kChunk;
@@ -35,10 +38,15 @@ struct SweptGates {
   template <int kSize>
   SEQPAR_DEVICE static void fetchAs(char* to, const Task& task, const Item<T>& item, int64_t token, const Half& me) {
     constexpr int kRow = kChannels * kSize, kUnits = kRow / 16, kRows = 32 / kUnits;
-    const int row = me.lane / kUnits, unit = me.lane % kUnits, channel = warpOf(me) * kChannels + unit * (16 / kSize);
-    const int rows = channel < item.keys ? item.rowsOf(token) : 0;
+    const int row = me.lane / kUnits, unit = me.lane % kUnits;
+    const int channel = (kHeads == 1 ? warpOf(me) : me.warpIndex) * kChannels + unit * (16 / kSize);
     const int64_t stride = task.gates.token * kSize;
     const char* from = item.gates + (token + row) * stride + channel * kSize;
+    int rows = channel < item.keys ? item.rowsOf(token) : 0;
+    if constexpr (kHeads > 1) {
+      from += me.group * task.gates.head * kSize;
+      if (me.group >= item.heads) rows = 0;
+    }
     to += warpOf(me) * kChunk * kRow + unit * 16;
     SEQPAR_UNROLL
     for (int i = 0; i < kChunk; i += kRows) {
@@ -95,24 +103,25 @@ struct SweptGates {
       }
     }
     if (part == 0) ptx::storePair(to.totals + channel, total[0], total[1]);
-    return total[0] >= Decays::kLeastTotal && total[1] >= Decays::kLeastTotal;
+    return total[0] >= kLeastTotal && total[1] >= kLeastTotal;
   }
 };
 
 /// The producers' part of the sweep, with gates one chunk ahead, keys and values two chunks ahead. Stores the decays
 /// for the chunks' gradients. Returns whether this thread found the segment's decays mild; unless Producer::kLogs, it
 /// stops after a first chunk with strong decays, as the consumers do.
-template <class Producer, class T>
+template <class Producer, int kHeads, class T>
 SEQPAR_DEVICE bool sweepChannels(const Task& task, const Item<T>& item, const Half& place) {
-  using Memory = ChannelMemory<T>;
+  using Memory = ChannelMemory<T, kHeads>;
   using Decays = ChannelDecays<T>;
+  using Gates = SweptGates<T, kHeads>;
   const auto fetchTiles = [&](int chunk) {
     if (chunk < item.chunks) opaqueMemory<Memory>().fetchSwept(task, item, chunk, place.opaque().thread);
     ptx::cpAsyncCommitGroup();
   };
   const auto fetchGates = [&](int chunk) {
     if (chunk < item.chunks) {
-      SweptGates<T>::fetch(opaqueMemory<Memory>().sweptGates(chunk), task, item, chunk, place.opaque());
+      Gates::fetch(opaqueMemory<Memory>().sweptGates(chunk), task, item, chunk, place.opaque());
     }
     ptx::cpAsyncCommitGroup();
   };
@@ -128,7 +137,7 @@ SEQPAR_DEVICE bool sweepChannels(const Task& task, const Item<T>& item, const Ha
     ptx::syncwarp();
     const Half me = place.opaque();
     typename Decays::Sums& sums = memory.decays.sums[i % 2];
-    mild = SweptGates<T>::template addUp<Producer::kLogs>(task, memory.sweptGates(i), sums, me) && mild;
+    mild = Gates::template addUp<Producer::kLogs>(task, memory.sweptGates(i), sums, me) && mild;
     if (!Producer::kLogs && i == 0 && !ptx::syncthreadsAnd(mild)) {
       ptx::cpAsyncWaitGroup<0>();
       return false;
@@ -151,11 +160,12 @@ SEQPAR_DEVICE bool sweepChannels(const Task& task, const Item<T>& item, const Ha
   return mild;
 }
 
-template <class T>
+template <class T, int kHeads = 1>
 struct ChannelProducer {
-  using Memory = ChannelMemory<T>;
+  using Memory = ChannelMemory<T, kHeads>;
   using Decays = ChannelDecays<T>;
-  using Images = ChunkImages<T>;
+  using Images = ChunkImages<T, kHeads>;
+  using StateOf = State<T, Half, kHeads>;
   static constexpr bool kHasImages = std::is_same_v<T, Bf16>;
   static constexpr int kLaterGroups = 2;
   static constexpr bool kDecaysFirst = true;  ///< the state's gradient is stored after the chunk's decay
@@ -164,7 +174,7 @@ struct ChannelProducer {
   Images images;
 
   SEQPAR_DEVICE static bool sweep(const Task& task, const Item<T>& item, const Half& me) {
-    return sweepChannels<ChannelProducer>(task, item, me);
+    return sweepChannels<ChannelProducer, kHeads>(task, item, me);
   }
 
   /// The sweep has stored the decays.
@@ -200,14 +210,19 @@ struct ChannelProducer {
   /// Replaces q by q p scale, and k by k / p, or by images of these.
   SEQPAR_DEVICE void scale(const Task& task, int chunk, Memory& memory, const Half& me) const {
     if constexpr (kHasImages) {
-      const ImageScales scales = Images::scalesOf(memory, task.scale);
-      if (me.thread == 0) memory.images[chunk % 2] = scales;
+      const int head = Memory::headOf(me);
+      const ImageScales scales = Images::scalesOf(memory, task.scale, head);
+      if ((kHeads == 1 ? me.thread : me.inGroup) == 0) memory.images[chunk % 2][head] = scales;
       if (scales.fit != 0) {
         images.note(scales, task.scale, memory, me);
         return scaleTo(chunk, memory, task.scale * powerOf2(scales.queries), powerOf2(scales.keys), packHalves, me);
       }
     }
-    scaleTo(chunk, memory, task.scale, 1, ptx::pack<T>, me);
+    if constexpr (kHasImages && kHeads > 1) {
+      if (me.lane == 0) memory.wide[me.thread / 32] = 1;
+    } else {
+      scaleTo(chunk, memory, task.scale, 1, ptx::pack<T>, me);
+    }
   }
   /// Replaces q by q p ofQueries, and k by k / p ofKeys.
   template <class Pack>
@@ -241,11 +256,11 @@ struct ChannelProducer {
   SEQPAR_DEVICE static void copyScaled(const Task&, int, Memory&, const Half&) {}
   /// Adds the chunk's terms to the state's gradient (complete after the products' wait), with the same queries as all
   /// other products.
-  SEQPAR_DEVICE static void addTo(const Task&, State<T, Half>& gradient, int chunk, Memory& memory, const Half& me) {
+  SEQPAR_DEVICE static void addTo(const Task&, StateOf& gradient, int chunk, Memory& memory, const Half& me) {
     if constexpr (kHasImages) {
       constexpr int kAtOnce = 2;
       uint32_t words[kAtOnce][4], rests[kAtOnce][4];
-      const ImageScales& scales = memory.images[chunk % 2];
+      const ImageScales& scales = memory.images[chunk % 2][Memory::headOf(me)];
       const bool fit = ptx::uniform(scales.fit) != 0;
       const float factor = powerOf2(fit ? -scales.queries : 0);
       SEQPAR_UNROLL
@@ -255,8 +270,8 @@ struct ChannelProducer {
         if (step >= kAtOnce) warpgroup::wait<kAtOnce - 1>();
         Images::queriesOf(own, rest, memory.q(chunk), step, fit, factor, me);
         warpgroup::arrive();
-        gradient.add(own, memory.dOut(chunk), step);
-        gradient.add(rest, memory.dOut(chunk), step);
+        gradient.add(own, memory.dOut(chunk), step, me);
+        gradient.add(rest, memory.dOut(chunk), step, me);
       }
     } else {
       warpgroup::arrive();
@@ -299,8 +314,8 @@ struct ChannelProducer {
       for (int i = 0; i < kNumbers; ++i) sum[i] += w < own ? others[i] : 0.f;
     }
     const int64_t token = item.first + int64_t{chunk} * kChunk + first;
-    const int channel = half * kPanel + column, rows = channel < item.keys ? item.rowsOf(token) : 0;
-    int64_t offset = item.sequence * to.batch + token * to.token + item.head * to.head + keyOffset(to, item) + channel;
+    const int rows = rowsOf(item, token, half, column);
+    int64_t offset = offsetOf(to, item, token, half, column);
     SEQPAR_UNROLL
     for (int t = 0; t < kTokens; ++t) {
       if (t < rows) storeNumbers(to, offset, sum);
@@ -310,6 +325,16 @@ struct ChannelProducer {
     Roles::syncProducers();
   }
 
+  /// The valid rows of a column of one half of the channels, and its offset in `to`. With two heads, a half is a head.
+  SEQPAR_DEVICE static int rowsOf(const Item<T>& item, int64_t token, int half, int column) {
+    const bool valid = kHeads == 1 ? half * kPanel + column < item.keys : half < item.heads && column < item.keys;
+    return valid ? item.rowsOf(token) : 0;
+  }
+  SEQPAR_DEVICE static int64_t offsetOf(const Target& to, const Item<T>& item, int64_t token, int half, int column) {
+    return item.sequence * to.batch + token * to.token + item.head * to.head + keyOffset(to, item) + column +
+           half * (kHeads == 1 ? int64_t{kPanel} : to.head);
+  }
+
   /// Reduces row sums of S * E over four lanes and stores them as the carry that a chunk's gates receive from later
   /// tokens.
   SEQPAR_DEVICE static void storeCarry(Memory& memory, int chunk, float (&sums)[2], const Half& me) {
@@ -317,7 +342,7 @@ struct ChannelProducer {
     for (int r = 0; r < 2; ++r) {
       sums[r] += ptx::shflXor(sums[r], 1);
       sums[r] += ptx::shflXor(sums[r], 2);
-      if (me.c == 0) memory.carry[chunk & 1][State<T, Half>::row(me) + r * 8] = sums[r];
+      if (me.c == 0) memory.carry[chunk & 1][StateOf::row(me) + r * 8] = sums[r];
     }
   }
 

@@ -13,10 +13,10 @@
 
 namespace seqpar::attn::backward::sm90 {
 
-/// kTerms: targets may have scales.
-template <class T, bool kTerms>
-struct ChannelConsumer : TermsConsumer<T, ChannelMemory<T>> {
-  using Base = TermsConsumer<T, ChannelMemory<T>>;
+/// kTerms: targets may have scales. kHeads: as ChunkConsumer's.
+template <class T, bool kTerms, int kHeads = 1>
+struct ChannelConsumer : TermsConsumer<T, ChannelMemory<T, kHeads>, kHeads> {
+  using Base = TermsConsumer<T, ChannelMemory<T, kHeads>, kHeads>;
   using Decays = ChannelDecays<T>;
   using Base::chunk, Base::me, Base::memory, Base::task;
   using typename Base::Part, typename Base::Products;
@@ -28,8 +28,9 @@ struct ChannelConsumer : TermsConsumer<T, ChannelMemory<T>> {
     runAsT();
   }
 
- private:
-  using Images = ChunkImages<T>;
+ protected:
+  using Images = ChunkImages<T, kHeads>;
+  using Scores = ScoresOf<kHeads>;
 
   SEQPAR_DEVICE void runAsT() {
     const ChunkOperands<T> operands = this->operands();
@@ -45,17 +46,17 @@ struct ChannelConsumer : TermsConsumer<T, ChannelMemory<T>> {
       warpgroup::fenceOperand(dA);
       warpgroup::fenceOperand(a);
       warpgroup::fenceOperand(dk);
-      Products::keepDiagonal(memory.own, dA, 1, me);
+      Products::keepDiagonal(own(), dA, 1, me);
       Products::clearUpper(dA, a, me);
       typename Products::Words ofDA, ofA;
       Products::pack(ofDA, restOfDA, dA);
       Products::pack(ofA, restOfA, a);
-      Roles::syncConsumers();  // v is no longer read
+      this->sync();  // v is no longer read
       Products::store(operands.dA, ofDA, me);
       Products::store(operands.a, ofA, me);
     }
     warpgroup::fenceProxyAsync();
-    Roles::syncConsumers();
+    this->sync();
     me = me.opaque();
     warpgroup::arrive();
     Products::second(operands, dq, dk, dv, me);
@@ -64,19 +65,18 @@ struct ChannelConsumer : TermsConsumer<T, ChannelMemory<T>> {
     warpgroup::fenceOperand(dk);
     warpgroup::fenceOperand(dv);
     Roles::arriveStateRead();
-    Roles::syncConsumers();  // nor are the matrices
+    this->sync();  // nor are the matrices
     Products::store(operands.dA, restOfDA, me);
     Products::store(operands.a, restOfA, me);
     warpgroup::fenceProxyAsync();
-    Roles::syncConsumers();
+    this->sync();
     me = me.opaque();
     warpgroup::arrive();
     Products::third(operands, dq, dk, dv, me);
     warpgroup::wait<0>();
     warpgroup::fenceOperand(dv);
     finishProducts(dq, dk, dv, token);
-    const float own[2] = {memory.own[me.row], memory.own[me.row + 8]};
-    finish<T>({1, task.scale, 1, {own[0], own[1]}}, dq, dk, token);
+    finishAsT(dq, dk, token);
   }
 
   /// The variant with images: dq and dk have the images' scales until they are stored. The remainder of A is stored in
@@ -94,14 +94,14 @@ struct ChannelConsumer : TermsConsumer<T, ChannelMemory<T>> {
       warpgroup::fenceOperand(dA);
       warpgroup::fenceOperand(a);
       warpgroup::fenceOperand(dk);
-      Products::keepDiagonal(memory.own, dA, 1, me);
+      Products::keepDiagonal(own(), dA, 1, me);
       Products::clearUpper(dA, a, me);
       typename Images::Smallest smallest;
       Images::measure(dA, smallest, memory, me);
       times(a, powerOf2(-scales().queries - scales().keys));
       typename Products::Words words;
       Products::pack(words, rests, a);
-      Roles::syncConsumers();  // v is no longer read
+      this->sync();  // v is no longer read
       Products::store(operands.a, words, me);
       ofDA = Images::scaleOf(smallest, memory, me);
       Products::packHalvesOf(words, dA, powerOf2(ofDA));
@@ -116,7 +116,7 @@ struct ChannelConsumer : TermsConsumer<T, ChannelMemory<T>> {
     Products::queriesOfState(operands, dq, me, true);
     warpgroup::commit();
     times(dk, powerOf2(ofDA + scales().queries));
-    Roles::syncConsumers();  // nor is the state's gradient
+    this->sync();  // nor is the state's gradient
     me = me.opaque();
     warpgroup::arrive();
     Products::addValues(operands.a, operands.dOut, dv, me);
@@ -128,7 +128,7 @@ struct ChannelConsumer : TermsConsumer<T, ChannelMemory<T>> {
     warpgroup::fenceOperand(dq);
     Roles::arriveStateRead();
     times(dq, powerOf2(ofDA + scales().keys));
-    Roles::syncConsumers();
+    this->sync();
     me = me.opaque();
     warpgroup::arrive();
     Products::addValues(memory.after, operands.dOut, dv, me);
@@ -137,12 +137,19 @@ struct ChannelConsumer : TermsConsumer<T, ChannelMemory<T>> {
     warpgroup::wait<0>();
     warpgroup::fenceOperand(dv);
     finishProducts(dq, dk, dv, token);
+    finishImages(dq, dk, ofDA, token);
+  }
+  /// Converts complete accumulators to gradients and stores them.
+  SEQPAR_DEVICE void finishAsT(Part& dq, Part& dk, int64_t token) {
+    finish<T>({1, task.scale, 1, {own()[me.row], own()[me.row + 8]}}, dq, dk, token);
+  }
+  SEQPAR_DEVICE void finishImages(Part& dq, Part& dk, int ofDA, int64_t token) {
     const int ofQueries = scales().queries, ofKeys = scales().keys;
     const float ofOwn = powerOf2(ofDA);
     finish<Fp16>({powerOf2(-ofDA - ofQueries - ofKeys),
                   task.scale * powerOf2(-ofDA - ofKeys),
                   powerOf2(-ofDA - ofQueries),
-                  {ofOwn * memory.own[me.row], ofOwn * memory.own[me.row + 8]}},
+                  {ofOwn * own()[me.row], ofOwn * own()[me.row + 8]}},
                  dq, dk, token);
   }
   SEQPAR_DEVICE bool scalesKeys() const { return kTerms && task.dq.scales != nullptr; }
@@ -155,22 +162,24 @@ struct ChannelConsumer : TermsConsumer<T, ChannelMemory<T>> {
     warpgroup::wait<0>();
     warpgroup::fenceOperand(dq);
     warpgroup::fenceOperand(dk);
-    Roles::syncConsumers();  // nor are the matrices, or q and k by other warps
+    Roles::syncConsumers();  // nor are the matrices, or q and k by other warps; the gates' terms replace v and dOut
   }
-  SEQPAR_DEVICE const ImageScales& scales() const { return memory.images[chunk % 2]; }
+  SEQPAR_DEVICE float* own() const { return memory.own[Base::Memory::headOf(me)]; }
+  SEQPAR_DEVICE const ImageScales& scales() const { return memory.images[chunk % 2][Base::Memory::headOf(me)]; }
   /// Adds keys times the state's gradient to dv; afterwards all products are complete.
   SEQPAR_DEVICE void addKeys(const ChunkOperands<T>& operands, Part& dv) const {
     constexpr int kAtOnce = 2;
     const float factor = powerOf2(-scales().keys);
-    const Operand after{me.columnsOf(operands.after, kMatrixPanel)};
+    const Operand after{Products::stateColumns(operands.after, me)};
+    const T* const ofHead = Products::ofHead(operands.k, me);
     uint32_t keys[kAtOnce][4], next[4];
-    Images::loadKeys(next, operands.k, 0, me);
+    Images::loadKeys(next, ofHead, 0, me);
     SEQPAR_UNROLL
-    for (int step = 0; step < kBlock / 16; ++step) {
+    for (int step = 0; step < Products::kSteps; ++step) {
       auto& own = keys[step % kAtOnce];
       if (step >= kAtOnce) warpgroup::wait<kAtOnce - 1>();
       Images::convertKeys(own, next, factor);
-      if (step + 1 < kBlock / 16) Images::loadKeys(next, operands.k, step + 1, me);
+      if (step + 1 < Products::kSteps) Images::loadKeys(next, ofHead, step + 1, me);
       warpgroup::arrive();
       warpgroup::multiplyStep<T, Terms::Rows>(dv, own, after, kBlock, step, true);
       warpgroup::commit();

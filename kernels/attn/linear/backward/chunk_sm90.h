@@ -7,11 +7,12 @@
 namespace seqpar::attn::backward::sm90 {
 
 /// A chunk from the consumers' view.
-template <class T, class ChunkMemory>
+/// kHeads: with two, a warpgroup has one head of the item.
+template <class T, class ChunkMemory, int kHeads = 1>
 struct ChunkConsumer {
   using Memory = ChunkMemory;
   using Part = Half::Part;
-  using Products = ChunkProducts<T>;
+  using Products = ChunkProducts<T, kHeads>;
 
   const Task& task;
   const Item<T>& item;
@@ -21,10 +22,30 @@ struct ChunkConsumer {
 
   SEQPAR_DEVICE int64_t token() const { return item.first + int64_t{chunk} * kChunk; }
 
-  /// The matrices overwrite v.
+  /// The matrices overwrite v; with two heads, v has room for one of each head.
   SEQPAR_DEVICE ChunkOperands<T> operands() const {
-    return {memory.q(chunk), memory.k(chunk), memory.v(chunk), memory.dOut(chunk),          memory.stateKeys(chunk),
-            memory.before,   memory.after,    memory.v(chunk), memory.v(chunk) + kTilePanel};
+    T *dA = memory.v(chunk), *a = memory.v(chunk) + kTilePanel;
+    if constexpr (kHeads > 1) {
+      dA = Products::ofHead(dA, me);
+      a = memory.afterBefore(me);
+    }
+    return {memory.q(chunk),
+            memory.k(chunk),
+            memory.v(chunk),
+            memory.dOut(chunk),
+            memory.stateKeys(chunk),
+            memory.before,
+            memory.after,
+            dA,
+            a};
+  }
+  /// A barrier of the warpgroups that share products.
+  SEQPAR_DEVICE void sync() const {
+    if constexpr (kHeads == 1) {
+      Roles::syncConsumers();
+    } else {
+      Roles::syncOwn(me);
+    }
   }
   SEQPAR_DEVICE void storeMatrices(const ChunkOperands<T>& operands, const Scores& dA, const Scores& a) const {
     Roles::syncConsumers();  // v is no longer read
@@ -39,7 +60,16 @@ struct ChunkConsumer {
     Rows(task.dvOut, item, token, offset, columns).template writeThrough<T>(memory.dOut(chunk), dv, me);
   }
   SEQPAR_DEVICE Rows rowsOf(const Target& target, int64_t token) const {
-    return Rows(target, item, token, keyOffset(target, item), item.keys);
+    return rowsOf(target, token, keyOffset(target, item), item.keys);
+  }
+  /// With two heads, the first column in the target is that of the warpgroup's head less its first column in a tile.
+  SEQPAR_DEVICE Rows rowsOf(const Target& target, int64_t token, int64_t offset, int columns) const {
+    if constexpr (kHeads == 1) {
+      return Rows(target, item, token, offset, columns);
+    } else {
+      return Rows(target, item, token, offset + me.group * (target.head - kPanel),
+                  me.group < item.heads ? me.firstColumn + columns : 0);
+    }
   }
 };
 

@@ -1,12 +1,11 @@
 // Pass 3 of the backward on sm_90a, bf16 and fp16: all gradients of a segment, by the algorithm of gradients.h with
-// wgmma. With channel decays, a kernel leaves two kinds of segments to one with kStrong (strong_consumer_sm90.h): those
-// with a chunk that decays too much for products relative to the chunk's start, and those with queries, keys, or
-// products of dOut and v in one chunk that differ too much for fp16.
+// wgmma. With channel decays, a kernel leaves segments to one with kStrong (strong_consumer_sm90.h) if a chunk decays
+// too much for products relative to its start, or its queries, keys, or products of dOut and v differ much for fp16.
 //
 // Work      a CTA of 512 threads, one per SM, takes items (sequence, head, 128 channels, 128 columns of v, segment) in
 //           steps of the grid. A sweep stores the states before the chunks to device memory; then the chunks are
-//           processed from the last to the first. kPair: two heads of 64 columns instead of one (pair_sm90.h). kWide:
-//           all blocks of 128 channels of a segment.
+//           processed from the last to the first. kPair: two heads of 64 columns (pair_sm90.h; with channel decays,
+//           and 64 channels: heads_sm90.h). kWide: all blocks of 128 channels of a segment.
 // Roles     warpgroups 0, 1: producers load and decay chunks and hold E, the gradient of the state; warpgroups 2, 3:
 //           consumers multiply and write gradients. Registers per thread: kProducerRegisters, kConsumerRegisters.
 // Tiles     chunks of 64 tokens x 128; S and E 128 x 128, E fp32 in the registers of the producers
@@ -17,15 +16,14 @@
 //           after the segment; consumers before they read the state before it, unless Task::beforeVisible; all before
 //           they exit, because the next kernel waits for this one only.
 //
-// With token decays one thread loads tiles with the TMA and states with bulk copies, and the producers clear the rows
-// after a segment's end, where another sequence's tokens may follow. The kernels for channel decays load with cp.async,
-// which zero-fills such rows and needs no tensor maps. The layout of tiles is that of the TMA's 128-byte swizzle.
+// With token decays one thread loads tiles with the TMA, and the producers clear the rows after a segment's end, where
+// another sequence may follow. With channel decays cp.async zero-fills these rows. Tiles have the TMA's swizzle.
 #pragma once
 
 #include "kernels/arch/pdl.h"
 #include "kernels/arch/tma.h"
 #include "kernels/attn/linear/backward/channel_producer_sm90.h"
-#include "kernels/attn/linear/backward/channel_sm90.h"
+#include "kernels/attn/linear/backward/heads_sm90.h"
 #include "kernels/attn/linear/backward/pair_consumer_sm90.h"
 #include "kernels/attn/linear/backward/strong_consumer_sm90.h"
 #include "kernels/attn/linear/backward/strong_producer_sm90.h"
@@ -37,24 +35,29 @@ namespace seqpar::attn::backward::sm90 {
 template <class T, bool kChannel, bool kGated = false, bool kPair = false, bool kStrong = false, bool kWide = false,
           bool kTerms = false>
 struct GradientsKernel {
+  static constexpr int kHeads = kChannel && kPair ? 2 : 1;  ///< of an item, each with queries and keys of its own
+  static constexpr bool kShared = kPair && !kChannel;       ///< two heads share queries and keys
   template <class OfChannels, class OfTokens, class OfPairs>
   using Choice = std::conditional_t<kChannel, OfChannels, std::conditional_t<kPair, OfPairs, OfTokens>>;
   static_assert(kChannel ? !kWide : !kStrong && !kTerms);
-  using Producer = Choice<std::conditional_t<kStrong, StrongChannelProducer<T>, ChannelProducer<T>>,
+  using Producer = Choice<std::conditional_t<kStrong, StrongChannelProducer<T, kHeads>, ChannelProducer<T, kHeads>>,
                           TokenProducer<T, kGated>, PairProducer<T, kGated>>;
-  using Consumer = Choice<std::conditional_t<kStrong, StrongChannelConsumer<T, kTerms>, ChannelConsumer<T, kTerms>>,
+  using MildConsumer = std::conditional_t<kHeads == 1, ChannelConsumer<T, kTerms>, TwoHeadsConsumer<T, kTerms>>;
+  using Consumer = Choice<std::conditional_t<kStrong, StrongChannelConsumer<T, kTerms, kHeads>, MildConsumer>,
                           TokenConsumer<T, kGated, kWide>, PairConsumer<T, kGated, kWide>>;
   using Memory = typename Producer::Memory;
   using Arguments = std::conditional_t<kChannel, Task, MappedTask>;
-  using StateOf = State<T, Half>;
-  static constexpr int kProducerRegisters = kChannel && !kStrong ? 120 : 104,
+  using StateOf = State<T, Half, kHeads>;
+  static constexpr int kProducerRegisters = kHeads > 1             ? 96
+                                            : kChannel && !kStrong ? 120
+                                                                   : 104,
                        kConsumerRegisters = 256 - kProducerRegisters;
   static_assert((kProducerRegisters + kConsumerRegisters) * Half::kThreads <= warpgroup::kSmRegisters);
   static_assert(sizeof(ChunkTiles<T>) == 192 << 10 && sizeof(Memory) <= ptx::kSharedBytesSm90);
 
   SEQPAR_DEVICE static T* statesOf(const Task& task) {
     const int64_t chunks = (task.segmentTokens + kChunk - 1) / kChunk;
-    return reinterpret_cast<T*>(task.states) + ptx::block() * chunks * kMatrix;
+    return reinterpret_cast<T*>(task.states) + ptx::block() * chunks * StateOf::kElements;
   }
   SEQPAR_DEVICE static Memory& opaque() { return opaqueMemory<Memory>(); }
 
@@ -123,8 +126,9 @@ struct GradientsKernel {
       if (me.thread < 32 && ptx::reduxMax(wide ? 1U : 0U) != 0 && me.thread == 0) task.strong[index] = 1;
     }
     if (item.chunks > 0) Producer::finish(task, item, 0, memory, me.opaque());
-    if (!storesInitial(task, item)) return;
-    gradient.storeFull(initialOf(task, item), task.dv, item.keys, item.values, me.opaque());
+    if (!storesInitial(task, item) || (kHeads > 1 && me.group >= item.heads)) return;
+    const int offset = kHeads == 1 ? 0 : me.group * task.dk * task.dv;
+    gradient.storeFull(initialOf(task, item) + offset, task.dv, item.keys, item.values, me.opaque());
   }
   SEQPAR_DEVICE static void produceTokens(const MappedTask& task, const Item<T>& item, Memory& memory,
                                           LoadPhases& phases, const Half& me) {
@@ -143,7 +147,7 @@ struct GradientsKernel {
     awaitConsumers(item);
     if (!storesInitial(task, item)) return;
     float* to = initialOf(task, item);
-    if constexpr (kPair) {
+    if constexpr (kShared) {
       gradient.template storeFull<0, kOfHead>(to, task.dv, item.keys, kPanel, me.opaque());
       to += task.dk * task.dv - kPanel;
       gradient.template storeFull<kOfHead, 2 * kOfHead>(to, task.dv, item.keys, 2 * kPanel, me.opaque());
@@ -181,7 +185,7 @@ struct GradientsKernel {
 
  private:
   static constexpr bool kKeepsEnd = !kChannel || kStrong;  ///< the state after the segment, in place of E
-  static constexpr int kOfHead = StateOf::kTiles8 / 2;     ///< kPair: tiles of the first head's columns
+  static constexpr int kOfHead = StateOf::kTiles8 / 2;     ///< kShared: tiles of the first head's columns
 
   /// Loads the gradient of the state after the segment.
   SEQPAR_DEVICE static void loadAfter(StateOf& gradient, const Task& task, const Item<T>& item, Memory& memory,
@@ -207,14 +211,14 @@ struct GradientsKernel {
   SEQPAR_DEVICE static void loadFull(StateOf& state, const Task& task, const Item<T>& item, const Incomings& incoming,
                                      const Half& me) {
     state.clear();
-    if constexpr (kPair) {
+    if constexpr (kShared) {
       state.template addFull<0, kOfHead>(incoming(0), task.dv, item.keys, kPanel, me.opaque());
       Incoming second = incoming(1);
       second.states -= kPanel;  // its columns follow those of the first head
       if (second.intoRank != nullptr) second.intoRank -= kPanel;
       state.template addFull<kOfHead, 2 * kOfHead>(second, task.dv, item.keys, 2 * kPanel, me.opaque());
-    } else {
-      state.addFull(incoming(0), task.dv, item.keys, item.values, me.opaque());
+    } else if (kHeads == 1 || me.group < item.heads) {
+      state.addFull(incoming(kHeads == 1 ? 0 : me.group), task.dv, item.keys, item.values, me.opaque());
     }
   }
 
@@ -230,7 +234,7 @@ struct GradientsKernel {
       Roles::syncOwn(me);
       const int later = item.chunks - 1 - i;
       state.store(memory.image(later), me);
-      if (later > 0) keepImage(states + int64_t{i} * kMatrix, memory.image(later), me);
+      if (later > 0) keepImage<kHeads>(states + int64_t{i} * StateOf::kElements, memory.image(later), me);
       Roles::awaitPrepared(i);
       decay(state, i, memory, me);
       warpgroup::arrive();
@@ -245,7 +249,7 @@ struct GradientsKernel {
     return true;
   }
   SEQPAR_DEVICE static void decay(StateOf& state, int chunk, const Memory& memory, const Half& me) {
-    if constexpr (kPair) {
+    if constexpr (kShared) {
       const float first = decayOf(Producer::total(0, chunk, memory)),
                   second = decayOf(Producer::total(1, chunk, memory));
       if (first != 0 && second != 0) {
@@ -273,7 +277,7 @@ struct GradientsKernel {
   /// chunk (channel_sm90.h), otherwise the earlier one.
   SEQPAR_DEVICE static void keepCarry(const StateOf& gradient, const T* state, int of, Memory& memory, const Half& me) {
     float sums[2];
-    if constexpr (kPair) {
+    if constexpr (kShared) {
       float second[2];
       gradient.template rowSums<0, kOfHead>(sums, state, me);
       gradient.template rowSums<kOfHead, 2 * kOfHead>(second, state, me);

@@ -23,9 +23,10 @@ SEQPAR_DEVICE uint32_t packHalves(float low, float high) {
   return floatsToHalves(low, high);
 }
 
-template <class T>
+/// With two heads, each has its own scales.
+template <class T, int kHeads = 1>
 struct ChunkImages {
-  using Memory = ChannelMemory<T>;
+  using Memory = ChannelMemory<T, kHeads>;
   static constexpr float kLeastTotal = -28;  ///< smallest sum of log-decays of a chunk with images
   static constexpr int kMost = 15;           ///< images are below 2^kMost: half of the range of fp16
   static constexpr int kFarthest = 24;       ///< queries and keys beyond 2^kFarthest or its inverse have no images
@@ -60,7 +61,8 @@ struct ChunkImages {
   /// Producers, after their own copies have arrived: determines the largest queries and keys, for scalesOf() after a
   /// barrier, and the smallest ones, for note().
   SEQPAR_DEVICE void measure(int chunk, Memory& memory, const Half& me) {
-    const int row = me.thread / 16, unit = me.thread % 16;
+    const int row = kHeads == 1 ? me.thread / 16 : me.inGroup / 8,
+              unit = kHeads == 1 ? me.thread % 16 : me.group * 8 + me.thread % 8;
     uint32_t q = queries.add(unitOf<kChunk>(memory.q(chunk), row, unit)),
              k = keys.add(unitOf<kChunk>(memory.k(chunk), row, unit));
     if (me.thread < kBlock / 4) {  // one warp
@@ -68,8 +70,11 @@ struct ChunkImages {
       ptx::load(totals, memory.decays.sums[chunk % 2].totals + me.thread * 4);
       SEQPAR_UNROLL
       for (const uint32_t total : totals) least = larger(least, total & kAbsolute);
-      least = ptx::reduxMax(least);
-      if (me.lane == 0) memory.leastTotal = least;
+      SEQPAR_UNROLL
+      for (int head = 0; head < kHeads; ++head) {
+        const uint32_t ofHead = ptx::reduxMax(me.lane * kHeads / 32 == head ? least : 0u);
+        if (me.lane == 0) memory.leastTotal[head] = ofHead;
+      }
     }
     q = ptx::reduxMax(q);
     k = ptx::reduxMax(k);
@@ -78,26 +83,26 @@ struct ChunkImages {
       memory.largest[me.thread / 32][1] = k;
     }
   }
-  /// Whether the chunk uses images, and their scales. `scale`: factor of queries.
-  SEQPAR_DEVICE static ImageScales scalesOf(const Memory& memory, float scale) {
+  /// Whether the chunk of a head uses images, and their scales. `scale`: factor of queries.
+  SEQPAR_DEVICE static ImageScales scalesOf(const Memory& memory, float scale, int head = 0) {
     uint32_t q = 0, k = 0;
     SEQPAR_UNROLL
-    for (int i = 0; i < Memory::kWarps; i += 2) {
+    for (int i = 0; i < kWarps; i += 2) {
       uint32_t both[4];
-      ptx::load(both, memory.largest[i]);
+      ptx::load(both, memory.largest[head * kWarps + i]);
       q = larger(q, larger(both[0], both[2]));
       k = larger(k, larger(both[1], both[3]));
     }
     const int ofQ = exponentOf(fabsf(scale) * asFloat(q << 16)), ofK = exponentOf(asFloat(k << 16));
-    const float decay = asFloat(memory.leastTotal);
+    const float decay = asFloat(memory.leastTotal[head]);
     if (!(decay <= -kLeastTotal) || abs(ofQ) > kFarthest || abs(ofK) > kFarthest) return {0, 0, 0};
     const int ofKeys = kMost - ofK - static_cast<int>(decay) - 1;
     return {1, kMost - ofQ, ofKeys < kMostOfKeys ? ofKeys : kMostOfKeys};
   }
   /// Notes whether the images have a unit of 8 channels without an element of kLeastOfUnits, although not all are 0.
   SEQPAR_DEVICE void note(const ImageScales& scales, float scale, Memory& memory, const Half& me) const {
-    const int ofQueries =
-        scales.queries + exponentAbove(fabsf(scale)) - static_cast<int>(asFloat(memory.leastTotal)) - 2;
+    const int ofQueries = scales.queries + exponentAbove(fabsf(scale)) -
+                          static_cast<int>(asFloat(memory.leastTotal[Memory::headOf(me)])) - 2;
     const bool wide = queries.isBelow(kLeastOfUnits - ofQueries) || keys.isBelow(kLeastOfUnits - scales.keys);
     if (!ptx::voteAll(!wide) && me.lane == 0) memory.wide[me.thread / 32] = 1;
   }
@@ -122,9 +127,9 @@ struct ChunkImages {
     constexpr int kLeast = -80, kMostOf = 48;  // keeps products with the images' scales in range
     uint32_t most = 0;
     SEQPAR_UNROLL
-    for (int i = 0; i < Memory::kWarps; i += 4) {
+    for (int i = 0; i < kWarps; i += 4) {
       uint32_t words[4];
-      ptx::load(words, memory.largestOfDA + i);
+      ptx::load(words, memory.largestOfDA + Memory::headOf(me) * kWarps + i);
       most = larger(most, larger(larger(words[0], words[1]), larger(words[2], words[3])));
     }
     int exponent = kMost - exponentAbove(asFloat(most));
@@ -164,6 +169,7 @@ struct ChunkImages {
   }
 
  private:
+  static constexpr int kWarps = Memory::kWarps / kHeads;  ///< of a head
   static constexpr uint32_t kAbsolute = 0x7fffffff;
   static constexpr int kLeastExponent = -16;  ///< from 2^-16, fp16 has at least the bits of bf16
   static constexpr int kLeastOfUnits = -19;   ///< of similar units, with the largest decays of a chunk with images

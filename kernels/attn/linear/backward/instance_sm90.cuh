@@ -57,13 +57,17 @@ cudaError_t InstanceSm90<T, kChannel>::gradients(const Task& task, int ctas, boo
     };
     return itemsTogether(task) > 1 ? runTokens.template operator()<true>() : runTokens.template operator()<false>();
   } else {
-    const auto runChannels = [&]<bool kTerms>() {
+    const auto runHeads = [&]<bool kTerms, bool kPaired>() {
       const cudaError_t error =
-          run.template operator()<GradientsKernel<T, true, false, false, false, false, kTerms>>(task);
+          run.template operator()<GradientsKernel<T, true, false, kPaired, false, false, kTerms>>(task);
       if (error != cudaSuccess) return error;
-      using Strong = GradientsKernel<T, true, false, false, true, false, kTerms>;
+      using Strong = GradientsKernel<T, true, false, kPaired, true, false, kTerms>;
       return launchKernel(gradientsSm90<Strong>, dim3(static_cast<unsigned>(ctas)), sm90::kGradientThreads,
                           sizeof(typename Strong::Memory), stream, true, task);
+    };
+    const auto runChannels = [&]<bool kTerms>() {
+      return task.together == kPair ? runHeads.template operator()<kTerms, true>()
+                                    : runHeads.template operator()<kTerms, false>();
     };
     if constexpr (ptx::kIsBf16<T>) {
       if (task.dq.scales != nullptr || task.dvOut.scales != nullptr) return runChannels.template operator()<true>();

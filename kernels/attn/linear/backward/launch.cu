@@ -29,12 +29,13 @@ int sms() {
 }
 
 /// Whether the sm_90 kernels support the problem: blocks of 16-bit elements, with channel decays wider than 64, on a
-/// device with wgmma.
-bool hasSm90(const LinearProblem& problem) {
+/// device with wgmma. `gradients`: those of pass 3, which also support two short heads.
+bool hasSm90(const LinearProblem& problem, bool gradients) {
 #ifdef SEQPAR_SM90
-  return problem.type != seqparFloat32 && mostDimensionOf(problem) == kBlock && hasWgmma();
+  const bool fits = mostDimensionOf(problem) == kBlock || (gradients && hasTwoHeads(problem));
+  return problem.type != seqparFloat32 && fits && hasWgmma();
 #else
-  (void)problem;
+  (void)problem, (void)gradients;
   return false;
 #endif
 }
@@ -179,8 +180,9 @@ cudaError_t addUpAll(const Gradients& pass, const Task& task, const Workspace& w
     sum.scales = terms.scales;
     error = addUpScaled(sum, launch);
   };
-  addShared(task.dq, workspace.dq, pass.dq, task.group, task.valueBlocks, problem.dk, task.together);
-  addShared(task.dkOut, workspace.dk, pass.dk, task.group, task.valueBlocks, problem.dk, task.together);
+  const int together = problem.gate == Gate::Channel ? 1 : task.together;
+  addShared(task.dq, workspace.dq, pass.dq, task.group, task.valueBlocks, problem.dk, together);
+  addShared(task.dkOut, workspace.dk, pass.dk, task.group, task.valueBlocks, problem.dk, together);
   if (task.valueSums == nullptr) addShared(task.dvOut, workspace.dv, pass.dv, 1, task.keyBlocks, problem.dv, 1);
   add(task.dInputGates.block != 0 ? workspace.inputGates : -1, pass.dInputGates, problem.inputGateType, 1,
       task.keyBlocks, 1);
@@ -203,7 +205,13 @@ cudaError_t addUpAll(const Gradients& pass, const Task& task, const Workspace& w
 bool gradientsArePaired(const LinearProblem& problem) {
   constexpr int64_t kMostTokens = INT64_C(1) << 30;
   return pairsHeads(problem) && problem.type == seqparBfloat16 && problem.tokens < kMostTokens &&
-         backward::hasSm90(problem);
+         backward::hasSm90(problem, true);
+}
+
+int gradientsAtOnce(const LinearProblem& problem) {
+  using namespace backward;
+  if (hasSm90(problem, true) && hasTwoHeads(problem)) return sms() * kPair;
+  return ctasAtOnce(problem) * (gradientsArePaired(problem) ? kPair : 1);
 }
 
 int backwardSharedBytes(const LinearProblem& problem) {
@@ -219,9 +227,9 @@ int backwardSharedBytes(const LinearProblem& problem) {
 
 int idleSmsOfGradients(const LinearProblem& problem, const Segments& segments) {
   using namespace backward;
-  if (!hasSm90(problem) || segments.count < 2) return 0;
+  if (!hasSm90(problem, true) || segments.count < 2) return 0;
   Task task = taskOf(problem, segments, {0, problem.heads}, {});
-  if (gradientsArePaired(problem)) task.together = kPair;
+  if (gradientsArePaired(problem) || hasTwoHeads(problem)) task.together = kPair;
   const int together = problem.gate == Gate::Channel ? 1 : task.keyBlocks;  // as itemsTogether()
   return static_cast<int>(std::max<int64_t>(sms() - itemsOf(task) / together, 0));
 }
@@ -236,7 +244,7 @@ int launchSegmentStateGradients(const SegmentStateGradients& pass, const Launch&
   const int segments = pass.segments.count - (rank || pass.allSegments ? 0 : 1);
   if (segments == 0) return cudaSuccess;
   const bool full = pass.problem.type == seqparFloat32;
-  const bool sm90 = hasSm90(pass.problem);
+  const bool sm90 = hasSm90(pass.problem, false);
   const int ctas = ctasFor(itemsOf(task), full || sm90 ? 2 : ctasOf(dimensionOf(pass.problem)), launch);
   int error = cudaSuccess;
   if (forward_sm90::fits(pass.problem) && forward_sm90::segmentStateGradients(pass, segments, launch, error)) {
@@ -278,7 +286,7 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
   task.dkOut = targetOf(pass.dk, problem.type, base, workspace.dk, problem, items, task.valueBlocks, problem.dk);
   addScales(task.dq, base, workspace.dqScales);
   addScales(task.dkOut, base, workspace.dkScales);
-  bool sm90 = hasSm90(problem);
+  bool sm90 = hasSm90(problem, true);
   if (sm90 && withSm90(problem, [&]<class I>() { return I::supports(task); }) != cudaSuccess) {
     if (paired || problem.inputGates.data != nullptr) return cudaErrorNotSupported;
     sm90 = false;
@@ -286,6 +294,7 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
   if (sm90 && problem.gate != Gate::Channel && task.keyBlocks > 1) {
     task.valueSums = reinterpret_cast<float*>(base + workspace.dv);
   }
+  if (sm90 && hasTwoHeads(problem)) task.together = kPair;  // each head has its own terms
   task.dvOut = targetOf(pass.dv, problem.type, base, task.valueSums != nullptr ? -1 : workspace.dv, problem, heads,
                         task.keyBlocks, problem.dv);
   if (pass.dGates.data != nullptr && problem.gate != Gate::None) {

@@ -7,8 +7,9 @@
 
 namespace seqpar::attn::backward::sm90 {
 
-/// Tiles have two stages.
-template <class T>
+/// Tiles have two stages. kHeads: with two, a panel of a tile is a head, and the states, 64 x 64 each, are in the first
+/// half of `before` and `after`.
+template <class T, int kHeads = 1>
 struct ChunkTiles {
   T tiles[8][kTile];
   T before[kMatrix], after[kMatrix];  ///< the states S and E
@@ -20,41 +21,53 @@ struct ChunkTiles {
 
   SEQPAR_DEVICE void fetchKeys(const Task& task, const Item<T>& item, int chunk, int thread) {
     const int64_t token = item.first + int64_t{chunk} * kChunk;
-    const int rows = item.rowsOf(token);
-    fetchRows<kChunk, Half::kThreads>(q(chunk), item.q + token * task.q.token, task.q.token, rows, item.keys, thread);
-    fetchRows<kChunk, Half::kThreads>(k(chunk), item.k + token * task.k.token, task.k.token, rows, item.keys, thread);
+    fetch<true>(q(chunk), item.q, task.q, task, item, token, thread);
+    fetch<true>(k(chunk), item.k, task.k, task, item, token, thread);
   }
   SEQPAR_DEVICE void fetchValues(const Task& task, const Item<T>& item, int chunk, int thread) {
     const int64_t token = item.first + int64_t{chunk} * kChunk;
-    const int rows = item.rowsOf(token);
-    fetchRows<kChunk, Half::kThreads>(v(chunk), item.v + token * task.v.token, task.v.token, rows, item.values, thread);
-    fetchRows<kChunk, Half::kThreads>(dOut(chunk), item.dOut + token * task.dOut.token, task.dOut.token, rows,
-                                      item.values, thread);
+    fetch<false>(v(chunk), item.v, task.v, task, item, token, thread);
+    fetch<false>(dOut(chunk), item.dOut, task.dOut, task, item, token, thread);
   }
   SEQPAR_DEVICE static void fetchSwept(T* keys, T* values, const Task& task, const Item<T>& item, int chunk,
                                        int thread) {
     const int64_t token = item.first + int64_t{chunk} * kChunk;
-    const int rows = item.rowsOf(token);
-    fetchRows<kChunk, Half::kThreads>(keys, item.k + token * task.k.token, task.k.token, rows, item.keys, thread);
-    fetchRows<kChunk, Half::kThreads>(values, item.v + token * task.v.token, task.v.token, rows, item.values, thread);
+    fetch<true>(keys, item.k, task.k, task, item, token, thread);
+    fetch<false>(values, item.v, task.v, task, item, token, thread);
   }
   /// States are stored in the layout of shared memory.
   SEQPAR_DEVICE void fetchState(const T* states, int chunk, int thread) {
-    const T* from = states + int64_t{chunk} * kMatrix + thread * 8;
+    constexpr int kElements = kMatrix / kHeads;
+    const T* from = states + int64_t{chunk} * kElements + thread * 8;
     SEQPAR_UNROLL
-    for (int i = 0; i < kMatrix; i += Half::kThreads * 8) ptx::cpAsync16(before + thread * 8 + i, from + i, true);
+    for (int i = 0; i < kElements; i += Half::kThreads * 8) ptx::cpAsync16(before + thread * 8 + i, from + i, true);
+  }
+
+ private:
+  /// Loads a chunk of q or k (kKeys), or of v or dOut. `start`: of the item's first head.
+  template <bool kKeys>
+  SEQPAR_DEVICE static void fetch(T* to, const T* start, const Input& tensor, const Task& task, const Item<T>& item,
+                                  int64_t token, int thread) {
+    const int rows = item.rowsOf(token), columns = kKeys ? item.keys : item.values;
+    if constexpr (kHeads == 1) {
+      fetchRows<kChunk, Half::kThreads>(to, start + token * tensor.token, tensor.token, rows, columns, thread);
+    } else {
+      const int which = thread / warpgroup::kThreads, head = item.head + which;
+      const T* from = item.at(tensor, kKeys ? head / task.group : head) + token * tensor.token;
+      fetchPanel(to, from, tensor.token, rows, which < item.heads ? columns : 0, thread);
+    }
   }
 };
 
-/// Consumers: copies the warpgroup's rows of both panels of a state's image to device memory.
-template <class T>
+/// Consumers: copies the warpgroup's rows of a state's image, in all panels, to device memory.
+template <int kHeads, class T>
 SEQPAR_DEVICE void keepImage(T* to, const T* image, const Half& me) {
   constexpr int kRows = kMatrixPanel / 2;
   warpgroup::fenceProxyAsync();
   Roles::syncOwn(me);
   if (me.inGroup != 0) return;
   SEQPAR_UNROLL
-  for (int panel = 0; panel < 2; ++panel) {
+  for (int panel = 0; panel < 2 / kHeads; ++panel) {
     const int at = panel * kMatrixPanel + me.group * kRows;
     ptx::cpAsyncBulkStore(to + at, image + at, kRows * 2);
   }
@@ -76,19 +89,20 @@ struct ImageScales {
 
 /// Memory for channel gates. In the sweep, keys and values have three stages, the last one in place of E, and the last
 /// four tiles are two stages of gates.
-template <class T>
-struct ChannelMemory : ChunkTiles<T> {
+template <class T, int kHeads = 1>
+struct ChannelMemory : ChunkTiles<T, kHeads> {
+  using Tiles = ChunkTiles<T, kHeads>;
   static constexpr int kImages = 1;
   static constexpr int kWarps = Half::kThreads / 32;
   ChannelDecays<T> decays;
   float carry[2][kBlock];                   ///< row sums of S * E at the ends of two chunks
-  float own[kChunk];                        ///< dA of a token with itself
+  float own[kHeads][kChunk];                ///< dA of a token with itself
   alignas(16) uint32_t largest[kWarps][2];  ///< q and k in bf16, per warp
   uint32_t largestOfDA[kWarps];
   static_assert(2 * kWarps <= 32);
   uint32_t wide[2 * kWarps];  ///< per warp: whether images have elements that are too small for them; read by one warp
-  uint32_t leastTotal;        ///< magnitude of the smallest log-decay of a chunk
-  ImageScales images[2];
+  uint32_t leastTotal[kHeads];  ///< magnitude of the smallest log-decay of a chunk
+  ImageScales images[2][kHeads];
   alignas(16) char item[kItemBytes];
 
   /// Terms of the gates' gradients, per half of the channels [64 tokens][64], in place of v and dOut. Unit u of 8
@@ -100,10 +114,15 @@ struct ChannelMemory : ChunkTiles<T> {
   SEQPAR_DEVICE float* strongTerms(int chunk, int half) {
     return reinterpret_cast<float*>(half == 0 ? this->q(chunk) : this->k(chunk));
   }
+  /// The head of a thread whose data is a head's.
+  SEQPAR_DEVICE static int headOf(const Half& me) { return kHeads == 1 ? 0 : me.group; }
+  /// Of each head, space of a matrix of 64 x 64 after the states.
+  SEQPAR_DEVICE T* afterBefore(const Half& me) { return this->before + kMatrix / 2 + me.group * kTilePanel; }
+  SEQPAR_DEVICE T* afterAfter(const Half& me) { return this->after + kMatrix / 2 + me.group * kTilePanel; }
   SEQPAR_DEVICE T* sweptKeys(int chunk) { return chunk % 3 < 2 ? this->tiles[chunk % 3 * 2] : this->after; }
   SEQPAR_DEVICE T* sweptValues(int chunk) { return sweptKeys(chunk) + kTile; }
   SEQPAR_DEVICE void fetchSwept(const Task& task, const Item<T>& of, int chunk, int thread) {
-    ChunkTiles<T>::fetchSwept(sweptKeys(chunk), sweptValues(chunk), task, of, chunk, thread);
+    Tiles::fetchSwept(sweptKeys(chunk), sweptValues(chunk), task, of, chunk, thread);
   }
   /// Keys in the form that the state's gradient multiplies.
   SEQPAR_DEVICE T* stateKeys(int chunk) { return this->k(chunk); }
@@ -112,7 +131,7 @@ struct ChannelMemory : ChunkTiles<T> {
 
   /// Queries, keys and their decays.
   SEQPAR_DEVICE void fetchKeys(const Task& task, const Item<T>& of, int chunk, int thread) {
-    ChunkTiles<T>::fetchKeys(task, of, chunk, thread);
+    Tiles::fetchKeys(task, of, chunk, thread);
     decays.fetch(ChannelDecays<T>::kept(task, chunk), chunk, thread);
   }
 };

@@ -15,6 +15,11 @@ int mostDimensionOf(const LinearProblem& problem) {
   return problem.gate == Gate::Channel ? dimensionOf(problem) : kBlock;
 }
 
+bool hasTwoHeads(const LinearProblem& problem) {
+  return problem.gate == Gate::Channel && dimensionOf(problem) == 64 && problem.type != seqparFloat32 &&
+         problem.dk > 32 && problem.dv > 32;
+}
+
 Workspace workspaceOf(const LinearProblem& problem, const Segments& segments, bool paired) {
   Workspace result;
   const auto take = [&](int64_t bytes) {
@@ -28,11 +33,16 @@ Workspace workspaceOf(const LinearProblem& problem, const Segments& segments, bo
   const int64_t chunks = (segments.tokens + kChunkTokens - 1) / kChunkTokens,
                 keptChunks = std::min<int64_t>(itemsOf(task), kMostCtas) * chunks,
                 keptTogether = std::min<int64_t>(itemsOf(task) / task.keyBlocks, kMostCtas) * chunks;
+  Task two = task;
+  two.together = kPair;
+  const int64_t keptOfTwo = hasTwoHeads(problem) ? std::min<int64_t>(itemsOf(two), kMostCtas) * chunks : 0;
   if (problem.type != seqparFloat32) {
     const int64_t dimension = mostDimensionOf(problem);
-    result.states = take((paired ? keptTogether : keptChunks) * dimension * dimension * 2);
+    const int64_t keptStates = paired ? keptTogether : std::max(keptChunks, kPair * keptOfTwo);
+    result.states = take(keptStates * dimension * dimension * 2);
     result.strong = take(itemsOf(task) * int64_t{sizeof(uint32_t)});
     if (problem.gate == Gate::Channel && dimension == kBlock) result.decays = take(keptChunks * kDecaySumsBytes);
+    if (keptOfTwo > 0) result.decays = take(keptOfTwo * kDecaySumsBytes);
   }
   const int64_t numbers = problem.batch * problem.tokens * problem.heads;
   const int blocks = task.keyBlocks * task.valueBlocks;

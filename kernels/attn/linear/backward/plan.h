@@ -11,8 +11,10 @@ constexpr int kMostCtas = 320;
 /// 64 or 128: rows and columns of the kernels' blocks.
 int dimensionOf(const LinearProblem& problem);
 /// Block size of the largest kernels that may run. The sm_90 kernels only support kBlock; short heads use a part of it.
-/// With channel decays, short heads are left to the other kernels.
+/// With channel decays, short heads are left to the other kernels, or are two per CTA of the sm_90 gradients' kernels.
 int mostDimensionOf(const LinearProblem& problem);
+/// Whether these kernels process two short heads with channel decays at once.
+bool hasTwoHeads(const LinearProblem& problem);
 
 /// Offsets in gradientsWorkspaceSize() bytes. Negative: not needed.
 struct Workspace {

@@ -1,5 +1,5 @@
 // The state of a head's block, 128 x 128, in the registers of two or four warpgroups, fp32: 64 rows each, with all
-// columns or half of them.
+// columns or half of them. Or the states of two heads, 64 x 64: one in each of two warpgroups.
 #pragma once
 
 #include "kernels/attn/linear/backward/incoming.h"
@@ -7,12 +7,15 @@
 
 namespace seqpar::attn::backward::sm90 {
 
-template <class T, class P>
+template <class T, class P, int kHeads = 1>
 struct State {
-  static constexpr int kTiles8 = kMatrix / P::kThreads / 4;
+  static constexpr int kElements = kMatrix / kHeads;
+  static constexpr int kTiles8 = kElements / P::kThreads / 4;
+  static_assert(kHeads == 1 || P::kThreads == kHeads * warpgroup::kThreads);
   float x[kTiles8][4];
 
   SEQPAR_DEVICE static int row(const P& me) { return me.group % 2 * kPanel + me.row; }
+  SEQPAR_DEVICE static int rowOfHead(const P& me) { return kHeads == 1 ? row(me) : me.row; }
   SEQPAR_DEVICE static int panel(const P& me) { return me.group / 2; }  ///< of the first column
   SEQPAR_DEVICE static int column(const P& me, int n) { return panel(me) * kPanel + n * 8 + me.c * 2; }
 
@@ -44,13 +47,14 @@ struct State {
   SEQPAR_DEVICE void add(const T* keys, const T* values, const P& me) {
     warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, kChunk / 16>(
         x, Operand{keys + me.group % 2 * kTilePanel, kTilePanelBytes}, kChunk,
-        Operand{values + panel(me) * kTilePanel, kTilePanelBytes}, kChunk, true);
+        Operand{valuesOf(values, me), kTilePanelBytes}, kChunk, true);
   }
 
   /// For 16 of the tokens, with this warp's keys transposed in registers (kernels/arch/wgmma.h).
-  SEQPAR_DEVICE void add(const uint32_t (&keys)[4], const T* values, int step) {
+  SEQPAR_DEVICE void add(const uint32_t (&keys)[4], const T* values, int step, const P& me) {
     static_assert(P::kThreads == 2 * warpgroup::kThreads);
-    warpgroup::multiplyStep<T, Terms::Rows>(x, keys, Operand{values, kTilePanelBytes}, kChunk, step, true);
+    warpgroup::multiplyStep<T, Terms::Rows>(x, keys, Operand{valuesOf(values, me), kTilePanelBytes}, kChunk, step,
+                                            true);
   }
 
   /// Stores it as an operand in shared memory.
@@ -68,7 +72,7 @@ struct State {
   SEQPAR_DEVICE void storeFull(float* block, int dv, int keys, int values, const P& me) const {
     SEQPAR_UNROLL
     for (int r = 0; r < 2; ++r) {
-      const int i = row(me) + r * 8, first = column(me, 0);
+      const int i = rowOfHead(me) + r * 8, first = column(me, 0);
       if (i >= keys) continue;
       float* to = block + int64_t{i} * dv + first;
       SEQPAR_UNROLL
@@ -81,8 +85,8 @@ struct State {
   /// Adds the sum of the terms of `from`, a state [dk][dv].
   template <int kBegin = 0, int kEnd = kTiles8>
   SEQPAR_DEVICE void addFull(const Incoming& from, int dv, int keys, int values, const P& me) {
-    const int64_t offset = int64_t{row(me)} * dv + column(me, 0);
-    from.each(row(me), keys, [&](const float* block, float factor, float factor8) {
+    const int64_t offset = int64_t{rowOfHead(me)} * dv + column(me, 0);
+    from.each(rowOfHead(me), keys, [&](const float* block, float factor, float factor8) {
       addRows<kBegin, kEnd>(block + offset, factor, factor8, dv, keys, values, me);
     });
   }
@@ -105,6 +109,10 @@ struct State {
   }
 
  private:
+  /// The warpgroup's columns of a tile of values.
+  SEQPAR_DEVICE static const T* valuesOf(const T* values, const P& me) {
+    return values + (kHeads == 1 ? panel(me) : me.group) * kTilePanel;
+  }
   /// This lane's row, in an operand, of the matrices of accumulator tiles n and n + 1.
   template <class Operands>
   SEQPAR_DEVICE static Operands* matrixRow(Operands* matrix, int n, const P& me) {
@@ -117,7 +125,7 @@ struct State {
     SEQPAR_UNROLL
     for (int r = 0; r < 2; ++r) {
       const float own = r == 0 ? factor : factor8;
-      const int left = row(me) + r * 8 < keys && own != 0 ? values - column(me, 0) : 0;
+      const int left = rowOfHead(me) + r * 8 < keys && own != 0 ? values - column(me, 0) : 0;
       const float* rowAt = from + r * 8 * dv;
       SEQPAR_UNROLL
       for (int n = kBegin; n < kEnd; ++n) {

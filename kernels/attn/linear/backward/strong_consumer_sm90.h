@@ -10,19 +10,21 @@
 
 namespace seqpar::attn::backward::sm90 {
 
-/// kTerms: targets may have scales.
-template <class T, bool kTerms>
-struct StrongChannelConsumer : StrongScores<T> {
-  using Base = StrongScores<T>;
+/// kTerms: targets may have scales. kHeads: as ChunkConsumer's.
+template <class T, bool kTerms, int kHeads = 1>
+struct StrongChannelConsumer : StrongScores<T, kHeads> {
+  using Base = StrongScores<T, kHeads>;
   using Base::addPart, Base::decays, Base::multiplyOther, Base::multiplyWithItself, Base::ownsDiagonal, Base::restOfX,
       Base::storePart, Base::storeX, Base::tile, Base::unit, Base::x;
   using Base::chunk, Base::me, Base::memory, Base::task;
   using typename Base::Distance, typename Base::Exponents, typename Base::Halves, typename Base::Strong;
-  using typename Base::Part, typename Base::Products;
+  using typename Base::Others, typename Base::Part, typename Base::Products;
+  using Scores = ScoresOf<kHeads>;
 
   SEQPAR_DEVICE void run() {
     const int64_t token = this->token();
-    Block ofA = {}, otherOfA = {};
+    Block ofA = {};
+    Others otherOfA = {};
     Part dq, dk;
     {
       Scores dA;
@@ -30,22 +32,22 @@ struct StrongChannelConsumer : StrongScores<T> {
       decayKeys(dk);
       storeDA(dA);
     }
-    Roles::syncConsumers();
+    this->sync();
     backward::clear(dq);
     addWithin(ofA, dq, dk);
     Roles::awaitAdded();
     me = me.opaque();
     addState(dq);
-    Roles::syncConsumers();  // S is no longer read
+    this->sync();  // S is no longer read
     addBetween<Distance::Far>(otherOfA, dq, dk);
-    Roles::syncConsumers();
+    this->sync();
     addBetween<Distance::Near>(otherOfA, dq, dk);
-    Roles::syncConsumers();  // nor are x and dA
+    this->sync();  // nor are x and dA
     if (!ownsDiagonal()) storePart(ofA);
     Part terms;
     finish(terms, dq, dk, token);
     Roles::syncConsumers();
-    if (ownsDiagonal()) addPart(ofA);
+    if (kHeads == 1 && ownsDiagonal()) addPart(ofA);
     this->storeA(ofA, otherOfA);
     storeTerms(terms);
     warpgroup::fenceProxyAsync();
@@ -57,11 +59,12 @@ struct StrongChannelConsumer : StrongScores<T> {
  private:
   /// dA, and dk from the state's gradient without decays.
   SEQPAR_DEVICE void multiplyValues(Scores& dA, Part& dk) const {
-    const Operand dOut{memory.dOut(chunk), kTilePanelBytes}, v{memory.v(chunk), kTilePanelBytes};
+    T* const values = Products::ofHead(memory.v(chunk), me);
+    const Operand dOut{Products::ofHead(memory.dOut(chunk), me), kTilePanelBytes}, v{values, kTilePanelBytes};
     warpgroup::arrive();
-    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(
-        dA, dOut, kChunk, Operand{memory.v(chunk) + me.group * 32 * kPanel}, kChunk, false);
-    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, Products::kSteps>(
+        dA, dOut, kChunk, Operand{values + Products::firstUnit(me) * 8 * kPanel}, kChunk, false);
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, Products::kSteps>(
         dk, v, kChunk, Operand{memory.after + me.firstColumn * kPanel}, kBlock, false);
     warpgroup::commit();
     warpgroup::wait<0>();
@@ -89,8 +92,8 @@ struct StrongChannelConsumer : StrongScores<T> {
     for (int first = 0; first < Half::kTiles8; first += kTogether) {
       float terms[kTogether][4];
       warpgroup::arrive();
-      warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(
-          terms, Operand{memory.dOut(chunk), kTilePanelBytes}, kChunk,
+      warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, Products::kSteps>(
+          terms, Operand{Products::ofHead(memory.dOut(chunk), me), kTilePanelBytes}, kChunk,
           Operand{memory.before + (me.firstColumn + first * 8) * kPanel}, kBlock, false);
       warpgroup::commit();
       warpgroup::wait<0>();
@@ -109,23 +112,26 @@ struct StrongChannelConsumer : StrongScores<T> {
     }
   }
 
-  SEQPAR_DEVICE Bf16* matrixDA() const { return reinterpret_cast<Bf16*>(memory.v(chunk)); }
-  SEQPAR_DEVICE Bf16* restOfDA() const { return matrixDA() + kTilePanel; }
+  SEQPAR_DEVICE float* own() const { return memory.own[Base::Memory::headOf(me)]; }
+  SEQPAR_DEVICE Bf16* matrixDA() const { return reinterpret_cast<Bf16*>(Products::ofHead(memory.v(chunk), me)); }
+  SEQPAR_DEVICE Bf16* restOfDA() const {
+    return kHeads == 1 ? matrixDA() + kTilePanel : reinterpret_cast<Bf16*>(memory.afterAfter(me));
+  }
   /// Stores dA, times task.scale, in place of v.
   SEQPAR_DEVICE void storeDA(Scores& dA) const {
-    Products::keepDiagonal(memory.own, dA, task.scale, me);
+    Products::keepDiagonal(own(), dA, task.scale, me);
     Scores unused = {};
     Products::clearUpper(dA, unused, me);
-    Roles::syncConsumers();  // v is no longer read
+    this->sync();  // v is no longer read
     SEQPAR_UNROLL
-    for (int n = 0; n < 4; n += 2) {
+    for (int n = 0; n < 4 * kHeads; n += 2) {
       Split own;
       SEQPAR_UNROLL
       for (int i = 0; i < 4; ++i) {
         const float* pair = dA[n + i / 2] + i % 2 * 2;
         own.set(i, task.scale * pair[0], task.scale * pair[1]);
       }
-      const int row = me.matrixRows().row(me.warpIndex * 16), at = me.group * 4 + n + me.matrixRows().half();
+      const int row = me.matrixRows().row(me.warpIndex * 16), at = Products::firstUnit(me) + n + me.matrixRows().half();
       ptx::stmatrixX4(unitOf<kChunk>(matrixDA(), row, at), own.words);
       ptx::stmatrixX4(unitOf<kChunk>(restOfDA(), row, at), own.rests);
     }
@@ -196,9 +202,9 @@ struct StrongChannelConsumer : StrongScores<T> {
 
   /// Adds the terms of pairs of tokens of different tiles.
   template <Distance kDistance>
-  SEQPAR_DEVICE void addBetween(Block& a, Part& dq, Part& dk) const {
+  SEQPAR_DEVICE void addBetween(Others& a, Part& dq, Part& dk) const {
     storeX(kDistance);
-    Roles::syncConsumers();
+    this->sync();
     multiplyOther(a, kDistance);
     if (this->isUpper(kDistance)) {
       addProducts<kDistance>(dq, true);
@@ -264,7 +270,7 @@ struct StrongChannelConsumer : StrongScores<T> {
     SEQPAR_UNROLL
     for (int i = 0; i < 4; ++i) {
       keys[i] = ptx::pack<T>(Strong::template lowOf<T>(ks, decay, i), Strong::template highOf<T>(ks, decay, i));
-      const float own = memory.own[me.row + i % 2 * 8];
+      const float ofOwn = own()[me.row + i % 2 * 8];
       const float q[2] = {ptx::lowOf<T>(qs[i]), ptx::highOf<T>(qs[i])},
                   k[2] = {ptx::lowOf<T>(ks[i]), ptx::highOf<T>(ks[i])};
       SEQPAR_UNROLL
@@ -272,8 +278,8 @@ struct StrongChannelConsumer : StrongScores<T> {
         const int at = i % 2 * 2 + e;
         float &ofQ = dq[n + i / 2][at], &ofK = dk[n + i / 2][at];
         terms[n + i / 2][at] = q[e] * ofQ - k[e] * ofK;
-        ofQ += own * k[e];
-        ofK += own * q[e];
+        ofQ += ofOwn * k[e];
+        ofK += ofOwn * q[e];
       }
     }
     storeTiles(decayedKeys(), n, keys, me);
@@ -297,9 +303,9 @@ struct StrongChannelConsumer : StrongScores<T> {
     Part dv;
     me = me.opaque();
     warpgroup::arrive();
-    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::Rows, 8>(dv, Operand{decayedKeys(), kTilePanelBytes}, kChunk,
-                                                                Operand{me.columnsOf(memory.after, kMatrixPanel)},
-                                                                kBlock, false);
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::Rows, Products::kSteps>(
+        dv, Operand{Products::ofHead(decayedKeys(), me), kTilePanelBytes}, kChunk,
+        Operand{Products::stateColumns(memory.after, me)}, kBlock, false);
     Products::addValues(this->matrixA(), memory.dOut(chunk), dv, me);
     Products::addValues(this->restOfA(), memory.dOut(chunk), dv, me);
     warpgroup::commit();

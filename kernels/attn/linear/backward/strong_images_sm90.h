@@ -45,9 +45,10 @@ SEQPAR_DEVICE void multiplySplit(Block& c, const Split& a, const Split& b) {
   multiplyPair<Bf16>(c[0], c[1], a.words, b.rests);
 }
 
-template <class T>
-struct StrongImages : TermsConsumer<T, ChannelMemory<T>> {
-  using Base = TermsConsumer<T, ChannelMemory<T>>;
+/// kHeads: as ChunkConsumer's.
+template <class T, int kHeads = 1>
+struct StrongImages : TermsConsumer<T, ChannelMemory<T, kHeads>, kHeads> {
+  using Base = TermsConsumer<T, ChannelMemory<T, kHeads>, kHeads>;
   using Strong = StrongDecays<T>;
   using Exponents = typename Strong::Exponents;
   using Base::chunk, Base::me, Base::memory, Base::task;

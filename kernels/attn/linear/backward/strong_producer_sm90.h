@@ -7,17 +7,17 @@
 
 namespace seqpar::attn::backward::sm90 {
 
-template <class T>
+template <class T, int kHeads = 1>
 struct StrongChannelProducer {
-  using Mild = ChannelProducer<T>;
-  using Memory = ChannelMemory<T>;
+  using Mild = ChannelProducer<T, kHeads>;
+  using Memory = ChannelMemory<T, kHeads>;
   using Decays = ChannelDecays<T>;
-  using Images = ChunkImages<T>;
+  using Images = ChunkImages<T, kHeads>;
   using Strong = StrongDecays<T>;
   static constexpr bool kLogs = true;  ///< decays are stored as each token's logarithm
 
   SEQPAR_DEVICE static bool sweep(const Task& task, const Item<T>& item, const Half& me) {
-    sweepChannels<StrongChannelProducer>(task, item, me);
+    sweepChannels<StrongChannelProducer, kHeads>(task, item, me);
     return true;
   }
   SEQPAR_DEVICE static void load(const Task&, const Item<T>&, int, const Half&) {}
@@ -44,7 +44,7 @@ struct StrongChannelProducer {
     }
   }
   /// Adds the chunk's terms to the state's gradient (complete after the products' wait).
-  SEQPAR_DEVICE static void addTo(const Task& task, State<T, Half>& gradient, int chunk, Memory& memory,
+  SEQPAR_DEVICE static void addTo(const Task& task, State<T, Half, kHeads>& gradient, int chunk, Memory& memory,
                                   const Half& me) {
     constexpr int kAtOnce = 2;
     uint32_t words[kAtOnce][4], rests[kAtOnce][4];
@@ -57,8 +57,8 @@ struct StrongChannelProducer {
       Images::queriesOf(own, rest, memory.q(chunk), step, false, 1, me);
       decay.scale(own, rest, memory.decays.sums[chunk % 2], step, task.scale, me);
       warpgroup::arrive();
-      gradient.add(own, memory.dOut(chunk), step);
-      gradient.add(rest, memory.dOut(chunk), step);
+      gradient.add(own, memory.dOut(chunk), step, me);
+      gradient.add(rest, memory.dOut(chunk), step, me);
     }
   }
 
@@ -97,9 +97,8 @@ struct StrongChannelProducer {
       sum[i] = forgotten ? end[channel] + later[i] + lastTerm[i] : begin[channel] - earlier[i] - before[i];
     }
     const int64_t token = item.first + int64_t{chunk} * kChunk;
-    const int channel = half * kPanel + column, rows = channel < item.keys ? item.rowsOf(token) : 0;
-    int64_t offset =
-        item.sequence * to.batch + (token + last) * to.token + item.head * to.head + keyOffset(to, item) + channel;
+    const int rows = Mild::rowsOf(item, token, half, column);
+    int64_t offset = Mild::offsetOf(to, item, token + last, half, column);
     SEQPAR_ROLLED
     for (int t = last; t >= first; --t) {
       if (t < last) Mild::template addNumbers<1>(sum, at(t));

@@ -5,9 +5,9 @@
 
 namespace seqpar::attn::backward::sm90 {
 
-template <class T>
-struct StrongScores : StrongImages<T> {
-  using Base = StrongImages<T>;
+template <class T, int kHeads = 1>
+struct StrongScores : StrongImages<T, kHeads> {
+  using Base = StrongImages<T, kHeads>;
   using Base::chunk, Base::me, Base::memory, Base::task;
   using Base::restOfX, Base::tile, Base::x;
   using typename Base::Distance, typename Base::Halves;
@@ -45,8 +45,8 @@ struct StrongScores : StrongImages<T> {
   }
 
   /// Blocks of A on the diagonal are the sums of both warpgroups' parts, in place of v; the warpgroup of their columns
-  /// has the sums.
-  SEQPAR_DEVICE bool ownsDiagonal() const { return tile() / 2 == me.group; }
+  /// has the sums. With two heads, each warpgroup has those of its head.
+  SEQPAR_DEVICE bool ownsDiagonal() const { return kHeads > 1 || tile() / 2 == me.group; }
   SEQPAR_DEVICE float* partAt(int n, int r) const {
     return reinterpret_cast<float*>(memory.v(chunk)) + tile() * 256 + (me.g + r * 8) * 16 + n * 8 + me.c * 2;
   }
@@ -64,21 +64,42 @@ struct StrongScores : StrongImages<T> {
     }
   }
 
-  /// The first warps compute one block of A below the diagonal each, of these tiles.
+  /// The blocks of A below the diagonal that a warp computes: the first warps have one each, of these tiles. With two
+  /// heads, a warp of a warpgroup has one far block, and the first two one near block.
+  static constexpr int kOthers = kHeads;
+  using Others = Block[kOthers];
   SEQPAR_DEVICE int warp() const { return ptx::uniform(me.group * 4 + me.warpIndex); }
-  SEQPAR_DEVICE int laterTile() const { return warp() >= 3 ? 3 : warp() >= 1 ? 2 : 1; }
-  SEQPAR_DEVICE int earlierTile() const { return warp() - laterTile() * (laterTile() - 1) / 2; }
+  SEQPAR_DEVICE int laterTile(int which) const {
+    if constexpr (kHeads > 1) return which == 0 ? 2 + tile() / 2 : 1 + tile() * 2;
+    return warp() >= 3 ? 3 : warp() >= 1 ? 2 : 1;
+  }
+  SEQPAR_DEVICE int earlierTile(int which) const {
+    if constexpr (kHeads > 1) return which == 0 ? tile() % 2 : tile() * 2;
+    return warp() - laterTile(which) * (laterTile(which) - 1) / 2;
+  }
+  SEQPAR_DEVICE bool hasOther(int which) const {
+    if constexpr (kHeads > 1) return which == 0 || tile() < 2;
+    return warp() < kBetween;
+  }
 
-  SEQPAR_DEVICE void multiplyOther(Block& a, Distance distance) const {
-    if (warp() >= kBetween) return;
-    if ((laterTile() / 2 == earlierTile() / 2) != (distance == Distance::Near)) return;
+  SEQPAR_DEVICE void multiplyOther(Others& others, Distance distance) const {
+    SEQPAR_UNROLL
+    for (int which = 0; which < kOthers; ++which) {
+      if (!hasOther(which)) continue;
+      if ((laterTile(which) / 2 == earlierTile(which) / 2) != (distance == Distance::Near)) continue;
+      multiplyOther(others[which], laterTile(which), earlierTile(which));
+    }
+  }
+  SEQPAR_DEVICE void multiplyOther(Block& a, int laterTile, int earlierTile) const {
     const ptx::MatrixRows left{me.lane};
     const ptx::MatrixRowsAcross right{me.lane};
     Block ofRests = {};  // apart, so that fewer products wait for others
     SEQPAR_UNROLL
-    for (int step = 0; step < kBlock / 16; ++step) {
-      const auto at = [&](const Bf16* from, int row, int half) { return unitOf<kChunk>(from, row, step * 2 + half); };
-      const int later = left.row(laterTile() * kTileRows), earlier = right.row(earlierTile() * kTileRows);
+    for (int step = 0; step < Base::Products::kSteps; ++step) {
+      const auto at = [&](const Bf16* from, int row, int half) {
+        return unitOf<kChunk>(Base::Products::ofHead(from, me), row, step * 2 + half);
+      };
+      const int later = left.row(laterTile * kTileRows), earlier = right.row(earlierTile * kTileRows);
       Split queries, keys;
       queries.load(at(x(), later, left.half()), at(restOfX(), later, left.half()));
       keys.load(at(x(), earlier, right.half()), at(restOfX(), earlier, right.half()));
@@ -93,17 +114,20 @@ struct StrongScores : StrongImages<T> {
     }
   }
 
-  /// A, and its remainder after it.
-  SEQPAR_DEVICE T* matrixA() const { return memory.before + kTile; }
-  SEQPAR_DEVICE T* restOfA() const { return matrixA() + kTilePanel; }
+  /// A, and its remainder after it; with two heads, after the states' gradients.
+  SEQPAR_DEVICE T* matrixA() const { return Base::Products::ofHead(memory.before + kTile, me); }
+  SEQPAR_DEVICE T* restOfA() const { return kHeads == 1 ? matrixA() + kTilePanel : memory.afterAfter(me); }
   /// Stores A in T with remainders, and zeros above the diagonal.
-  SEQPAR_DEVICE void storeA(const Block& own, const Block& other) const {
+  SEQPAR_DEVICE void storeA(const Block& own, const Others& others) const {
     if (ownsDiagonal()) storeSplit(own, tile(), tile());
-    if (warp() >= kBetween) return;
-    storeSplit(other, laterTile(), earlierTile());
-    const Fragment zeros = {0, 0, 0, 0};
-    storeBlock(matrixA(), zeros, earlierTile(), laterTile());
-    storeBlock(restOfA(), zeros, earlierTile(), laterTile());
+    SEQPAR_UNROLL
+    for (int which = 0; which < kOthers; ++which) {
+      if (!hasOther(which)) continue;
+      storeSplit(others[which], laterTile(which), earlierTile(which));
+      const Fragment zeros = {0, 0, 0, 0};
+      storeBlock(matrixA(), zeros, earlierTile(which), laterTile(which));
+      storeBlock(restOfA(), zeros, earlierTile(which), laterTile(which));
+    }
   }
 
  private:

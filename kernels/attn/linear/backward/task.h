@@ -51,7 +51,7 @@ struct Task {
 
 constexpr int kChunk = kChunkTokens;
 constexpr int kBlock = 128;  ///< most rows or columns of a block
-constexpr int kPair = 2;     ///< heads of an item of the sm_90 kernels for pairs (pair_sm90.h)
+constexpr int kPair = 2;     ///< heads of an item of the sm_90 kernels for two heads (pair_sm90.h, heads_sm90.h)
 constexpr int kScaled = 64;  ///< columns of a term with one scale
 /// Scales of a term with `width` columns, in blocks.
 SEQPAR_BOTH_INLINE constexpr int scalesOf(int width) {
@@ -69,7 +69,8 @@ constexpr int warpsOf(int dimension) {
 
 /// Work items: (sequence, head or heads, value block, segment, key block), the last index fastest.
 SEQPAR_BOTH_INLINE int64_t itemsOf(const Task& task) {
-  return int64_t{task.batch} * (task.headCount / task.together) * task.valueBlocks * task.segments * task.keyBlocks;
+  const int heads = (task.headCount + task.together - 1) / task.together;
+  return int64_t{task.batch} * heads * task.valueBlocks * task.segments * task.keyBlocks;
 }
 /// Adjacent items that one CTA processes one after the other.
 inline int itemsTogether(const Task& task) {
@@ -118,6 +119,7 @@ inline Task mapsTaskOf(const SegmentStateGradients& pass) {
 template <class T>
 struct Item {
   int sequence, head, keyBlock, valueBlock, segment;  ///< head: the first of the item's
+  int heads;                                          ///< fewer than Task::together after an odd number of heads
   int keys, values;                                   ///< of the block
   const T *q, *k, *v, *dOut;
   const char* gates;
@@ -134,9 +136,11 @@ struct Item {
     index /= task.segments;
     valueBlock = static_cast<int>(index % task.valueBlocks);
     index /= task.valueBlocks;
-    const int heads = task.headCount / task.together;
-    head = task.firstHead + static_cast<int>(index % heads) * task.together;
-    sequence = static_cast<int>(index / heads);
+    const int items = (task.headCount + task.together - 1) / task.together;
+    head = task.firstHead + static_cast<int>(index % items) * task.together;
+    const int left = task.firstHead + task.headCount - head;
+    heads = left < task.together ? left : task.together;
+    sequence = static_cast<int>(index / items);
     const int k0 = keyBlock * kBlock, v0 = valueBlock * kBlock, qkHead = head / task.group;
     keys = task.dk - k0 < kBlock ? task.dk - k0 : kBlock;
     values = task.dv - v0 < kBlock ? task.dv - v0 : kBlock;

@@ -7,9 +7,9 @@
 namespace seqpar::attn::backward::sm90 {
 
 /// A chunk from the view of consumers that write terms.
-template <class T, class ChunkMemory>
-struct TermsConsumer : ChunkConsumer<T, ChunkMemory> {
-  using Base = ChunkConsumer<T, ChunkMemory>;
+template <class T, class ChunkMemory, int kHeads = 1>
+struct TermsConsumer : ChunkConsumer<T, ChunkMemory, kHeads> {
+  using Base = ChunkConsumer<T, ChunkMemory, kHeads>;
   using Base::chunk, Base::item, Base::me, Base::memory, Base::task;
   using typename Base::Part;
 
@@ -42,9 +42,10 @@ struct TermsConsumer : ChunkConsumer<T, ChunkMemory> {
     const int exponents[2] = {exponentOfRow(part, 0), exponentOfRow(part, 1)};
     storeHalves(tile, part, exponents[0], exponents[1]);
     const int row = me.row + me.c % 2 * 8;
-    if (me.c < 2 && row < rows.rows) {
+    if (me.c < 2 && row < rows.rows && (kHeads == 1 || me.group < item.heads)) {
       const int64_t at = (item.sequence * task.tokens + token + row) * count + own;
-      rows.target.scales[at * scalesOf(width) + block * (kBlock / kScaled) + me.group] =
+      const int ofColumns = kHeads == 1 ? block * (kBlock / kScaled) + me.group : 0;
+      rows.target.scales[at * scalesOf(width) + ofColumns] =
           powerOf2((me.c == 0 ? exponents[0] : exponents[1]) - kMostOfTerms);
     }
     rows.writePut(tile, me);
@@ -52,14 +53,16 @@ struct TermsConsumer : ChunkConsumer<T, ChunkMemory> {
   /// The same for dq and dk, which replace q and k.
   SEQPAR_DEVICE void writeScaledKeys(const Rows& dqRows, const Rows& dkRows, const Part& dq, const Part& dk,
                                      int64_t token) const {
-    const int own = item.head * task.valueBlocks + item.valueBlock, count = task.heads * task.valueBlocks;
+    const int own = (item.head + (kHeads == 1 ? 0 : me.group)) * task.valueBlocks + item.valueBlock,
+              count = task.heads * task.valueBlocks;
     writeScaled(dqRows, memory.q(chunk), dq, token, own, count, item.keyBlock, task.dk);
     writeScaled(dkRows, memory.k(chunk), dk, token, own, count, item.keyBlock, task.dk);
   }
   /// Writes dv, or with kTerms perhaps its terms, through `tile`.
   template <bool kTerms>
   SEQPAR_DEVICE void writeValuesThrough(T* tile, const Part& dv, int64_t token) const {
-    const Rows rows(task.dvOut, item, token, item.keyBlock * task.dvOut.block + item.valueBlock * kBlock, item.values);
+    const Rows rows =
+        this->rowsOf(task.dvOut, token, item.keyBlock * task.dvOut.block + item.valueBlock * kBlock, item.values);
     if (kTerms && task.dvOut.scales != nullptr) {
       writeScaled(rows, tile, dv, token, item.head * task.keyBlocks + item.keyBlock, task.heads * task.keyBlocks,
                   item.valueBlock, task.dv);

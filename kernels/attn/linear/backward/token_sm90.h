@@ -91,7 +91,7 @@ struct TokenProducer {
         own[i] = ptx::pack<T>(ptx::lowOf<T>(own[i]) * low, ptx::highOf<T>(own[i]) * high);
       }
       warpgroup::arrive();
-      gradient.add(own, memory.dOut(chunk), step);
+      gradient.add(own, memory.dOut(chunk), step, me);
       warpgroup::commit();
     }
     warpgroup::wait<0>();
