@@ -49,6 +49,9 @@ namespace forward_sm90 {
 bool fits(const LinearProblem&) {
   return false;
 }
+bool fitsStates(const LinearProblem&) {
+  return false;
+}
 int ctasAtOnce(const LinearProblem&) {
   return 0;
 }
@@ -87,7 +90,7 @@ int launchMaps(const SegmentStates& pass, const Launch& launch) {
   if (segments == 0) return cudaSuccess;
   int error = cudaSuccess;
   const bool full = pass.problem.type == seqparFloat32;
-  if (!full && forward_sm90::fits(pass.problem) && forward_sm90::segmentStates(pass, segments, launch, error))
+  if (!full && forward_sm90::fitsStates(pass.problem) && forward_sm90::segmentStates(pass, segments, launch, error))
     return error;
   if (pass.problem.inputGates.data != nullptr) return cudaErrorNotSupported;
   startsEarly(ordinaryRecord(pass.maps), launch);

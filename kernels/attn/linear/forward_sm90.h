@@ -9,6 +9,9 @@ namespace seqpar::attn::forward_sm90 {
 /// Whether these kernels support the current device and `problem`; does not check its pointers and strides.
 bool fits(const LinearProblem& problem);
 
+/// The same for passes 1, which also support two short heads (pairs.h).
+bool fitsStates(const LinearProblem& problem);
+
 /// CTAs at once on the current device; 0: an error.
 int ctasAtOnce(const LinearProblem& problem);
 

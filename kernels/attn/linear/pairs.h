@@ -11,6 +11,13 @@ inline bool pairsHeads(const LinearProblem& problem) {
   return problem.gate != Gate::Channel && problem.dv == 64 && problem.heads / problem.qkHeads % 2 == 0;
 }
 
+/// Whether a CTA of the sm_90 kernels with channel decays processes two heads of the problem's shape, each with its own
+/// queries and keys: both passes 1, and pass 3 of the backward.
+inline bool joinsShortHeads(const LinearProblem& problem) {
+  const auto isShort = [](int dimension) { return dimension > 32 && dimension <= 64; };
+  return problem.gate == Gate::Channel && isShort(problem.dk) && isShort(problem.dv);
+}
+
 /// Whether the current device's pass 3 does. Only in builds with CUDA.
 bool outputsArePaired(const LinearProblem& problem);
 /// The same for the backward's.

@@ -1,6 +1,7 @@
 // The forward kernels of linear attention for compute capability 9.0, and pass 1 of their backward pass, on an
 // emulated CTA.
 #include "kernels/attn/linear/forward_sm90/kernel_arguments_sm90.cuh"
+#include "kernels/attn/linear/outputs.cuh"
 #include "linear_backward_check.h"
 #include "linear_forward_check.h"
 #include "unit/seed.h"
@@ -16,7 +17,7 @@ using forward_sm90::Pass;
 template <Pass P>
 void runStates(const SegmentStates& pass, const Input& keys, const Input& values, int ctas, uint64_t seed) {
   forward_sm90::StatesKernel kernel;
-  const bool paired = forward_sm90::pairs(pass);
+  const bool joined = joinsShortHeads(pass.problem), paired = joined || forward_sm90::pairs(pass);
   REQUIRE(setArguments(kernel, pass, pass.segments.count, keys, values, paired));
   forward_sm90::dispatch(pass.problem, [&](auto kind) {
     const bool wide = forward_sm90::keyBlocks(pass.problem.dk) > 1;
@@ -36,10 +37,33 @@ void runStates(const SegmentStates& pass, const Input& keys, const Input& values
       const bool gated = P == Pass::Forward && pass.problem.inputGates.data != nullptr;
       return gated ? runUniform.template operator()<P == Pass::Forward>() : runUniform.template operator()<false>();
     }
+    if constexpr (kind() != forward_sm90::GateKind::Uniform) {
+      if (joined) return run.template operator()<false, false, true>();
+    }
     if (wide) return run.template operator()<false, true>();
     return run.template operator()<false, false>();
   });
 }
+
+/// Pass 1 with two heads of a CTA; pass 3 is that of the other kernels.
+struct JoinedSm90 {
+  static void states(const SegmentStates& pass, int ctas, uint64_t seed) {
+    REQUIRE(joinsShortHeads(pass.problem));
+    runStates<Pass::Forward>(pass, pass.problem.k, pass.problem.v, ctas, seed);
+  }
+  static void outputs(const Outputs& pass, int ctas, uint64_t seed) {
+    using Block = KernelShape<64>;
+    const int segments = allSegments(pass.segments);
+    emulator::run(ctas, Block::kThreads, OutputsShared<Block, true>::kBytes, seed, [&] {
+      for (int64_t index = ptx::block(); index < itemCount(pass.problem, pass.heads, segments, 1);
+           index += ptx::blocks()) {
+        const Item item = itemAt(index, pass.problem, pass.heads, pass.segments, segments, 1);
+        outputsOf<Bfloat16, 64, true>(pass, item, ptx::sharedMemory());
+        ptx::syncthreads();
+      }
+    });
+  }
+};
 
 struct Sm90 {
   static void states(const SegmentStates& pass, int ctas, uint64_t seed) {
@@ -93,6 +117,29 @@ TEST_CASE("forward kernels of sm_90 with a decay a channel") {
   spec.heads = 2;
   spec.segmentTokens = 128;
   checkForward<Sm90>(spec, Maps::Prefix);
+}
+
+TEST_CASE("pass 1 of sm_90 for two short heads with a decay a channel") {
+  for (const Decays decays : {Decays::Typical, Decays::Slow, Decays::Strong, Decays::Mixed}) {
+    ForwardSpec spec = specOf(Gate::Channel, 300, 64, 64, decays);
+    spec.heads = spec.qkHeads = 2;
+    checkForward<JoinedSm90>(spec, Maps::Prefix);
+    spec.heads = spec.qkHeads = 3;  // the last CTA has one
+    spec.segmentTokens = 128;
+    spec.gateType = seqparBfloat16;
+    checkForward<JoinedSm90>(spec, Maps::Prefix, 1);
+  }
+  ForwardSpec spec = specOf(Gate::Channel, 600, 48, 64, Decays::Thirty);
+  spec.batch = 2;
+  spec.heads = 4;
+  spec.qkHeads = 2;
+  spec.headsFirst = true;
+  spec.segmentTokens = 192;
+  checkForward<JoinedSm90>(spec, Maps::Prefix, 1);
+  spec = specOf(Gate::Channel, 170, 64, 48, Decays::Mixed);
+  spec.heads = spec.qkHeads = 2;
+  spec.sequences = 6;
+  checkSequencesApart<JoinedSm90>(spec, Maps::Prefix);
 }
 
 TEST_CASE("forward kernels of sm_90 with a decay a token or a head, and without") {
@@ -242,11 +289,13 @@ TEST_CASE("pass 1 of the backward on sm_90 with packed sequences") {
 }
 
 TEST_CASE("pass 1 of the backward on sm_90") {
-  for (const auto& [gate, heads] : {std::pair{Gate::Channel, 1}, {Gate::Token, 1}, {Gate::Token, 4}, {Gate::None, 2}}) {
-    auto shape = backward::test::shapeOf(gate, 130, heads == 4 ? 256 : 128, heads > 1 ? 64 : 128, 0.05);
+  for (const auto& [gate, heads] :
+       {std::pair{Gate::Channel, 1}, {Gate::Channel, 3}, {Gate::Token, 1}, {Gate::Token, 4}, {Gate::None, 2}}) {
+    const bool joined = gate == Gate::Channel && heads > 1;
+    auto shape = backward::test::shapeOf(gate, 130, joined ? 64 : heads == 4 ? 256 : 128, heads > 1 ? 64 : 128, 0.05);
     shape.segmentTokens = 192;
     shape.heads = heads;
-    shape.qkHeads = (heads + 1) / 2;  // pairs of heads
+    shape.qkHeads = joined ? heads : (heads + 1) / 2;  // pairs of heads
     const seqpar::test::Seed seed;
     INFO(shape.name() << ", seed " << seed);
     const seqpar::test::BackwardCase c(shape, seed);

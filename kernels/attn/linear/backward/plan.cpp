@@ -16,8 +16,7 @@ int mostDimensionOf(const LinearProblem& problem) {
 }
 
 bool hasTwoHeads(const LinearProblem& problem) {
-  return problem.gate == Gate::Channel && dimensionOf(problem) == 64 && problem.type != seqparFloat32 &&
-         problem.dk > 32 && problem.dv > 32;
+  return joinsShortHeads(problem) && problem.type != seqparFloat32;
 }
 
 Workspace workspaceOf(const LinearProblem& problem, const Segments& segments, bool paired) {

@@ -28,11 +28,10 @@ inline bool pairs(const SegmentStates& pass) {
   return pairsHeads(pass.problem) && pass.heads.first % 2 == 0 && pass.heads.count % 2 == 0;
 }
 
-/// Tensor map of channel gates; the TMA does not read other gates.
-inline bool encodeGates(CUtensorMap& map, const LinearProblem& problem) {
+/// Tensor map of channel gates; the TMA does not read other gates. `columns`: of a box.
+inline bool encodeGates(CUtensorMap& map, const LinearProblem& problem, int columns = Shape::kChannels) {
   return problem.gate != Gate::Channel ||
-         encodeMap(map, {problem.gates, problem.gateType, problem.dk, problem.heads, Shape::kChannels, kChunk, false},
-                   problem);
+         encodeMap(map, {problem.gates, problem.gateType, problem.dk, problem.heads, columns, kChunk, false}, problem);
 }
 
 /// For the first `segments` segments, of pairs of heads if `paired`; backward: for the last ones, with queries as keys
@@ -42,11 +41,12 @@ inline bool setArguments(StatesKernel& kernel, const SegmentStates& pass, int se
   const LinearProblem& problem = pass.problem;
   const int tiles = tilesOf(problem) * keyBlocks(problem.dk);
   HeadRange heads = pass.heads;
-  if (paired) heads.count /= 2;
+  if (paired) heads.count = (heads.count + 1) / 2;
+  const int gateColumns = joinsShortHeads(problem) ? kSwizzleColumns : Shape::kChannels;
   kernel = {pass, segments, itemCount(problem, heads, segments, tiles), {}, {}, {}};
-  return kernel.items == 0 ||
-         (encode16(kernel.keys, keys, problem.dk, problem.qkHeads, problem) &&
-          encode16(kernel.values, values, problem.dv, problem.heads, problem) && encodeGates(kernel.gates, problem));
+  return kernel.items == 0 || (encode16(kernel.keys, keys, problem.dk, problem.qkHeads, problem) &&
+                               encode16(kernel.values, values, problem.dv, problem.heads, problem) &&
+                               encodeGates(kernel.gates, problem, gateColumns));
 }
 
 inline bool setArguments(OutputsKernel& kernel, const Outputs& pass) {

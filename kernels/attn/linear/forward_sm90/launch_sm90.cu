@@ -44,7 +44,8 @@ bool launchStates(const SegmentStates& pass, int segments, const Input& keys, co
   const bool wide = keyBlocks(problem.dk) > 1;
   // A CTA takes a little longer for two heads of 64 columns than for one, and pass 3 overlaps a short second round.
   const int64_t single = itemCount(problem, pass.heads, segments, tilesOf(problem) * keyBlocks(problem.dk));
-  const bool paired = pairs(pass) && 4 * single > 5 * int64_t{forward_sm90::ctasAtOnce(problem)};
+  const bool joined = joinsShortHeads(problem),
+             paired = joined || (pairs(pass) && 4 * single > 5 * int64_t{forward_sm90::ctasAtOnce(problem)});
   if (!setArguments(kernel, pass, segments, keys, values, paired)) return false;
   if (kernel.items == 0) return true;
   const bool overlaps = startsEarly(recordOf(pass), launch);
@@ -64,6 +65,9 @@ bool launchStates(const SegmentStates& pass, int segments, const Input& keys, co
       };
       const bool gated = P == Pass::Forward && problem.inputGates.data != nullptr;
       return gated ? runUniform.template operator()<P == Pass::Forward>() : runUniform.template operator()<false>();
+    }
+    if constexpr (kind() != GateKind::Uniform) {
+      if (joined) return run(segmentStatesSm90<Bfloat16, kind(), P, false, false, true>);
     }
     if (wide) return run(segmentStatesSm90<Bfloat16, kind(), P, false, true>);
     return run(segmentStatesSm90<Bfloat16, kind(), P>);
@@ -93,13 +97,25 @@ bool encodeMap(CUtensorMap& map, const TensorBox& box, const LinearProblem& prob
                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-bool fits(const LinearProblem& problem) {
+namespace {
+
+/// Whether a problem with at least `least` channels fits.
+bool fitsFrom(int least, const LinearProblem& problem) {
   constexpr int64_t kMostTokens = INT64_C(1) << 30;
-  // Of heads with 64 channels, only pairs are faster here than in the other kernels.
-  const int least = pairsHeads(problem) ? kSwizzleColumns : kSwizzleColumns + 1;
   return problem.type == seqparBfloat16 && problem.dk >= least && problem.dk <= kMostKeyDimension &&
          problem.tokens > 0 && problem.tokens < kMostTokens && problem.batch > 0 && problem.batch < kMostTokens &&
          attribute(cudaDevAttrComputeCapabilityMajor) == 9 && attribute(cudaDevAttrComputeCapabilityMinor) == 0;
+}
+
+}  // namespace
+
+bool fits(const LinearProblem& problem) {
+  // Of heads with 64 channels, only pairs are faster here than in the other kernels.
+  return fitsFrom(pairsHeads(problem) ? kSwizzleColumns : kSwizzleColumns + 1, problem);
+}
+
+bool fitsStates(const LinearProblem& problem) {
+  return fits(problem) || (joinsShortHeads(problem) && fitsFrom(0, problem));
 }
 
 size_t workspaceSize(const LinearProblem& problem) {

@@ -165,13 +165,12 @@ SEQPAR_DEVICE void scaleRows(char* matrix, float2 factors) {
 }
 
 /// Calls act(element of a consumer's state, channel of k, column of v in the CTA's tile).
-template <class Act>
-SEQPAR_DEVICE void eachOfState(Shape::State& state, int which, const Act& act) {
+template <int Count, class Act>
+SEQPAR_DEVICE void eachOfState(float (&state)[Count], int which, const Act& act) {
   const int thread = ptx::opaque(static_cast<int>(threadIdx.x)), lane = thread % 32, warp = thread / 32 % 4;
   const int row = kSwizzleColumns * which + 16 * warp + lane / 4;
 #pragma unroll
-  for (int i = 0; i < Shape::kStateElements; ++i)
-    act(state[i], 8 * (i / 4) + 2 * (lane % 4) + i % 2, row + 8 * (i / 2 % 2));
+  for (int i = 0; i < Count; ++i) act(state[i], 8 * (i / 4) + 2 * (lane % 4) + i % 2, row + 8 * (i / 2 % 2));
 }
 
 /// Packed (register) layout, for memory that only this layout reads: [tile][which][kOctets][thread], 4 elements each.
@@ -199,7 +198,8 @@ SEQPAR_DEVICE void getPacked(Shape::State& state, const float* from, int tile, i
 }
 
 /// Stores a consumer's part of a state, with channels from `firstChannel` on, to [dk][dv] in device memory.
-SEQPAR_DEVICE void putState(float* to, Shape::State& state, const LinearProblem& problem, int firstChannel, int tile,
+template <int Count>
+SEQPAR_DEVICE void putState(float* to, float (&state)[Count], const LinearProblem& problem, int firstChannel, int tile,
                             int which) {
   const int values = problem.dv - tile * Shape::kColumns;
   float* const from = to + int64_t{firstChannel} * problem.dv + tile * Shape::kColumns;

@@ -3,7 +3,8 @@
 // last, with queries as keys, decayed from the segment's start, and dOut as values.
 //
 // Work      a CTA of 512 threads, one per SM, takes items (batch, segment, head, 128 channels of k, 128 columns of v)
-//           in steps of the grid. Pair: two heads with 64 columns that share keys, whose values are decayed instead
+//           in steps of the grid. Pair: two heads with 64 columns that share keys, whose values are decayed instead;
+//           with channel decays, two heads of 64 channels and columns each, one in each panel of a tile
 // Roles     warpgroup 0: producer, one thread issues TMA loads; 1: transform, decays keys; 2, 3: consumers, wgmma, 64
 //           columns of v each. 128 registers per thread.
 // Tiles     chunks of 64 tokens x 128; S^T 64 x 128 fp32 in the registers of each consumer
@@ -46,10 +47,10 @@ struct StatesShared {
   static_assert(kBytes <= ptx::kSharedBytesSm90);
 };
 
-/// Two adjacent channels of a token in a matrix [kChunk][Shape::kChannels] of gates.
-template <GateKind Kind>
+/// Two adjacent channels of a token in a matrix [kChunk][Channels] of gates.
+template <GateKind Kind, int Channels>
 SEQPAR_DEVICE float2 readGates(const char* gates, int token, int channel) {
-  const char* const at = gates + (token * Shape::kChannels + channel) * bytesOf(Kind);
+  const char* const at = gates + (token * Channels + channel) * bytesOf(Kind);
   if (Kind == GateKind::Full) return *reinterpret_cast<const float2*>(at);
   return Numbers<Bfloat16>::unpack(*reinterpret_cast<const uint32_t*>(at));
 }
@@ -73,7 +74,9 @@ template <class T, GateKind Kind, Pass P, bool Gated = false, bool Wide = false,
 class StatesCta {
  public:
   static_assert(!Gated || (P == Pass::Forward && Kind == GateKind::Uniform));
-  static_assert(!Pair || Kind == GateKind::Uniform);
+  static constexpr bool kShared = Pair && Kind == GateKind::Uniform;  ///< the two heads share keys
+  static constexpr bool kJoined = Pair && !kShared;                   ///< they do not
+  static_assert(!kJoined || !Wide);
   using Inputs = std::conditional_t<Gated, TokenInputs<P>, NoInputs>;
   using Layout = StatesShared<Kind>;
   static constexpr int kStages = Layout::kStages;
@@ -110,10 +113,10 @@ class StatesCta {
     const int firstSegment = P == Pass::Forward ? 0 : cut.count - kernel_.segments;
     int first = 0;
     HeadRange heads = kernel_.pass.heads;
-    if (Pair) heads = {heads.first / 2, heads.count / 2};
+    if (Pair) heads.count = (heads.count + 1) / 2;
     for (int64_t index = blockIdx.x; index < kernel_.items; index += gridDim.x) {
       Sweep item{itemAt(index, problem_, heads, cut, kernel_.segments, Wide ? kBlocks * tiles : tiles, firstSegment)};
-      if (Pair) item.head *= 2;
+      if (Pair) item.head += item.head - heads.first;
       if (Wide) {
         item.block = item.tile / tiles;
         item.tile %= tiles;
@@ -137,11 +140,15 @@ class StatesCta {
       if (Kind != GateKind::Uniform) {
         ptx::tmaLoad(stage + Layout::kGates, kernel_.gates, full, item.firstChannel(), item.head, token, batch);
       }
+      if (kJoined) {
+        ptx::tmaLoad(stage + Layout::kGates + kPanelOfGates, kernel_.gates, full, 0, item.head + 1, token, batch);
+      }
 #pragma unroll
       for (int tile = 0; tile < Shape::kMostTiles; ++tile) {
         const int column = tile * kSwizzleColumns, at = tile * kTileBytes;
         if (tile < Shape::kKeyTiles) {
-          ptx::tmaLoad(stage + Layout::kKeys + at, kernel_.keys, full, item.firstChannel() + column, qk, token, batch);
+          ptx::tmaLoad(stage + Layout::kKeys + at, kernel_.keys, full, kJoined ? 0 : item.firstChannel() + column,
+                       kJoined ? qkHead(problem_, item.head + tile) : qk, token, batch);
         }
         if (tile >= Shape::kValueTiles) continue;
         ptx::tmaLoad(stage + Layout::kValues + at, kernel_.values, full,
@@ -155,7 +162,7 @@ class StatesCta {
   SEQPAR_DEVICE int prepare(const Sweep& item, int first) {
     const ItemChunks<P> chunks(item);
     Sweep own = item;
-    if (Pair) own.head += PrepareLane().half;  // two warps have one head of a pair
+    if (kShared) own.head += PrepareLane().half;  // two warps have one head of a pair
     TokenDecays<P> tokenDecays(problem_, own, chunks);
     Inputs tokenInputs(problem_, own, chunks);
     float2 later = make_float2(0, 0);  // log2-decays of the chunks before this one: of two channels, or, in x, of all
@@ -167,13 +174,13 @@ class StatesCta {
       pipeline_.waitFull(running);
       if (!skipping) {
         if (const int length = chunks.length(number); length < kChunk) clear(stage, length);
-        if constexpr (Pair) {
+        if constexpr (kShared) {
           skipping = !ptx::barrierRedOr<kGroupThreads>(kTransformBarrier, !(later.x < kFlushedLog2));
           if (!skipping) decayValues(stage, tokenDecays.take(number), tokenInputs.take(number), later.x);
         } else if constexpr (Kind == GateKind::Uniform) {
           skipping = !decayKeys(stage, tokenDecays.take(number), tokenInputs, number, later);
         } else {
-          skipping = !decayKeys(stage, running % 2, item.firstChannel(), later);
+          skipping = !decayKeys(stage, running % 2, item, later);
         }
         if (skipping) loaded = skip_.loaded(number, chunks.count);
         warpgroup::fenceProxyAsync();
@@ -189,25 +196,28 @@ class StatesCta {
   SEQPAR_DEVICE void clear(char* stage, int length) const {
     clearRows(stage + Layout::kKeys, length);
     clearRows(stage + Layout::kValues, length);
-    if (Kind != GateKind::Uniform) clearGates(stage + Layout::kGates, Shape::kChannels * bytesOf(Kind), length);
+    constexpr int kRow = kGateChannels * bytesOf(Kind);
+    if (Kind != GateKind::Uniform) clearGates(stage + Layout::kGates, kRow, length);
+    if (kJoined) clearGates(stage + Layout::kGates + kPanelOfGates, kRow, length);
     ptx::barrierSync(kTransformBarrier, kGroupThreads);
   }
   /// Multiplies keys by 2^(the log2-decays from after their tokens to the segment's end; backward: from the segment's
   /// start to their tokens); adds the chunk's decay to `later`. Returns false and changes nothing if all of the chunk
   /// is forgotten.
-  SEQPAR_DEVICE bool decayKeys(char* stage, int slot, int firstChannel, float2& later) {
+  SEQPAR_DEVICE bool decayKeys(char* stage, int slot, const Sweep& item, float2& later) {
     const PrepareLane me;
+    const char* const gates = stage + Layout::kGates + me.channel / kGateChannels * kPanelOfGates;
     float2 decays[32];
     float2 own = make_float2(0, 0);
 #pragma unroll
     for (int t = 0; t < 32; ++t) {
-      decays[t] = log2Pair(readGates<Kind>(stage + Layout::kGates, 32 * me.half + t, me.channel));
+      decays[t] = log2Pair(readGates<Kind, kGateChannels>(gates, 32 * me.half + t, me.channel % kGateChannels));
       own = make_float2(own.x + decays[t].x, own.y + decays[t].y);
     }
     float2* const totals = reinterpret_cast<float2*>(shared_ + Layout::kTotals) + slot * Shape::kChannels;
     totals[me.half * Shape::kPairs + me.pair] = own;
-    const bool forgotten =
-        (later.x < kFlushedLog2 && later.y < kFlushedLog2) || firstChannel + me.channel >= problem_.dk;
+    const bool forgotten = (later.x < kFlushedLog2 && later.y < kFlushedLog2) ||
+                           item.firstChannel() + me.channel % kGateChannels >= problem_.dk;
     if (!ptx::barrierRedOr(kTransformBarrier, kGroupThreads, !forgotten)) return false;
     const float2 other = totals[(1 - me.half) * Shape::kPairs + me.pair];
     float2 sum = me.half == (P == Pass::Forward ? 0 : 1) ? other : make_float2(0, 0);
@@ -281,8 +291,11 @@ class StatesCta {
     }
     return sum;
   }
-  SEQPAR_DEVICE void putDecays(const Sweep& item, float2 later) {
+  SEQPAR_DEVICE void putDecays(const Sweep& of, float2 later) {
     const PrepareLane me;
+    Sweep item = of;
+    if (kJoined) item.head += me.channel / kGateChannels;
+    if (!isOwn(item)) return;
     const int64_t map = mapIndex(item, problem_, kernel_.pass.segments);
     const int width = transitionWidth(problem_);
     const bool forgets = P == Pass::Forward ? startsSequence(item) : ends(item);
@@ -292,10 +305,10 @@ class StatesCta {
         kernel_.pass.maps.transitions[map * width + channel] = nothingLeft ? -INFINITY : log2 / kLog2e;
       }
     };
-    if (!Pair && me.half != 0) return;
+    if (!kShared && me.half != 0) return;
     if (Kind != GateKind::Uniform) {
-      put(item.firstChannel() + me.channel, later.x);
-      put(item.firstChannel() + me.channel + 1, later.y);
+      put(item.firstChannel() + me.channel % kGateChannels, later.x);
+      put(item.firstChannel() + me.channel % kGateChannels + 1, later.y);
     } else if (me.pair == 0 && item.block == 0) {
       put(0, later.x);
     }
@@ -303,9 +316,10 @@ class StatesCta {
 
   SEQPAR_DEVICE int multiply(const Sweep& item, int first, int which) {
     const ItemChunks<P> chunks(item);
-    Shape::State state;
+    constexpr int kElements = kJoined ? Shape::kStateElements / 2 : Shape::kStateElements;
+    float state[kElements];
 #pragma unroll
-    for (int i = 0; i < Shape::kStateElements; ++i) state[i] = 0;
+    for (int i = 0; i < kElements; ++i) state[i] = 0;
     bool skipping = false;
     int loaded = chunks.count;
     for (int number = 0; number < loaded; ++number) {
@@ -318,7 +332,7 @@ class StatesCta {
       }
       if (!skipping) {
         const Matrix values = columnsOf(stage + Layout::kValues + which * kTileBytes, kTileBytes);
-        const Matrix keys = columnsOf(stage + Layout::kKeys, kTileBytes);
+        const Matrix keys = columnsOf(stage + Layout::kKeys + (kJoined ? which * kTileBytes : 0), kTileBytes);
         warpgroup::fenceOperand(state);
         warpgroup::arrive();
 #pragma unroll
@@ -335,10 +349,11 @@ class StatesCta {
     }
     if constexpr (P == Pass::Backward) {
 #pragma unroll
-      for (int i = 0; i < Shape::kStateElements; ++i) state[i] *= problem_.scale;
+      for (int i = 0; i < kElements; ++i) state[i] *= problem_.scale;
     }
     Sweep own = item;
     if (Pair) own.head += which;
+    if (!isOwn(own)) return loaded;
     const int64_t map = mapIndex(own, problem_, kernel_.pass.segments);
     float* const to = kernel_.pass.maps.states + map * problem_.dk * problem_.dv;
     if constexpr (Pair) {
@@ -351,6 +366,13 @@ class StatesCta {
     return loaded;
   }
 
+  /// Whether the launch has the item's head: two joined heads may be the last one and none.
+  SEQPAR_DEVICE bool isOwn(const Sweep& item) const {
+    return !kJoined || item.head < kernel_.pass.heads.first + kernel_.pass.heads.count;
+  }
+
+  static constexpr int kGateChannels = kJoined ? kSwizzleColumns : Shape::kChannels;  ///< of a matrix of gates
+  static constexpr int kPanelOfGates = kChunk * kSwizzleColumns * bytesOf(Kind);      ///< kJoined: bytes of a head
   const StatesKernel& kernel_;
   const LinearProblem& problem_;
   char* shared_;
