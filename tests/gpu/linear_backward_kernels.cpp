@@ -235,6 +235,18 @@ void checkAll(uint64_t seed, bool small) {
       }
     }
   }
+  for (const int type : {seqparBfloat16, seqparFloat16}) {
+    for (const double decay : {kSlow, kMiddle, 1.0, kStrong, kForgets}) {  // two short heads per CTA
+      with([&](auto& s) {
+        s.type = type, s.tokens = 500, s.decay = decay, s.heads = s.qkHeads = decay == kSlow ? 70 : 3;
+        s.dk = s.dv = 64, s.content = Maps::PerSegment;
+      });
+      with([&](auto& s) {
+        s.type = type, s.tokens = 333, s.decay = decay, s.heads = 4, s.qkHeads = 2, s.dk = 48, s.dv = 64;
+        s.gateType = seqparBfloat16, s.starts = {-5, 77, 200, 900};
+      });
+    }
+  }
   checkThese(shapes, seed);
   for (const Gate gate : {Gate::Channel, Gate::Token}) {
     for (const double decay : {kSlow, 1.0}) {
@@ -242,6 +254,10 @@ void checkAll(uint64_t seed, bool small) {
       shape.gate = gate;
       shape.tokens = 700;
       shape.decay = decay;
+      checkRanks(shape, 301, seed++);
+      if (gate != Gate::Channel) continue;
+      shape.dk = shape.dv = 64;
+      shape.heads = shape.qkHeads = 3;
       checkRanks(shape, 301, seed++);
     }
   }

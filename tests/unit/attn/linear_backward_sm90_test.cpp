@@ -17,7 +17,7 @@ struct KernelsSm90 {
   static constexpr bool kExact = false;
   static constexpr int kTogether = kPair ? backward::kPair : 1;
   static constexpr int kWithOneTerm = kPair && !kChannel ? kTogether : 1;
-  static constexpr bool kScales = ptx::kIsBf16<T>;
+  static constexpr bool kScales = ptx::kIsBf16<T> && !(kChannel && kPair);
   static constexpr bool kSumsValues = !kChannel;
   using Number = T;
 
@@ -47,7 +47,7 @@ struct KernelsSm90 {
         run<sm90::GradientsKernel<T, true, false, kPair, false, false, kTerms>>(task, seed);
         run<sm90::GradientsKernel<T, true, false, kPair, true, false, kTerms>>(task, seed);
       };
-      if (task.dq.scales != nullptr || task.dvOut.scales != nullptr) {
+      if (kScales && (task.dq.scales != nullptr || task.dvOut.scales != nullptr)) {
         runChannels.template operator()<kScales>();
       } else {
         runChannels.template operator()<false>();
@@ -331,7 +331,7 @@ TEST_CASE("backward kernels of sm_90 for two short heads with a decay a channel"
   shape.dv = 64;
   shape.content = Maps::PerSegment;
   checkTwoHeads<Bf16>(shape);
-  shape.heads = 4;  // which share queries and keys: terms with scales
+  shape.heads = 4;  // which share queries and keys
   checkTwoHeads<Bf16>(shape);
   checkTwoHeads<Fp16>(shape);
 }

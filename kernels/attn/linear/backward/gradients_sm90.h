@@ -39,10 +39,10 @@ struct GradientsKernel {
   static constexpr bool kShared = kPair && !kChannel;       ///< two heads share queries and keys
   template <class OfChannels, class OfTokens, class OfPairs>
   using Choice = std::conditional_t<kChannel, OfChannels, std::conditional_t<kPair, OfPairs, OfTokens>>;
-  static_assert(kChannel ? !kWide : !kStrong && !kTerms);
+  static_assert(kChannel ? !kWide && (!kPair || !kTerms) : !kStrong && !kTerms);
   using Producer = Choice<std::conditional_t<kStrong, StrongChannelProducer<T, kHeads>, ChannelProducer<T, kHeads>>,
                           TokenProducer<T, kGated>, PairProducer<T, kGated>>;
-  using MildConsumer = std::conditional_t<kHeads == 1, ChannelConsumer<T, kTerms>, TwoHeadsConsumer<T, kTerms>>;
+  using MildConsumer = std::conditional_t<kHeads == 1, ChannelConsumer<T, kTerms>, TwoHeadsConsumer<T>>;
   using Consumer = Choice<std::conditional_t<kStrong, StrongChannelConsumer<T, kTerms, kHeads>, MildConsumer>,
                           TokenConsumer<T, kGated, kWide>, PairConsumer<T, kGated, kWide>>;
   using Memory = typename Producer::Memory;

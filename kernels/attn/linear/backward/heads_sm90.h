@@ -8,10 +8,9 @@
 
 namespace seqpar::attn::backward::sm90 {
 
-/// kTerms: targets may have scales.
-template <class T, bool kTerms>
-struct TwoHeadsConsumer : ChannelConsumer<T, kTerms, kPair> {
-  using Base = ChannelConsumer<T, kTerms, kPair>;
+template <class T>
+struct TwoHeadsConsumer : ChannelConsumer<T, false, kPair> {
+  using Base = ChannelConsumer<T, false, kPair>;
   using Base::chunk, Base::me, Base::memory, Base::own, Base::scales, Base::times;
   using typename Base::Images, typename Base::Part, typename Base::Products, typename Base::Scores;
 

@@ -57,7 +57,7 @@ cudaError_t InstanceSm90<T, kChannel>::gradients(const Task& task, int ctas, boo
     };
     return itemsTogether(task) > 1 ? runTokens.template operator()<true>() : runTokens.template operator()<false>();
   } else {
-    const auto runHeads = [&]<bool kTerms, bool kPaired>() {
+    const auto runChannels = [&]<bool kTerms, bool kPaired>() {
       const cudaError_t error =
           run.template operator()<GradientsKernel<T, true, false, kPaired, false, false, kTerms>>(task);
       if (error != cudaSuccess) return error;
@@ -65,14 +65,12 @@ cudaError_t InstanceSm90<T, kChannel>::gradients(const Task& task, int ctas, boo
       return launchKernel(gradientsSm90<Strong>, dim3(static_cast<unsigned>(ctas)), sm90::kGradientThreads,
                           sizeof(typename Strong::Memory), stream, true, task);
     };
-    const auto runChannels = [&]<bool kTerms>() {
-      return task.together == kPair ? runHeads.template operator()<kTerms, true>()
-                                    : runHeads.template operator()<kTerms, false>();
-    };
     if constexpr (ptx::kIsBf16<T>) {
-      if (task.dq.scales != nullptr || task.dvOut.scales != nullptr) return runChannels.template operator()<true>();
+      if (task.dq.scales != nullptr || task.dvOut.scales != nullptr)
+        return runChannels.template operator()<true, false>();
     }
-    return runChannels.template operator()<false>();
+    return task.together == kPair ? runChannels.template operator()<false, true>()
+                                  : runChannels.template operator()<false, false>();
   }
 }
 

@@ -310,7 +310,7 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
   }
   if (sm90) {
     task.content = pass.content;
-    if (problem.type == seqparBfloat16 && !paired) {
+    if (problem.type == seqparBfloat16 && task.together == 1) {  // pairs have scales; two short heads, fp32 terms
       addScales(task.dq, base, workspace.dq, problem);
       addScales(task.dkOut, base, workspace.dk, problem);
       if (problem.gate == Gate::Channel) addScales(task.dvOut, base, workspace.dv, problem);

@@ -42,10 +42,9 @@ struct TermsConsumer : ChunkConsumer<T, ChunkMemory, kHeads> {
     const int exponents[2] = {exponentOfRow(part, 0), exponentOfRow(part, 1)};
     storeHalves(tile, part, exponents[0], exponents[1]);
     const int row = me.row + me.c % 2 * 8;
-    if (me.c < 2 && row < rows.rows && (kHeads == 1 || me.group < item.heads)) {
+    if (me.c < 2 && row < rows.rows) {
       const int64_t at = (item.sequence * task.tokens + token + row) * count + own;
-      const int ofColumns = kHeads == 1 ? block * (kBlock / kScaled) + me.group : 0;
-      rows.target.scales[at * scalesOf(width) + ofColumns] =
+      rows.target.scales[at * scalesOf(width) + block * (kBlock / kScaled) + me.group] =
           powerOf2((me.c == 0 ? exponents[0] : exponents[1]) - kMostOfTerms);
     }
     rows.writePut(tile, me);
@@ -53,8 +52,7 @@ struct TermsConsumer : ChunkConsumer<T, ChunkMemory, kHeads> {
   /// The same for dq and dk, which replace q and k.
   SEQPAR_DEVICE void writeScaledKeys(const Rows& dqRows, const Rows& dkRows, const Part& dq, const Part& dk,
                                      int64_t token) const {
-    const int own = (item.head + (kHeads == 1 ? 0 : me.group)) * task.valueBlocks + item.valueBlock,
-              count = task.heads * task.valueBlocks;
+    const int own = item.head * task.valueBlocks + item.valueBlock, count = task.heads * task.valueBlocks;
     writeScaled(dqRows, memory.q(chunk), dq, token, own, count, item.keyBlock, task.dk);
     writeScaled(dkRows, memory.k(chunk), dk, token, own, count, item.keyBlock, task.dk);
   }
