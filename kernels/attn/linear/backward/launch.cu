@@ -210,7 +210,9 @@ bool gradientsArePaired(const LinearProblem& problem) {
 
 int gradientsAtOnce(const LinearProblem& problem) {
   using namespace backward;
-  if (hasSm90(problem, true) && hasTwoHeads(problem)) return sms() * kPair;
+  // The last of an odd number of heads takes the time of two.
+  const int heads = problem.heads, pairs = (heads + kPair - 1) / kPair;
+  if (hasSm90(problem, true) && hasTwoHeads(problem)) return sms() * heads / pairs;
   return ctasAtOnce(problem) * (gradientsArePaired(problem) ? kPair : 1);
 }
 
