@@ -1,5 +1,6 @@
-// Pass 3 of pairs of heads that share queries and keys (forward_sm90/transform_factors_sm90.cuh, backward/pair_sm90.h).
-// Compiles everywhere.
+// Two heads that one CTA of the sm_90 kernels processes: a pair that shares queries and keys
+// (forward_sm90/transform_factors_sm90.cuh, backward/pair_sm90.h), or short heads with channel decays
+// (backward/heads_sm90.h). Compiles everywhere.
 #pragma once
 
 #include "kernels/attn/linear/args.h"
