@@ -82,42 +82,16 @@ SEQPAR_DEVICE float balanceOf(float product) {
 /// Keys before a block are multiplied by it: so they keep digits.
 constexpr float kNearUp = 0x1p16F;
 
-/// Decays of tokens `first` ... first + kTokens - 1 of the chunk, of the channels c and c + 1.
-template <int kTokens>
-SEQPAR_DEVICE void loadDecays(float (&of)[kTokens][2], const Task& task, int64_t batch, const Chunk& chunk, int head,
-                              int first, int c) {
-  const int64_t start = rowOf(task.gates, batch, chunk.first + first, head) + c;
-  const bool paired = task.gateType == seqparFloat32 && (start | task.gates.token) % 2 == 0 &&
-                      reinterpret_cast<uintptr_t>(task.gates.data) % 8 == 0 && c + 1 < task.dk;
-  SEQPAR_UNROLL
-  for (int i = 0; i < kTokens; ++i) {
-    of[i][0] = of[i][1] = 0;
-    if (first + i >= chunk.rows) continue;
-    const int64_t at = start + i * task.gates.token;
-    if (paired) {
-      ptx::loadPair(static_cast<const float*>(task.gates.data) + at, of[i][0], of[i][1]);
-    } else {
-      if (c < task.dk) of[i][0] = loadNumber(task.gates.data, task.gateType, at);
-      if (c + 1 < task.dk) of[i][1] = loadNumber(task.gates.data, task.gateType, at + 1);
-    }
-  }
-  SEQPAR_UNROLL
-  for (auto& pair : of) {
-    pair[0] = decayOfLog(pair[0]);
-    pair[1] = decayOfLog(pair[1]);
-  }
-}
-
 /// channelDecay() in few instructions per call.
 template <class = void>
 SEQPAR_DEVICE_NOINLINE float anyChannelDecay(const Task& task, int64_t batch, const Chunk& chunk, int head, int t,
                                              int c) {
   return channelDecay(task, batch, chunk, head, t, c);
 }
-/// loadDecays() in fewer instructions: all pairs are loaded in the same way.
+/// Decays of tokens `first` ... first + kTokens - 1 of the chunk, of the channels c and c + 1.
 template <int kTokens>
-SEQPAR_DEVICE void loadDecaysAtOnce(float (&of)[kTokens][2], const Task& task, int64_t batch, const Chunk& chunk,
-                                    int head, int first, int c) {
+SEQPAR_DEVICE void loadDecays(float (&of)[kTokens][2], const Task& task, int64_t batch, const Chunk& chunk, int head,
+                              int first, int c) {
   const int64_t start = rowOf(task.gates, batch, chunk.first + first, head) + c;
   const int bytes = task.gateType == seqparFloat32 ? 4 : 2;
   const char* from = static_cast<const char*>(task.gates.data) + start * bytes;

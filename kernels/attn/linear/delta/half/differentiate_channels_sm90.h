@@ -67,7 +67,7 @@ SEQPAR_DEVICE void DifferentiateSm90<T, kTwo, kShared, kChannel>::decayChannels(
   SEQPAR_ROLLED
   for (int start = 0; start < kTokens; start += kLoads) {
     float of[kLoads][2];
-    loadDecaysAtOnce(of, task_, batch_, chunk_, head_, first + start, c);
+    loadDecays(of, task_, batch_, chunk_, head_, first + start, c);
     SEQPAR_UNROLL
     for (int i = 0; i < kLoads; ++i) {
       ptx::storePair(decays + (start + i) * Memory::kRunStride, of[i][0], of[i][1]);
