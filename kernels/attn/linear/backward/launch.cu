@@ -108,15 +108,27 @@ void addScales(Target& target, char* workspace, int64_t offset, const LinearProb
   addScales(target, workspace, offset + (bytes + 15) / 16 * 16);
 }
 
-/// Adds terms with scales.
-cudaError_t addUpScaled(const Sum& sum, const Launch& launch) {
-  const int64_t count = sum.batch * sum.tokens * sum.headCount * sum.width / kTermsTogether;
-  if (count == 0) return cudaSuccess;
-  const int64_t most = launch.ctas > 0 ? launch.ctas : sms() * 16;
-  const int64_t ctas = std::min<int64_t>((count + kSumThreads - 1) / kSumThreads, most);
-  void* arguments[] = {const_cast<Sum*>(&sum)};
-  return cudaLaunchKernel(reinterpret_cast<const void*>(&addScaledTerms), dim3(static_cast<unsigned>(ctas)),
-                          dim3(kSumThreads), arguments, 0, static_cast<cudaStream_t>(launch.stream));
+/// Adds terms with scales: of all gradients at the same time if each fills the SMs, else one after the other.
+cudaError_t addUpScaled(const ScaledSums& sums, const Launch& launch) {
+  int64_t units = 0;
+  for (int i = 0; i < sums.count; ++i) {
+    const Sum& sum = sums.of[i];
+    units = std::max(units, sum.batch * sum.tokens * sum.headCount * sum.width / kTermsTogether);
+  }
+  if (units == 0) return cudaSuccess;
+  const int64_t most = launch.ctas > 0 ? launch.ctas : sms() * 16,
+                ctas = std::min<int64_t>((units + kSumThreads - 1) / kSumThreads, most);
+  if (sums.count > 1 && (launch.ctas > 0 || ctas < most)) {
+    for (int i = 0; i < sums.count; ++i) {
+      const cudaError_t error = addUpScaled({{sums.of[i]}, 1}, launch);
+      if (error != cudaSuccess) return error;
+    }
+    return cudaSuccess;
+  }
+  const dim3 grid(static_cast<unsigned>(ctas), static_cast<unsigned>(sums.count));
+  void* arguments[] = {const_cast<ScaledSums*>(&sums)};
+  return cudaLaunchKernel(reinterpret_cast<const void*>(&addScaledTerms), grid, dim3(kSumThreads), arguments, 0,
+                          static_cast<cudaStream_t>(launch.stream));
 }
 
 cudaError_t addUp(const Sum& sum, const Launch& launch) {
@@ -169,6 +181,7 @@ cudaError_t addUpAll(const Gradients& pass, const Task& task, const Workspace& w
       error = addUp(sumOf(offset, to, type, group, blocks, width), launch);
     }
   };
+  ScaledSums scaled = {};
   /// `together`: heads with one term.
   const auto addShared = [&](const Target& terms, int64_t offset, const Output& to, int group, int blocks, int width,
                              int together) {
@@ -178,12 +191,13 @@ cudaError_t addUpAll(const Gradients& pass, const Task& task, const Workspace& w
     sum.heads = sum.heads / together * blocks;
     sum.group = sum.group / together * blocks;
     sum.scales = terms.scales;
-    error = addUpScaled(sum, launch);
+    scaled.of[scaled.count++] = sum;
   };
   const int together = problem.gate == Gate::Channel ? 1 : task.together;
   addShared(task.dq, workspace.dq, pass.dq, task.group, task.valueBlocks, problem.dk, together);
   addShared(task.dkOut, workspace.dk, pass.dk, task.group, task.valueBlocks, problem.dk, together);
   if (task.valueSums == nullptr) addShared(task.dvOut, workspace.dv, pass.dv, 1, task.keyBlocks, problem.dv, 1);
+  if (error == cudaSuccess) error = addUpScaled(scaled, launch);
   add(task.dInputGates.block != 0 ? workspace.inputGates : -1, pass.dInputGates, problem.inputGateType, 1,
       task.keyBlocks, 1);
   if (problem.gate == Gate::Channel) {
@@ -194,7 +208,7 @@ cudaError_t addUpAll(const Gradients& pass, const Task& task, const Workspace& w
     const Sum sum = sumOf(workspace.gates, pass.dGates, seqparFloat32, 1, blocksOfGates(task), 1);
     void* arguments[] = {const_cast<Sum*>(&sum)};
     error = cudaLaunchKernel(reinterpret_cast<const void*>(&addTokens), dim3(static_cast<unsigned>(sum.headCount)),
-                             dim3(kSumThreads), arguments, 0, static_cast<cudaStream_t>(launch.stream));
+                             dim3(kTokenSumThreads), arguments, 0, static_cast<cudaStream_t>(launch.stream));
   }
   return error;
 }

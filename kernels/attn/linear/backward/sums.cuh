@@ -1,8 +1,8 @@
 // Adds terms of gradients, always in the same order.
 //
-// Work      addTerms: a CTA of 256 threads takes rows, a token's heads, in steps of the grid. addTokens: a CTA has one
-//           head
-// Roles     addTerms: a thread has 1 or 4 adjacent elements; addTokens: every 256th token
+// Work      addTerms: a CTA of 256 threads takes rows, a token's heads, in steps of the grid. addTokens: a CTA of 1024
+//           threads has one head
+// Roles     addTerms: a thread has 1 or 4 adjacent elements; addTokens: a block of every n-th token
 // Tiles     none
 // Smem      addTokens: a double per thread
 // Barriers  addTokens: __syncthreads() between the steps of a tree of sums
@@ -93,8 +93,14 @@ __global__ void __launch_bounds__(kSumThreads) addTerms(const __grid_constant__ 
 
 constexpr int kTermsTogether = 8;
 
-/// The same as addTerms() for terms with scales; their width is a multiple of 16.
-__global__ void __launch_bounds__(kSumThreads) addScaledTerms(const __grid_constant__ Sum sum) {
+/// Of dq, dk and dv, which are added at the same time.
+struct ScaledSums {
+  Sum of[3];
+  int count;
+};
+/// The same as addTerms() for terms with scales; their width is a multiple of 16. A row of the grid has one gradient.
+__global__ void __launch_bounds__(kSumThreads) addScaledTerms(const __grid_constant__ ScaledSums sums) {
+  const Sum& sum = sums.of[blockIdx.y];
   const int units = sum.width / kTermsTogether;
   const int64_t count = sum.batch * sum.tokens * sum.headCount * units, step = int64_t{gridDim.x} * kSumThreads;
   for (int64_t at = int64_t{blockIdx.x} * kSumThreads + threadIdx.x; at < count; at += step) {
@@ -125,22 +131,28 @@ __global__ void __launch_bounds__(kSumThreads) addScaledTerms(const __grid_const
   }
 }
 
-/// Sums the terms [batch][tokens][heads][blocks] of a gradient with one decay per head. One block per head.
-__global__ void __launch_bounds__(kSumThreads) addTokens(const __grid_constant__ Sum sum) {
-  __shared__ double parts[kSumThreads];
-  const int head = sum.firstHead + static_cast<int>(blockIdx.x);
+constexpr int kTokenSumThreads = 1024;
+/// Sums the terms [batch][tokens][heads][blocks] of a gradient with one decay per head. One CTA per head; there are
+/// fewer blocks than threads.
+__global__ void __launch_bounds__(kTokenSumThreads) addTokens(const __grid_constant__ Sum sum) {
+  __shared__ double parts[kTokenSumThreads];
+  const int head = sum.firstHead + static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
+  const int rowsAtOnce = kTokenSumThreads / sum.blocks, block = thread % sum.blocks;
+  const auto* terms = static_cast<const float*>(sum.terms) + int64_t{head} * sum.blocks + block;
+  const int64_t rows = thread < rowsAtOnce * sum.blocks ? sum.batch * sum.tokens : 0,
+                stride = int64_t{sum.heads} * sum.blocks;
   double value = 0;
-  for (int64_t row = threadIdx.x; row < sum.batch * sum.tokens; row += kSumThreads) {
-    for (int b = 0; b < sum.blocks; ++b)
-      value += static_cast<double>(static_cast<const float*>(sum.terms)[(row * sum.heads + head) * sum.blocks + b]);
+#pragma unroll 8
+  for (int64_t row = thread / sum.blocks; row < rows; row += rowsAtOnce) {
+    value += static_cast<double>(terms[row * stride]);
   }
-  parts[threadIdx.x] = value;
+  parts[thread] = value;
   __syncthreads();
-  for (int half = kSumThreads / 2; half > 0; half /= 2) {
-    if (static_cast<int>(threadIdx.x) < half) parts[threadIdx.x] += parts[threadIdx.x + half];
+  for (int half = kTokenSumThreads / 2; half > 0; half /= 2) {
+    if (thread < half) parts[thread] += parts[thread + half];
     __syncthreads();
   }
-  if (threadIdx.x == 0) static_cast<float*>(sum.to.data)[head * sum.to.head] = static_cast<float>(parts[0]);
+  if (thread == 0) static_cast<float*>(sum.to.data)[head * sum.to.head] = static_cast<float>(parts[0]);
 }
 
 }  // namespace seqpar::attn::backward
