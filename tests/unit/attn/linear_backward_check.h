@@ -26,7 +26,7 @@ inline std::vector<double> wide(const std::vector<float>& x) {
   return {x.begin(), x.end()};
 }
 
-/// The terms of a token gradient, one per block, as the kernels write them before they are added: fp32, or fp16 with
+/// The terms of a token gradient, one per block, as the kernels write them before they are added: fp32, or 16 bits with
 /// scales.
 struct Terms {
   std::vector<float> numbers, scales;
@@ -60,7 +60,8 @@ struct Terms {
     const auto* data = static_cast<const uint16_t*>(target.data);
     for (size_t i = 0; i < numbers.size(); ++i) {
       const size_t row = i / static_cast<size_t>(width), column = i % static_cast<size_t>(width);
-      numbers[i] = ptx::lowOf<Fp16>(data[i]) * scales[row * scalesOf(width) + column / kScaled];
+      const float scale = scales[row * scalesOf(width) + column / kScaled];
+      numbers[i] = scale == kScaleOfBf16 ? ptx::lowOf<Bf16>(data[i]) : ptx::lowOf<Fp16>(data[i]) * scale;
     }
   }
   std::vector<double> sum(int group) const {
@@ -249,9 +250,9 @@ void checkKernels(BackwardShape shape, double mostOfTokens = 0) {
   checkError("gates", sums, c.expectedGates(), mostOfGates);
 }
 
-/// Results of the gradients' kernel.
+/// Results of the gradients' kernel, their terms added.
 struct Found {
-  std::vector<float> dq, dk, dv, gates;
+  std::vector<double> dq, dk, dv, gates;
 };
 
 /// Computes the maps of each segment with the kernels, and the gradients, of a packed batch.
@@ -285,7 +286,8 @@ Found gradientsOf(const BackwardCase& c, uint64_t seed) {
   if (K::kSumsValues && task.keyBlocks > 1) task.valueSums = reinterpret_cast<float*>(scratch.data() + workspace.dv);
   K::gradients(task, seed);
   for (Terms* terms : scaled) terms->readScaled();
-  return {dq.numbers, dk.numbers, dv.numbers, gates.numbers};
+  const int sharing = task.group / K::kWithOneTerm;
+  return {dq.sum(sharing), dk.sum(sharing), dv.sum(1), gates.sum(1)};
 }
 
 /// The gradients of other packed sequences have the same bits if all inputs and maps of one sequence are NaN or zero.
@@ -311,7 +313,7 @@ void checkSequencesApart(BackwardShape shape) {
       other.poison(place, value, from, to);
     }
     const Found found = gradientsOf<K, kChannel>(other, seed);
-    const auto different = [&](const std::vector<float>& a, const std::vector<float>& b) {
+    const auto different = [&](const std::vector<double>& a, const std::vector<double>& b) {
       size_t wrong = 0;
       const size_t width = a.size() / static_cast<size_t>(shape.tokens);
       for (size_t i = 0; i < a.size(); ++i) {

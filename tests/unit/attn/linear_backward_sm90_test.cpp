@@ -80,7 +80,7 @@ void checkNumbers(const BackwardShape& shape) {
   const BackwardCase c(shape, seed);
   const Found found = gradientsOf<K, true>(c, seed);
   const LinearGradients terms = c.magnitudes();
-  const auto wrong = [](const std::vector<float>& is, const std::vector<double>& expected,
+  const auto wrong = [](const std::vector<double>& is, const std::vector<double>& expected,
                         const std::vector<double>& magnitudes) {
     size_t count = 0;
     for (size_t i = 0; i < is.size(); ++i) count += !(std::abs(is[i] - expected[i]) <= 0x1p-6 * magnitudes[i]);
@@ -222,6 +222,20 @@ TEST_CASE("backward kernels of sm_90 keep gradients of rows of very different ma
     checkNumbers<KernelsSm90<Bf16, true>>(rows);
     rows.scalesKeys = true;
     checkNumbers<KernelsSm90<Bf16, true>>(rows);
+  }
+}
+
+TEST_CASE("backward kernels of sm_90 keep small elements of terms of channels") {
+  // Channels without decays have large values of the token before, the others only the token's own small ones.
+  for (const double decay : {0.05, 2.0, 8.0}) {
+    BackwardShape shape = shapeOf(Gate::Channel, 150, 128, 144, decay);
+    shape.heads = 2;  // which share queries and keys
+    shape.smallest = 60;
+    shape.largest = 50;
+    checkNumbers<KernelsSm90<Bf16, true>>(shape);
+    shape.scalesKeys = true;
+    shape.states = false;
+    checkNumbers<KernelsSm90<Bf16, true>>(shape);
   }
 }
 

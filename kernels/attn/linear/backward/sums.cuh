@@ -16,7 +16,7 @@ namespace seqpar::attn::backward {
 constexpr int kSumThreads = 256;
 
 /// Sum of terms [batch][tokens][heads][blocks][width], fp32, over blocks and over the heads that share a head of the
-/// target, to a gradient of tokens. With scales: one block, fp16, as Target describes.
+/// target, to a gradient of tokens. With scales: one block, 16 bits, as Target describes.
 struct Sum {
   const void* terms;
   Target to;  ///< head: of the target's heads
@@ -118,8 +118,8 @@ __global__ void __launch_bounds__(kSumThreads) addScaledTerms(const __grid_const
       const uint32_t word[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        value[i * 2] += ptx::lowOf<Fp16>(word[i]) * scale;
-        value[i * 2 + 1] += ptx::highOf<Fp16>(word[i]) * scale;
+        value[i * 2] += scale < 0 ? ptx::lowOf<Bf16>(word[i]) : ptx::lowOf<Fp16>(word[i]) * scale;
+        value[i * 2 + 1] += scale < 0 ? ptx::highOf<Bf16>(word[i]) : ptx::highOf<Fp16>(word[i]) * scale;
       }
     }
     const int64_t to = sequence * sum.to.batch + (row - sequence * sum.tokens) * sum.to.token + head * sum.to.head;

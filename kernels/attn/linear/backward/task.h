@@ -15,7 +15,8 @@ struct Target {
   int64_t batch = 0, token = 0, head = 0, block = 0;
   int type = seqparFloat32;
   bool wide = false;        ///< 16-byte units of a row are aligned; unused for fp32 terms of dq, dk and dv
-  float* scales = nullptr;  ///< terms are fp16, times the scale of their kScaled columns: [..][head][scalesOf(width)]
+  float* scales = nullptr;  ///< terms are fp16, times the scale of their kScaled columns: [..][head][scalesOf(width)];
+                            ///< with kScaleOfBf16 they are bf16
 };
 
 struct Task {
@@ -53,6 +54,7 @@ constexpr int kChunk = kChunkTokens;
 constexpr int kBlock = 128;  ///< most rows or columns of a block
 constexpr int kPair = 2;     ///< heads of an item of the sm_90 kernels for two heads (pair_sm90.h, heads_sm90.h)
 constexpr int kScaled = 64;  ///< columns of a term with one scale
+constexpr float kScaleOfBf16 = -1;
 /// Scales of a term with `width` columns, in blocks.
 SEQPAR_BOTH_INLINE constexpr int scalesOf(int width) {
   return (width + kBlock - 1) / kBlock * (kBlock / kScaled);

@@ -1,5 +1,5 @@
 // Terms of gradients that several heads or blocks share (Target): fp16, with a scale for each row of a warpgroup's
-// columns.
+// columns. With decays of channels, a row's smallest elements may be below fp16's range: then the row is bf16.
 #pragma once
 
 #include "kernels/attn/linear/backward/chunk_sm90.h"
@@ -40,12 +40,14 @@ struct TermsConsumer : ChunkConsumer<T, ChunkMemory, kHeads> {
   SEQPAR_DEVICE void writeScaled(const Rows& rows, T* tile, const Part& part, int64_t token, int own, int count,
                                  int block, int width) const {
     const int exponents[2] = {exponentOfRow(part, 0), exponentOfRow(part, 1)};
-    storeHalves(tile, part, exponents[0], exponents[1]);
+    const bool wide[2] = {isWide(part, 0, exponents[0]), isWide(part, 1, exponents[1])};
+    storeHalves(tile, part, exponents[0], exponents[1], wide);
     const int row = me.row + me.c % 2 * 8;
     if (me.c < 2 && row < rows.rows) {
       const int64_t at = (item.sequence * task.tokens + token + row) * count + own;
+      const float scale = powerOf2((me.c == 0 ? exponents[0] : exponents[1]) - kMostOfTerms);
       rows.target.scales[at * scalesOf(width) + block * (kBlock / kScaled) + me.group] =
-          powerOf2((me.c == 0 ? exponents[0] : exponents[1]) - kMostOfTerms);
+          (me.c == 0 ? wide[0] : wide[1]) ? kScaleOfBf16 : scale;
     }
     rows.writePut(tile, me);
   }
@@ -70,9 +72,11 @@ struct TermsConsumer : ChunkConsumer<T, ChunkMemory, kHeads> {
   }
 
  private:
-  static constexpr int kMostOfTerms = 15;  ///< the scale of a row of terms makes its elements less than 2^15
+  static constexpr int kMostOfTerms = 15;    ///< the scale of a row of terms makes its elements less than 2^15
+  static constexpr int kLeastOfTerms = -17;  ///< smaller elements have fewer bits in fp16 than in bf16
 
-  SEQPAR_DEVICE void storeHalves(T* tile, const Part& part, int exponent, int exponent8) const {
+  SEQPAR_DEVICE void storeHalves(T* tile, const Part& part, int exponent, int exponent8,
+                                 const bool (&wide)[2] = {false, false}) const {
     const float factors[2] = {powerOf2(kMostOfTerms - exponent), powerOf2(kMostOfTerms - exponent8)};
     SEQPAR_UNROLL
     for (int n = 0; n < Half::kTiles8; n += 2) {
@@ -80,10 +84,25 @@ struct TermsConsumer : ChunkConsumer<T, ChunkMemory, kHeads> {
       SEQPAR_UNROLL
       for (int i = 0; i < 4; ++i) {
         const float* pair = part[n + i / 2] + i % 2 * 2;
-        words[i] = packHalves(pair[0] * factors[i % 2], pair[1] * factors[i % 2]);
+        words[i] = wide[i % 2] ? ptx::pack<Bf16>(pair[0], pair[1])
+                               : packHalves(pair[0] * factors[i % 2], pair[1] * factors[i % 2]);
       }
       storeTiles(tile, n, words, me);
     }
+  }
+  /// Whether row r, with elements below 2^exponent, has smaller ones than fp16 can represent with its scale.
+  SEQPAR_DEVICE static bool isWide(const Part& part, int r, int exponent) {
+    constexpr float kNone = 0x1p127f;
+    const auto sizeOf = [](float x) { return x == 0 ? kNone : fabsf(x); };
+    float least = kNone;  // of the elements that are not 0
+    SEQPAR_UNROLL
+    for (int n = 0; n < Half::kTiles8; ++n) {
+      least = fminf(least, fminf(sizeOf(part[n][r * 2]), sizeOf(part[n][r * 2 + 1])));
+    }
+    least = fminf(least, ptx::shflXor(least, 1));
+    least = fminf(least, ptx::shflXor(least, 2));
+    const int limit = exponent - kMostOfTerms + kLeastOfTerms;
+    return least < powerOf2(limit < -126 ? -126 : limit);
   }
   /// An exponent of 2 above the elements of row r.
   SEQPAR_DEVICE static int exponentOfRow(const Part& part, int r) {
