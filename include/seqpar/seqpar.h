@@ -326,9 +326,9 @@ typedef struct {
   int sharing; /**< number of ranks that are threads of this process on this rank's GPU, including this one; 1 on hosts
                 */
   int mostThreads; /**< the maximum of `threads` over the ranks. Of the communicator's creation, equal on all ranks */
-  int threads; /**< this rank's share of its node's processors, at least 1: the sum over the processors that it may use
-                    of 1 / the number of ranks that may use the same processor. Of the communicator's creation. Plans on
-                    hosts compute with as many threads */
+  int threads; /**< this rank's share of its node's processors, rounded down, at least 1: the sum over the processors
+                  that it may use of 1 / the number of ranks that may use the same processor. Of the communicator's
+                  creation. Plans on hosts compute with as many threads */
 } seqparCommInfo_t;
 
 #define SEQPAR_COMM_INFO_INITIALIZER                                                                                 \

@@ -106,6 +106,14 @@ Results define(int64_t rows, int64_t columns, const std::vector<float>& numbers,
   return {floats(out), {}, floats(dq), floats(dk), floats(dv)};
 }
 
+void checkSameBits(const Results& a, const Results& b) {
+  CHECK(a.out == b.out);
+  CHECK(a.lse == b.lse);
+  CHECK(a.dq == b.dq);
+  CHECK(a.dk == b.dk);
+  CHECK(a.dv == b.dv);
+}
+
 /// The largest difference where `expected` is not 0, relative to the largest expected value.
 double errorOf(const std::vector<float>& expected, const std::vector<float>& got) {
   double most = 0, error = 0;
@@ -135,11 +143,7 @@ TEST_CASE("wide tiles, with and without an edge of the mask, agree with the defi
   // Sums of 9300 terms; the others have 1400.
   CHECK(errorOf(expected.dk, one.dk) < 1e-5);
   CHECK(errorOf(expected.dv, one.dv) < 1e-5);
-  const auto three = compute(3, kQueries, kKeys, numbers, rectangles);
-  CHECK(one.out == three.out);
-  CHECK(one.dq == three.dq);
-  CHECK(one.dk == three.dk);
-  CHECK(one.dv == three.dv);
+  checkSameBits(one, compute(3, kQueries, kKeys, numbers, rectangles));
 }
 
 TEST_CASE("tiles are wide where the mask hides few keys of a tile and there is work for threads") {
@@ -165,12 +169,7 @@ TEST_CASE("the host block kernel gives the same bits on any number of threads") 
   const auto one = compute(1, kRows, kColumns, numbers, rectangles);
   for (const int threads : {2, 3, 5}) {
     CAPTURE(threads);
-    const auto many = compute(threads, kRows, kColumns, numbers, rectangles);
-    CHECK(one.out == many.out);
-    CHECK(one.lse == many.lse);
-    CHECK(one.dq == many.dq);
-    CHECK(one.dk == many.dk);
-    CHECK(one.dv == many.dv);
+    checkSameBits(one, compute(threads, kRows, kColumns, numbers, rectangles));
   }
 }
 

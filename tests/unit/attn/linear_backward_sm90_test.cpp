@@ -1,8 +1,5 @@
 // The backward kernels of linear attention for compute capability 9.0 on an emulated CTA.
-#include <memory>
-
-#include "kernels/attn/linear/backward/gradients_sm90.h"
-#include "linear_backward_check.h"
+#include "linear_backward_sm90_check.h"
 
 using namespace seqpar;
 using namespace seqpar::attn;
@@ -12,92 +9,9 @@ using namespace seqpar::test;
 
 namespace {
 
-template <class T, bool kChannel, bool kPair = false>
-struct KernelsSm90 {
-  static constexpr bool kExact = false;
-  static constexpr int kTogether = kPair ? backward::kPair : 1;
-  static constexpr int kWithOneTerm = kPair && !kChannel ? kTogether : 1;
-  static constexpr bool kScales = ptx::kIsBf16<T> && !(kChannel && kPair);
-  static constexpr bool kSumsValues = !kChannel;
-  using Number = T;
-
-  static void maps(const Task& task, uint64_t seed) {
-    if constexpr (kChannel && kPair) {
-      Kernels<T, 64, true>::maps(task, seed);
-    } else {
-      emulator::run(2, sm90::MapsPlace::kThreads, sizeof(sm90::MapsMemory<T, kChannel>), seed,
-                    [&] { sm90::segmentMaps<T, kChannel>(task); });
-    }
-  }
-  template <class Kernel>
-  static void run(const Task& task, uint64_t seed) {
-    typename Kernel::Arguments arguments;
-    if constexpr (kChannel) {
-      arguments = task;
-    } else {
-      REQUIRE(sm90::encodeMaps<T>(arguments, task));
-    }
-    emulator::run(2, sm90::kGradientThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(arguments); });
-  }
-  static void gradients(Task task, uint64_t seed) {
-    std::vector<uint32_t> strong(static_cast<size_t>(itemsOf(task)), 7);
-    task.strong = strong.data();
-    if constexpr (kChannel) {
-      const auto runChannels = [&]<bool kTerms>() {
-        run<sm90::GradientsKernel<T, true, false, kPair, false, false, kTerms>>(task, seed);
-        run<sm90::GradientsKernel<T, true, false, kPair, true, false, kTerms>>(task, seed);
-      };
-      if (kScales && (task.dq.scales != nullptr || task.dvOut.scales != nullptr)) {
-        runChannels.template operator()<kScales>();
-      } else {
-        runChannels.template operator()<false>();
-      }
-    } else if (itemsTogether(task) > 1) {
-      runTokens<true>(task, seed);
-    } else {
-      runTokens<false>(task, seed);
-    }
-  }
-  template <bool kWide>
-  static void runTokens(const Task& task, uint64_t seed) {
-    if (task.inputGates.data != nullptr) {
-      run<sm90::GradientsKernel<T, false, true, kPair, false, kWide>>(task, seed);
-    } else {
-      run<sm90::GradientsKernel<T, false, false, kPair, false, kWide>>(task, seed);
-    }
-  }
-};
-
 template <class T, bool kChannel>
 void checkSm90(const BackwardShape& shape, double mostOfTokens = 0) {
   checkKernels<T, KernelsSm90<T, kChannel>, kChannel>(shape, mostOfTokens);
-}
-/// Each number's error is bounded relative to the magnitudes of its own terms, however small they are.
-template <class K>
-void checkNumbers(const BackwardShape& shape) {
-  const Seed seed;
-  INFO(shape.name() << ", seed " << seed);
-  const BackwardCase c(shape, seed);
-  const Found found = gradientsOf<K, true>(c, seed);
-  const LinearGradients terms = c.magnitudes();
-  const auto wrong = [](const std::vector<double>& is, const std::vector<double>& expected,
-                        const std::vector<double>& magnitudes) {
-    size_t count = 0;
-    for (size_t i = 0; i < is.size(); ++i) count += !(std::abs(is[i] - expected[i]) <= 0x1p-6 * magnitudes[i]);
-    return count;
-  };
-  CHECK(wrong(found.dq, c.expected.dq, terms.dq) == 0);
-  CHECK(wrong(found.dk, c.expected.dk, terms.dk) == 0);
-  CHECK(wrong(found.dv, c.expected.dv, terms.dv) == 0);
-}
-template <class T>
-void checkTwoHeads(const BackwardShape& shape, double mostOfTokens = 0) {
-  checkKernels<T, KernelsSm90<T, true, true>, true>(shape, mostOfTokens);
-}
-BackwardShape shapeOfTwo(int64_t tokens, double decay) {
-  BackwardShape shape = shapeOf(Gate::Channel, tokens, 64, 64, decay);
-  shape.heads = shape.qkHeads = 2;
-  return shape;
 }
 void checkPairs(const BackwardShape& shape) {
   checkKernels<Bf16, KernelsSm90<Bf16, false, true>, false>(shape);
@@ -330,88 +244,6 @@ TEST_CASE("backward kernels of sm_90 with a decay a channel and blocks of keys a
     checkSm90<Bf16, true>(shape);
   }
   checkSm90<Fp16, true>(shapeOf(Gate::Channel, 130, 256, 144, 0.05));
-}
-
-TEST_CASE("backward kernels of sm_90 for two short heads with a decay a channel") {
-  checkTwoHeads<Bf16>(shapeOfTwo(130, 0.05));
-  BackwardShape shape = shapeOfTwo(330, 0.05);
-  shape.segmentTokens = 384;
-  shape.heads = shape.qkHeads = 3;  // the last CTA has one
-  shape.gateType = seqparBfloat16;
-  checkTwoHeads<Bf16>(shape);
-  checkTwoHeads<Fp16>(shapeOfTwo(130, 0.02));
-  shape = shapeOfTwo(200, 0.02);
-  shape.dk = 48;
-  shape.dv = 64;
-  shape.content = Maps::PerSegment;
-  checkTwoHeads<Bf16>(shape);
-  shape.heads = 4;  // which share queries and keys
-  checkTwoHeads<Bf16>(shape);
-  checkTwoHeads<Fp16>(shape);
-}
-
-TEST_CASE("backward kernels of sm_90 for two short heads round queries and keys to fp16") {
-  constexpr double kMost = 0x1.cp-10;  // channels are fewer than of longer heads, and their decays differ
-  BackwardShape shape = shapeOfTwo(330, 0.15);
-  shape.segmentTokens = 384;
-  shape.states = false;
-  shape.qScale = 1e-5;
-  shape.kScale = 1e4;
-  shape.dOutScale = 1e-6;
-  checkTwoHeads<Bf16>(shape, kMost);
-  shape.decay = 0.3;  // some chunks of one head or both decay below 2^-28
-  shape.segmentTokens = 192;
-  shape.qScale = shape.kScale = shape.dOutScale = 1;
-  checkTwoHeads<Bf16>(shape);
-}
-
-TEST_CASE("backward kernels of sm_90 for two short heads with strong decays") {
-  constexpr double kMost = 0x1p-10;
-  BackwardShape shape = shapeOfTwo(240, 0.8);
-  shape.states = false;
-  checkTwoHeads<Bf16>(shape, kMost);
-  shape.heads = shape.qkHeads = 1;
-  checkTwoHeads<Bf16>(shape, kMost);
-  checkTwoHeads<Bf16>(shapeOfTwo(100, 30));
-  checkTwoHeads<Bf16>(shapeOfTwo(190, 5));
-  checkTwoHeads<Fp16>(shapeOfTwo(100, 1));
-  shape = shapeOfTwo(150, kZeros);
-  shape.gateType = seqparBfloat16;
-  checkTwoHeads<Bf16>(shape);
-  checkTwoHeads<Fp16>(shape);
-  shape = shapeOfTwo(250, 0.05);
-  shape.starts = {-3, 70, 200};
-  checkTwoHeads<Bf16>(shape);
-  shape.content = Maps::PerSegment;
-  checkTwoHeads<Bf16>(shape);
-}
-
-TEST_CASE("backward kernels of sm_90 for two short heads keep rows of very different magnitudes") {
-  for (const double decay : {0.05, 0.4, 2.0}) {
-    BackwardShape rows = shapeOfTwo(150, decay);
-    rows.smallest = 60;
-    rows.largest = 20;
-    checkNumbers<KernelsSm90<Bf16, true, true>>(rows);
-    rows.scalesKeys = true;
-    rows.states = false;
-    checkNumbers<KernelsSm90<Bf16, true, true>>(rows);
-    rows.smallest = 12;
-    rows.largest = 0;
-    checkNumbers<KernelsSm90<Bf16, true, true>>(rows);
-  }
-}
-
-TEST_CASE("backward kernels of sm_90 for two short heads keep packed sequences apart") {
-  for (const double decay : {0.05, 2.0}) {
-    BackwardShape packed = shapeOfTwo(190, decay);
-    packed.starts = {0, 5, 64, 65, 130};
-    checkSequencesApart<Bf16, KernelsSm90<Bf16, true, true>, true>(packed);
-  }
-  BackwardShape packed = shapeOfTwo(190, kZeros);
-  packed.starts = {80};
-  packed.content = Maps::PerSegment;
-  packed.gateType = seqparBfloat16;
-  checkSequencesApart<Fp16, KernelsSm90<Fp16, true, true>, true>(packed);
 }
 
 TEST_CASE("backward kernels of sm_90 for token decays with blocks of keys") {
