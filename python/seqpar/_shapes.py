@@ -21,12 +21,20 @@ def require_fit(what, q, k, v, linear):
         if tuple(shape) != expected[name]:
             raise ValueError(f"{what}: {name} has the shape {tuple(shape)}, expected {expected[name]} with {like} of the shapes "
                              f"{tuple(q)} and {tuple(k)}")
+    if v[3] == 0:  # to the library, 0 means the dimension of the keys
+        raise ValueError(f"{what}: v has the shape {tuple(v)}, expected a last dimension of at least 1")
 
 
 def require_sinks(what, sinks, heads):
     """Raises ValueError unless there is one value per head."""
     if sinks is not None and tuple(sinks.shape) != (heads,):
         raise ValueError(f"{what}: sinks has the shape {tuple(sinks.shape)}, expected {(heads,)}, one per head")
+
+
+def shown(value):
+    """A value that an error names: its repr, but a tensor's type and shape."""
+    shape = getattr(value, "shape", None)
+    return repr(value) if shape is None else f"a {type(value).__name__} of the shape {tuple(shape)}"
 
 
 def require_options(what, options, known, more=()):
@@ -43,7 +51,7 @@ def integers(what, values, least, bits=64):
     try:
         found = tuple(operator.index(x) for x in values)
     except TypeError:
-        raise TypeError(f"{what}: got {values!r}, expected integers") from None
+        raise TypeError(f"{what}: got {shown(values)}, expected integers") from None
     if len(found) < least:
         raise ValueError(f"{what}: got {len(found)} numbers, expected at least {least}")
     for x in found:

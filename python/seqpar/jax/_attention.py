@@ -96,7 +96,7 @@ def _checked(what, comm, q, k, v, layout, cu_seqlens, linear):
     if k.shape[1] != q.shape[1]:
         raise ValueError(f"{what}: got {q.shape[1]} and {k.shape[1]} tokens of q and k, expected equally many")
     if layout is not None and not isinstance(layout, Layout):
-        raise TypeError(f"{what}: layout: got {layout!r}, expected a seqpar.jax.Layout")
+        raise TypeError(f"{what}: layout: got {_shapes.shown(layout)}, expected a seqpar.jax.Layout")
     if layout is not None and (layout.ranks != comm.size or layout.tokens != q.shape[1] * comm.size):
         raise ValueError(f"{what}: got {layout}, expected {q.shape[1] * comm.size} tokens on {comm.size} ranks")
     return None if cu_seqlens is None else _shapes.integers("cu_seqlens", cu_seqlens, 2)
@@ -108,7 +108,7 @@ def _softmax_fields(q, k, v, comm, sinks, causal=False, window=(-1, -1), scale=N
     bounds = _checked("attention", comm, q, k, v, layout, cu_seqlens, linear=False)
     if mask is not None:
         if not isinstance(mask, Mask):
-            raise TypeError(f"attention: mask: got {mask!r}, expected a seqpar.jax.Mask")
+            raise TypeError(f"attention: mask: got {_shapes.shown(mask)}, expected a seqpar.jax.Mask")
         if bounds is not None:
             raise ValueError("attention: got cu_seqlens and mask, expected one of them: documents are slices")
         if mask.tokens != q.shape[1] * comm.size:

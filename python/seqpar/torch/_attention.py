@@ -147,7 +147,7 @@ def _prepare(q, k, v, comm, *, sinks=None, cu_seqlens=None, layout=None, kv_layo
     mask = options.get("mask")
     if mask is not None:
         if not isinstance(mask, Mask):
-            raise TypeError(f"attention: mask: got {mask!r}, expected a seqpar.torch.Mask")
+            raise TypeError(f"attention: mask: got {_shapes.shown(mask)}, expected a seqpar.torch.Mask")
         tokens = local * comm.size if layout is None else layout.tokens
         if mask.tokens != tokens:
             raise ValueError(f"attention: mask has {mask.tokens} tokens, expected {tokens}, the tokens of the whole")

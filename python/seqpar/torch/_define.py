@@ -18,6 +18,7 @@ _MEMORY = frozenset({torch.Tensor, torch.nn.Parameter})  # no subclasses, which 
 _never = lambda: True  # if a release lacks one of these, the dispatcher takes all calls
 _dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", _never)
 _transforms = getattr(torch._C._functorch, "peek_interpreter_stack", _never)
+_batched = getattr(torch._C._functorch, "is_legacy_batchedtensor", lambda tensor: False)  # of is_grads_batched
 _profiled = getattr(torch._C._autograd, "_profiler_enabled", _never)
 
 
@@ -101,7 +102,7 @@ def define(schema, outputs, launch, makes=False):
     launch(tensors, *args) fills them, or, with `makes`, returns the result if `tensors` is None. Returns a
     function that calls the operator, its `overload`, or, if only the kernel would see the call, the
     `implementation`."""
-    single = "-> Tensor" in schema and "-> Tensor[" not in schema
+    single, name = "-> Tensor" in schema and "-> Tensor[" not in schema, schema.split("(", 1)[0]
 
     def implementation(*args):
         try:
@@ -111,6 +112,9 @@ def define(schema, outputs, launch, makes=False):
             launch(made, *args)
         except Exception as error:
             tell(named(args[-1]), error)
+            if any(map(_batched, _tensors(args))):
+                raise NotImplementedError(f"seqpar::{name} got a batch of gradients, expected one: call torch.autograd.grad() "
+                                          "without is_grads_batched, and jacobian() without vectorize") from error
             raise
         return made[0] if single else made
 

@@ -128,7 +128,7 @@ def in_order(layout):
 def require_fit(what, layout, comm, tokens=None, local=None):
     """Raises ValueError unless the layout is for the communicator's ranks and for the given numbers of tokens."""
     if not isinstance(layout, Layout):
-        raise TypeError(f"{what}: got {layout!r}, expected a seqpar.torch.Layout")
+        raise TypeError(f"{what}: got {_shapes.shown(layout)}, expected a seqpar.torch.Layout")
     if layout.ranks != comm.size:
         raise ValueError(f"{what}: layout.ranks is {layout.ranks}, expected {comm.size}, the ranks of the communicator")
     if tokens is not None and tokens != layout.tokens:

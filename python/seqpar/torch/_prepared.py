@@ -69,11 +69,15 @@ class Prepared:
         return made
 
     def again(self, inputs, *others):
-        """The addresses for the backward pass; None if hooks have replaced a tensor by one of another form."""
+        """The addresses for the backward pass; None if hooks have replaced a tensor by one of another form, or one has
+        no memory."""
         if not (eager() and plain((*inputs, *others)) and tuple(x.stride() for x in inputs) == self.forms and
                 all(x.is_contiguous() for x in others)):
             return None
-        return self.places(*inputs, *others)
+        try:
+            return self.places(*inputs, *others)
+        except RuntimeError:  # a batch of gradients has no memory: the operator refuses it
+            return None
 
     def gradients(self, *tensors):
         """New tensors for the gradients of these."""

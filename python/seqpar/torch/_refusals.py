@@ -2,13 +2,14 @@
 
 import contextlib
 import functools
+import inspect
 
 import torch
 from torch.autograd import forward_ad
 from torch.utils import checkpoint
 
 from .. import _abi
-from ._comm import Comm
+from ._comm import Comm, require
 
 _TOLD = "_seqpar_told"  # marks an exception that the other ranks know
 _MOST = 2000
@@ -42,6 +43,22 @@ def _comm_of(args, kwargs):
     return None
 
 
+def _parameter(function):
+    """The number of the parameter `comm` of a function, None if it has none."""
+    names = list(inspect.signature(function).parameters)
+    return names.index("comm") if "comm" in names else None
+
+
+def _require_comm(name, number, args, kwargs):
+    """Raises TypeError if the argument for the parameter `comm` is no communicator."""
+    if number is None or (number >= len(args) and "comm" not in kwargs):
+        return
+    try:
+        require(kwargs["comm"] if "comm" in kwargs else args[number])
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}") from None
+
+
 def _explained(name, error, args):
     """A PyTorch error about an unsupported use of the operators, with a text that names the function; None: another
     error."""
@@ -52,6 +69,8 @@ def _explained(name, error, args):
         text = _INSIDE
     elif any("DTensor" in type(x).__name__ for x in args):
         text = "got a DTensor, expected this rank's tensor: x.to_local()"
+    elif any(isinstance(x, torch.Tensor) and (x.is_nested or x.layout is not torch.strided) for x in args):
+        text = "got a nested or sparse tensor, expected a dense one; for packed sequences see cu_seqlens"
     elif forward_ad._current_level >= 0:
         text = "is inside forward-mode differentiation (jvp), which it does not support: use torch.autograd.grad()"
     return None if text is None else NotImplementedError(f"seqpar.torch.{name} {text}")
@@ -69,6 +88,8 @@ def telling(comm=None):
     among the arguments."""
 
     def decorate(function):
+        number = _parameter(function)
+
         @functools.wraps(function)
         def told(*args, **kwargs):
             if torch.compiler.is_compiling():
@@ -78,6 +99,7 @@ def telling(comm=None):
             try:
                 return function(*args, **kwargs)
             except Exception as error:
+                _require_comm(function.__name__, number, args, kwargs)
                 tell(comm or _comm_of(args, kwargs), error)
                 explained = _explained(function.__name__, error, (*args, *kwargs.values()))
                 if explained is not None:

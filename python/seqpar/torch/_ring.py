@@ -6,12 +6,15 @@ import torch
 
 from .. import _abi
 from ._collectives import _several, start_shift
-from ._comm import call
+from ._comm import call, require
 from ._define import require_place
 from ._refusals import collective
 
 
-_one_or_several = collective(lambda tensors, comm: _several("ring", tensors))  # a generator's errors reach no decorator of it
+@collective  # a generator's errors reach no decorator of it
+def _one_or_several(tensors, comm):
+    require(comm)
+    return _several("ring", tensors)
 
 
 def ring(tensors, comm, *, reverse=False):

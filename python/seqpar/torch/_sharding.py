@@ -20,8 +20,10 @@ def shard(x, layout, comm, dim=1):
     return x.index_select(dim, layout_order(x, layout.key, False)[begin:begin + layout.lengths[comm.rank]])
 
 
+@collective
 def positions(layout, comm, cu_seqlens=None):
     """layout.positions() of this rank, on the communicator's device."""
+    require_fit("positions", layout, comm)
     return layout.positions(comm.rank, cu_seqlens=cu_seqlens, device=comm.device)
 
 

@@ -305,8 +305,10 @@ def _left_padding(input_ids, mask):
 
 
 @collective
-def _prefill(comm, model, input_ids, cache, attention_mask, chunk):
+def _prefill(given, model, input_ids, cache, attention_mask, chunk):
+    """given: the cache's communicator; None if the cache is another object, which is refused."""
     _require_model("prefill", model, cache)
+    comm = cache.comm
     if input_ids.dim() != 2 or (attention_mask is not None and attention_mask.shape != input_ids.shape):
         raise ValueError(f"prefill: input_ids and attention_mask have the shapes {list(input_ids.shape)} and "
                          f"{list(getattr(attention_mask, 'shape', ()))}, expected equal ones, [batch][tokens]")

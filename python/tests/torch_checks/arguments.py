@@ -91,7 +91,27 @@ def invalid_options(comm, seed):
     attend(cu_seqlens=(0, tokens))  # equal to a refused value, yet valid here
     raises(ValueError, "expected at least 2", attend, cu_seqlens=())
     raises(TypeError, "expected a seqpar.torch.Layout", attend, layout="zigzag")
-    raises(TypeError, "create it with seqpar.torch.comm(group)", sp.attention, x, x, x, comm.group)
+    raises(TypeError, "layout: got a Tensor of the shape (1, 4, 2, 8), expected a seqpar.torch.Layout", attend, layout=x)
+
+
+@check
+def other_values_than_communicators(comm, seed):
+    """Every function with a parameter `comm` names the function and the type of another value."""
+    x, layout, places = whole(seed, 1, 4, 2, 8), sp.Layout("contiguous", 4 * comm.size, comm.size), torch.arange(4)[None]
+    lse = x[..., 0].contiguous()
+    calls = {
+        "attention": (x, x, x), "explain": (x, x, x), "linear_attention": (x, x, x), "all_gather": (x,), "reduce_scatter": (x,),
+        "to_heads": (x,), "to_sequence": (x,), "halo": (x,), "shift": (x,), "merge": (x, lse), "token_mean": (lse, lse > 0),
+        "all_reduce_lse": (x, lse), "reduce_scatter_lse": (x, lse), "decode": (x, lambda q: (q, lse)), "cached_attention": (x, x, x),
+        "redistribute": (x, layout, layout), "shard": (x, layout), "unshard": (x, layout), "positions": (layout,),
+        "shard_batch": (places, layout), "all_scan": (x[0], x[0, :, :, 0]), "start_halo": (x,), "short_conv": (x.flatten(2), x[0, :, 0]),
+        "mamba2": (x, x[..., 0], x[0, 0, :, 0], x, x)}
+    options = {"cached_attention": {"q_positions": places, "k_positions": places}, "to_sequence": {"heads": 2}}
+    for name, tensors in calls.items():
+        for other in (None, comm.group, comm.name):
+            text = f"comm: got {type(other).__name__}, expected a seqpar.torch.Comm: create it with seqpar.torch.comm(group)"
+            raises(TypeError, text, getattr(sp, name), *tensors, comm=other, **options.get(name, {}))
+    raises(TypeError, "expected a seqpar.torch.Comm", lambda: next(sp.ring(x, None)))
 
 
 @check

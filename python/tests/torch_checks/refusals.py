@@ -165,9 +165,27 @@ def second_derivatives_are_refused(comm, seed):
 
 
 @check
+def batches_of_gradients_are_refused(comm, seed):
+    """is_grads_batched of torch.autograd.grad(), at the first call with these arguments and at a later one."""
+    x = whole(seed, 1, 4, 2 * comm.size, 8)
+    calls = {"attention": lambda x: sp.attention(x, x, x, comm), "gla": lambda x: sp.gla(x, x, x, -x.abs(), comm),
+             "all_gather": lambda x: sp.all_gather(x, comm), "short_conv": lambda x: sp.short_conv(x.flatten(2), x[0, 0].reshape(-1, 1), comm)}
+    for _ in range(3):
+        for function in calls.values():
+            y = x.clone().requires_grad_()
+            out = function(y)
+            raises(NotImplementedError, "without is_grads_batched", torch.autograd.grad, out, y, torch.ones(2, *out.shape), is_grads_batched=True)
+
+
+@check
 def tensors_without_memory_are_refused(comm, seed):
     x = torch.zeros(1, 4, comm.size, 8, device="meta")
     raises(ValueError, "got a tensor on meta", sp.attention, x, x, x, comm)
+    dense = whole(seed, 1, 4, comm.size, 12)
+    raises(NotImplementedError, "got a nested or sparse tensor, expected a dense one", sp.attention, dense.to_sparse(), dense, dense, comm)
+    raises(NotImplementedError, "seqpar.torch.gla got a nested or sparse tensor", sp.gla, dense, dense, torch.nested.nested_tensor([dense[0]]), dense, comm)
+    raises(ValueError, "v has the shape (1, 4, 1, 0), expected a last dimension of at least 1", sp.gla, *(dense[:, :, :1],) * 2, dense[:, :, :1, :0],
+           -dense[:, :, :1].abs(), comm)
     raises(ValueError, "got a tensor on meta", sp.gla, x, x, x, x, comm)
     raises(ValueError, "got a tensor on meta", sp.short_conv, x.flatten(2), x[0, 0].reshape(-1, 1), comm)
 
