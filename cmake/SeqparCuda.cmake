@@ -17,6 +17,9 @@ if(SEQPAR_CUDNN)
 endif()
 
 if(SEQPAR_NCCL)
-  find_path(SEQPAR_NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED
-            DOC "Folder of nccl.h; SEQPAR_NCCL=OFF builds without it")
+  find_path(SEQPAR_NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} DOC "Folder of nccl.h")
+  if(NOT SEQPAR_NCCL_INCLUDE_DIR)
+    message(FATAL_ERROR "seqpar: nccl.h is missing. Install NCCL (NVIDIA's package libnccl-dev), or set SEQPAR_NCCL_INCLUDE_DIR "
+            "to its folder.\nSEQPAR_NCCL=OFF builds without NCCL: GPUs that cannot map each other's memory are then an error.")
+  endif()
 endif()

@@ -15,7 +15,7 @@ build() { # KIND [OPTION...]
   [ -z "${BUILT:-}" ] || return 0
   rm -rf "${work:?}/$1"
   # With CMake's names of the compilers and a folder as deep as the presets', so that ccache reuses earlier results.
-  CC=cc CXX=c++ python3 -m pip wheel --quiet --no-deps --wheel-dir "$work/$1" -C build-dir="$source/build/wheel-$1" "${@:2}" "$source"
+  CC=cc CXX=c++ python3 -m pip wheel --quiet --no-deps --wheel-dir "$work/$1" --config-settings=build-dir="$source/build/wheel-$1" "${@:2}" "$source"
 }
 
 sizes() { # KIND
@@ -79,8 +79,8 @@ for kind in "$@"; do
     cuda)
       # Before the build: its isolated environment has no pip to download them with.
       scripts/cudnn_frontend.sh "$work/cudnn_frontend"
-      build cuda -C cmake.define.SEQPAR_CUDNN_FRONTEND_DIR="$work/cudnn_frontend" -C cmake.define.SEQPAR_CUDA=ON \
-        -C "cmake.define.CMAKE_CUDA_ARCHITECTURES=${CUDA_ARCHITECTURES:-80-real;90-real;100-real;120}"
+      build cuda --config-settings=cmake.define.SEQPAR_CUDNN_FRONTEND_DIR="$work/cudnn_frontend" --config-settings=cmake.define.SEQPAR_CUDA=ON \
+        --config-settings="cmake.define.CMAKE_CUDA_ARCHITECTURES=${CUDA_ARCHITECTURES:-80-real;90-real;100-real;120}"
       ;;
     *)
       echo "wheels: unknown kind '$kind', expected: host cuda" >&2
