@@ -22,6 +22,11 @@ def errors(comm):
                            (sp.attention, all_of, lambda x: x[:, :1]), (sp.attention, all_of, lambda x: x[0]),
                            (sp.linear_attention, lambda x: x[:, :, :1], all_of), (sp.linear_attention, all_of, lambda x: x[:, :1])):
         raises(ValueError, "shape", lambda: call(function, k, v))
+    for function in (sp.all_gather, sp.to_heads, sp.halo, sp.ring_permute, sp.reduce_scatter,
+                     lambda x, comm: sp.attention(x, x, x, comm), lambda x, comm: sp.gla(x, x, x, x, comm),
+                     lambda x, comm: sp.mamba2(x, x[..., 0], x[0, 0, :, 0], x, x, comm=comm), lambda x, comm: sp.all_scan(x[0], None, comm, op="sum")):
+        for other, kind in ((None, "NoneType"), (MESH, "Mesh")):
+            raises(TypeError, f"comm: got {kind}, expected a seqpar.jax.Comm", lambda: function(x, other))
     raises(RuntimeError, "called outside, expected a call inside of jax.shard_map over the axis 'sp'",
            lambda: sp.attention(x, x, x, comm))
     a, b = (sp.Layout(kind, 2 * n, n) for kind in ("contiguous", "striped"))

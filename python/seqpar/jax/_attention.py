@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from .. import _abi, _families, _masks, _shapes
 from ._call import STREAM, Call, Filled, Operand, Result
 from ._collectives import _like, data_type
-from ._comm import custom_call
+from ._comm import custom_call, require_comm
 from ._differentiable import Operator, apply
 from ._layout import Layout
 from ._mask import Mask
@@ -89,6 +89,7 @@ def _operator(comm, fields, layout, cu_seqlens, inputs, results, saved):
 
 
 def _checked(what, comm, q, k, v, layout, cu_seqlens, linear):
+    require_comm(what, comm)
     _shapes.require_fit(what, q.shape, k.shape, v.shape, linear)
     for name, x in (("k", k), ("v", v)):
         if x.dtype != q.dtype:

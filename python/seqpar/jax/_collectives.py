@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from .. import _abi, _shapes
 from ._call import COMM, STREAM, Call, Filled, Operand, Result
-from ._comm import custom_call
+from ._comm import custom_call, takes_comm
 from ._differentiable import Operator, apply
 
 
@@ -65,6 +65,7 @@ def _heads_here(comm, heads, query_heads):
     return counts.pop()
 
 
+@takes_comm
 def to_heads(x, comm, *, query_heads=0):
     """[batch][tokens of the rank][heads][dim] -> [batch][all tokens][heads of the rank][dim] (DeepSpeed Ulysses).
     query_heads: for keys and values, the number of query heads. Backward: to_sequence()."""
@@ -76,6 +77,7 @@ def to_heads(x, comm, *, query_heads=0):
     return apply(comm, _adjoint_pair(there, back), x)[0]
 
 
+@takes_comm
 def to_sequence(x, comm, *, heads, query_heads=0):
     """The reverse of to_heads(): `heads` are the result's. Sums the values of ranks that hold the same head."""
     batch, whole, own, dim = x.shape
@@ -119,6 +121,7 @@ def _scatter_call(comm, x, axis, token):
     return custom_call(comm, ("reduce_scatter", axis), [x], [_like(x, _with(x.shape, axis, local))], make, token)
 
 
+@takes_comm
 def all_gather(x, comm, *, axis=1):
     """Every rank's shard along `axis`, in the order of the ranks. Backward: reduce_scatter()."""
     axis = _axis(x, axis)
@@ -126,6 +129,7 @@ def all_gather(x, comm, *, axis=1):
                                      lambda g, token: _scatter_call(comm, g[0], axis, token)), x)[0]
 
 
+@takes_comm
 def reduce_scatter(x, comm, *, axis=1):
     """This rank's shard along `axis` of the sum of all ranks' `x`, added in fp32. Backward: all_gather()."""
     axis = _axis(x, axis)
@@ -135,6 +139,7 @@ def reduce_scatter(x, comm, *, axis=1):
                                      lambda g, token: _gather_call(comm, g[0], axis, token)), x)[0]
 
 
+@takes_comm
 def halo(x, comm, *, left=0, right=0, axis=1, periodic=False):
     """(left, right): the tokens before and after this rank's contiguous shard, zeros beyond the ends of the
     sequence."""
@@ -161,6 +166,7 @@ def halo(x, comm, *, left=0, right=0, axis=1, periodic=False):
     return apply(comm, _adjoint_pair(there, back), x)
 
 
+@takes_comm
 def redistribute(x, source, target, comm, *, axis=1):
     """Moves an array, or a tuple of arrays of any types, from one Layout to another."""
     single, several = not isinstance(x, (tuple, list)), x if isinstance(x, (tuple, list)) else (x,)
@@ -198,6 +204,7 @@ def redistribute(x, source, target, comm, *, axis=1):
     return moved[0] if single else moved
 
 
+@takes_comm
 def ring_permute(x, comm, *, by=1):
     """The array of rank (rank - by) modulo the ranks; sends this rank's to rank + by. Backward: the reverse
     direction."""
@@ -209,6 +216,7 @@ def ring_permute(x, comm, *, by=1):
     return apply(comm, _adjoint_pair(lambda a, token: move(a[0], by, token), lambda g, token: move(g[0], -by, token)), x)[0]
 
 
+@takes_comm
 def merge(out, lse, comm):
     """(out, lse) of this rank's tokens, from every rank's attention of all tokens to its part of the keys.
 
@@ -247,6 +255,7 @@ def merge(out, lse, comm):
     return apply(comm, Operator(forward, backward), out, lse)
 
 
+@takes_comm
 def short_conv(x, weight, comm, *, bias=None, activation=None, cu_seqlens=None):
     """A causal convolution over tokens, each channel by itself (Mamba, GLA, DeltaNet), by a halo and a sum over the taps.
 

@@ -2,6 +2,8 @@
 
 import contextlib
 import ctypes
+import functools
+import inspect
 import threading
 import time
 
@@ -157,6 +159,24 @@ _numbers = _count()
 
 
 _PACKED = frozenset({"int1", "uint1", "int2", "uint2", "int4", "uint4", "float4_e2m1fn"})  # XLA stores several in a byte
+
+
+def require_comm(what, comm):
+    """Raises TypeError unless the argument is a communicator (for example, a mesh)."""
+    if not isinstance(comm, Comm):
+        raise TypeError(f"{what}: comm: got {type(comm).__name__}, expected a seqpar.jax.Comm: create it with seqpar.jax.Comm(mesh, axis)")
+
+
+def takes_comm(function):
+    """Decorates a function with a parameter `comm`, which must be a communicator."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def checked(*args, **named):
+        require_comm(function.__name__, signature.bind(*args, **named).arguments["comm"])
+        return function(*args, **named)
+
+    return checked
 
 
 def custom_call(comm, description, arrays, results, make, token, aliases=None, name=None):

@@ -8,7 +8,7 @@ from .. import _abi, _shapes
 from .._scan_gradients import transition_gradient, transposed_product
 from ._call import COMM, STREAM, Call, Operand, Result
 from ._collectives import _like, data_type
-from ._comm import custom_call
+from ._comm import custom_call, takes_comm
 from ._differentiable import Operator, apply
 
 
@@ -34,6 +34,7 @@ def _require(name, x, shape, kind):
         raise ValueError(f"all_scan: {name} is {x.dtype.name} {x.shape}, expected {kind} {shape}")
 
 
+@takes_comm
 def all_scan(state, transition, comm, *, op="diag", initial=None, reverse=False, decay="linear", wire=None, algorithm="auto"):
     """(prefix, total): the states of linear attention before and after this rank; see seqparAllScan().
 
