@@ -77,7 +77,8 @@ typedef struct {
       comparison. On a host communicator the comparison is the first step of the operation, in stream order: a
       difference is seqparInvalidUsage of the call, or of its stream's synchronization, and the communicator stays
       usable. On a device communicator it runs concurrently with the work, and a difference ends the communicator;
-      seqparCommGetAsyncError() returns it. SEQPAR_CHECK=0|1. */
+      seqparCommGetAsyncError() returns it. Threads that call one communicator concurrently end it with InvalidUsage.
+      SEQPAR_CHECK=0|1. */
   int checkArguments;
   /** Ranks with the same text are on one node. NULL: the host's name. At most 255 bytes. SEQPAR_HOSTID. */
   const char* hostId;

@@ -321,6 +321,7 @@ std::string Communicator::lastError() const {
 
 void Communicator::enqueueOnDevice(const char* name, DeviceStream stream, const std::function<void()>& launch) {
   device_->checkCapture(name, stream);
+  const OneCaller::Scope alone(config_.checkArguments ? &caller_ : nullptr, name, health_);
   control_->communicate();
   requireUse(name);
   calls_.operation(name, true);

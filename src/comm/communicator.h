@@ -18,6 +18,7 @@
 #include "comm/agreement.h"
 #include "comm/call_log.h"
 #include "comm/config.h"
+#include "comm/one_caller.h"
 #include "comm/ordered_control.h"
 #include "comm/outer_call.h"
 #include "comm/stream.h"
@@ -76,6 +77,7 @@ class Communicator {
   /// literal.
   template <typename Work>
   void run(const char* name, HostStream* stream, Work work) {
+    const OneCaller::Scope alone(config_.checkArguments ? &caller_ : nullptr, name, health_);
     const uint64_t ticket = issue(name);
     const CallReference record = calls_.operation(name, stream != nullptr);
     if (stream == nullptr && !config_.checkArguments && !OuterCall::isOn(this)) {
@@ -214,6 +216,7 @@ class Communicator {
 
   /// Flag in servedTickets_: threads wait for a change.
   static constexpr uint64_t kAwaited = uint64_t{1} << 63;
+  OneCaller caller_;
   OwnedCounter issuedTickets_;
   std::atomic<uint64_t> servedTickets_{0};
   std::atomic<int> waitingForTurns_{0};  ///< threads that wait for servedTickets_

@@ -1,12 +1,17 @@
 // The places of callers, and a close while threads enter and leave.
+#include <array>
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "api/callers.h"
+#include "common/ranks.h"
+#include "seqpar/exchange.h"
 
 using namespace seqpar;
+using namespace seqpar::test;
 
 TEST_CASE("a place has one thread at a time, and stays with it while it is inside a call") {
   Callers callers;
@@ -63,4 +68,42 @@ TEST_CASE("close() returns once all threads have left their calls, also nested o
     for (auto& thread : threads) thread.join();
     REQUIRE(late == 0);
   }
+}
+
+TEST_CASE("the check mode ends a communicator that two threads call concurrently") {
+  seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
+  config.checkArguments = 1;
+  config.timeoutMs = 20000;
+  seqparUniqueId id{};
+  REQUIRE(seqparGetUniqueId(&id) == seqparSuccess);
+  const auto errors = onThreads(2, [&](int rank) {
+    seqparComm_t comm = nullptr;
+    expectSuccess(seqparCommInitRankConfig(&comm, 2, id, rank, &config), "seqparCommInitRankConfig");
+    const char mine = 'a';
+    const auto exchange = [&](char* received) {
+      return seqparSendRecv(&mine, 1, 1 - rank, received, 1, 1 - rank, comm, nullptr);
+    };
+    if (rank == 0) {  // the first thread waits for rank 1, which waits for the error
+      std::array<seqparResult_t, 2> results{};
+      std::array<char, 2> received{};
+      {
+        std::jthread first([&] { results[0] = exchange(&received[0]); });
+        results[1] = exchange(&received[1]);
+      }
+      expect(results[0] == seqparInvalidUsage && results[1] == seqparInvalidUsage, "results ", results[0], ", ",
+             results[1]);
+    } else {
+      for (seqparResult_t lost = seqparSuccess; lost == seqparSuccess;) {
+        std::this_thread::yield();
+        expectSuccess(seqparCommGetAsyncError(comm, &lost), "seqparCommGetAsyncError");
+      }
+      char received = 0;
+      const auto result = exchange(&received);
+      expect(result == seqparRemoteError, "result ", result);
+    }
+    const std::string text = seqparGetLastError(comm);
+    expect(text.find("another thread is inside seqparSendRecv") != std::string::npos, text);
+    seqparCommDestroy(comm);
+  });
+  CHECK(errors == "");
 }
