@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <barrier>
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <thread>
@@ -13,12 +14,24 @@ constexpr int kDefaultRanks = 2;
 /// The CTAs of all ranks that share a GPU must be resident at once.
 constexpr int kSharedCtas = 64;
 
+using Clock = std::chrono::steady_clock;
+/// Threads leave a barrier up to 0.3 us apart, depending on which arrives last. They start together after this time.
+constexpr std::chrono::microseconds kStartAfter{2};
+
+/// The last thread that arrives sets the start of all.
+struct SetStart {
+  void operator()() const noexcept { *start = Clock::now() + kStartAfter; }
+  Clock::time_point* start;
+};
+
 /// Shared state of the ranks of one process.
 struct Meeting {
-  Meeting(Processes& launched, int ranks) : processes(launched), arrived(ranks), deposits(static_cast<size_t>(ranks)) {}
+  Meeting(Processes& launched, int ranks)
+      : processes(launched), arrived(ranks, SetStart{&start}), deposits(static_cast<size_t>(ranks)) {}
 
   Processes& processes;
-  std::barrier<> arrived;
+  Clock::time_point start;
+  std::barrier<SetStart> arrived;
   std::vector<std::span<const std::byte>> deposits;
   std::vector<std::byte> mine, all;  ///< of this process, of all processes
 };
@@ -49,9 +62,13 @@ class ThreadGroup : public Group {
 
   void barrier() override {
     meeting_.arrived.arrive_and_wait();
-    if (meeting_.processes.size == 1) return;
-    if (thread_ == 0) meeting_.processes.barrier();
-    meeting_.arrived.arrive_and_wait();
+    if (meeting_.processes.size > 1) {
+      if (thread_ == 0) meeting_.processes.barrier();
+      meeting_.arrived.arrive_and_wait();
+    }
+    const auto start = meeting_.start;
+    while (Clock::now() < start) {
+    }
   }
 
  private:
