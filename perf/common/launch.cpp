@@ -15,7 +15,8 @@ constexpr int kDefaultRanks = 2;
 constexpr int kSharedCtas = 64;
 
 using Clock = std::chrono::steady_clock;
-/// Threads leave a barrier up to 0.3 us apart, depending on which arrives last. They start together after this time.
+/// Threads leave a barrier up to 0.3 us apart, depending on which arrives last. If all ranks are threads of one
+/// process, they start together after this time.
 constexpr std::chrono::microseconds kStartAfter{2};
 
 /// The last thread that arrives sets the start of all.
@@ -65,6 +66,7 @@ class ThreadGroup : public Group {
     if (meeting_.processes.size > 1) {
       if (thread_ == 0) meeting_.processes.barrier();
       meeting_.arrived.arrive_and_wait();
+      return;
     }
     const auto start = meeting_.start;
     while (Clock::now() < start) {

@@ -8,7 +8,8 @@
 namespace seqpar {
 namespace {
 
-void traceChoice(const Communicator& comm, const ScanAlgorithm& row, int blocks) {
+inline void traceChoice(const Communicator& comm, const ScanAlgorithm& row, int blocks) {
+  if (!logs(LogLevel::Trace)) return;
   log(LogLevel::Trace, "seqparAllScan: rank ", comm.rank(), ": ", row.name, ", ", blocks, " blocks");
 }
 

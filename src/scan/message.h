@@ -5,6 +5,7 @@
 #include <memory>
 #include <new>
 
+#include "base/convert.h"
 #include "base/memory.h"
 #include "scan/affine/affine.h"
 
@@ -69,7 +70,7 @@ class MapLayout {
 
 /// Size of a block's state in the wire type.
 inline size_t stateBytes(const Affine& affine, const ScanProblem& problem, Block block) {
-  return MapLayout(affine, problem, block, MapKind::Absolute).bytes();
+  return affine.stateElements(block) * sizeOf(problem.wireType);
 }
 
 }  // namespace seqpar

@@ -58,12 +58,13 @@ void fillCoefficients(const ScanProblem& problem, std::span<float> all) {
   }
 }
 
-std::vector<float> makeCoefficients(const ScanProblem& problem) {
-  const size_t count = problem.heads * coefficientsOfHead(problem);
-  auto all =
-      allocateFor("the factors of All-Scan", count * sizeof(float), [&] { return std::vector<float>(count, 1.0F); });
-  fillCoefficients(problem, all);
-  return all;
+/// True if the caller's array contains the coefficients.
+bool areGiven(const ScanProblem& problem) {
+  if (problem.op == seqparScanSum || problem.decayForm != seqparDecayLinear) return false;
+  for (size_t head = 0; head < problem.heads; ++head) {
+    if (forgets(problem, head)) return false;
+  }
+  return true;
 }
 
 const void* at(Values values, size_t element) {
@@ -87,16 +88,19 @@ const HopKernels& hopKernels(Isa isa) {
 }
 
 Elementwise::Elementwise(const ScanProblem& problem)
-    : problem_(problem),
-      kernels_(hopKernels(bestIsa())),
-      span_(spanOf(problem)),
-      coefficients_(makeCoefficients(problem)) {
+    : problem_(problem), kernels_(hopKernels(bestIsa())), span_(spanOf(problem)), given_(areGiven(problem)) {
+  if (!given_) {
+    const size_t count = problem.heads * coefficientsOfHead(problem);
+    made_ =
+        allocateFor("the factors of All-Scan", count * sizeof(float), [&] { return std::vector<float>(count, 1.0F); });
+    fillCoefficients(problem, made_);
+  }
   if (span_ % kUnit != 0) spread_.resize(std::min(kTile, problem.elements()));
   for (size_t head = 0; head < problem.heads; ++head) anyResets_ = anyResets_ || resets(head);
 }
 
 void Elementwise::refresh() {
-  if (problem_.op != seqparScanSum) fillCoefficients(problem_, coefficients_);
+  if (!given_ && problem_.op != seqparScanSum) fillCoefficients(problem_, made_);
 }
 
 BlockSize Elementwise::finest(const ScanProblem& problem) {
@@ -160,7 +164,7 @@ void Elementwise::packCoefficients(Block block, float* coefficients) {
   if (problem_.first) {
     std::fill_n(coefficients, count, 0.0F);
   } else {
-    std::copy_n(coefficients_.data() + block.begin / span_, count, coefficients);
+    std::copy_n(ownCoefficients() + block.begin / span_, count, coefficients);
   }
 }
 
@@ -202,7 +206,7 @@ void Elementwise::convert(Block block, Values from, Target to, seqparDataType_t 
 void Elementwise::runOwn(Block block, const Operands& operands) {
   if (!anyResets_) {
     const size_t first = block.begin == 0 ? 0 : block.begin / span_;
-    return run(block, coefficients_.data() + first, operands);
+    return run(block, ownCoefficients() + first, operands);
   }
   const size_t headElements = problem_.dk * problem_.dv;
   for (size_t begin = block.begin; begin < block.end;) {
@@ -217,7 +221,7 @@ void Elementwise::runOwn(Block block, const Operands& operands) {
     part.prefix = at(operands.prefix, operands.s.type, skip);
     part.total = at(operands.total, operands.s.type, skip);
     if (part.wire) part.wire = operands.wire.after(skip * sizeOf(operands.wireType));
-    run({begin, end}, coefficients_.data() + begin / span_, part);
+    run({begin, end}, ownCoefficients() + begin / span_, part);
     begin = end;
   }
 }

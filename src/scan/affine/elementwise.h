@@ -38,6 +38,8 @@ class Elementwise final : public Affine {
     seqparDataType_t wireType = seqparFloat32;
   };
 
+  /// Of the whole state.
+  const float* ownCoefficients() const { return given_ ? problem_.transition : made_.data(); }
   bool resets(size_t head) const;
   Values firstX(Block block) const;
   void runOwn(Block block, const Operands& operands);
@@ -46,8 +48,9 @@ class Elementwise final : public Affine {
   const ScanProblem& problem_;
   const HopKernels& kernels_;
   size_t span_;
-  std::vector<float> coefficients_;  // of the whole state
-  std::vector<float> spread_;        // one per element of a tile, if spans do not fit the kernels
+  bool given_;                 // the coefficients are the caller's array
+  std::vector<float> made_;    // else, of the whole state
+  std::vector<float> spread_;  // one per element of a tile, if spans do not fit the kernels
   bool anyResets_ = false;
 };
 

@@ -199,6 +199,32 @@ TEST_CASE("convert copies a block between types") {
   }
 }
 
+TEST_CASE("after refresh(), a map has the coefficients of the present arrays") {
+  const auto op = GENERATE(seqparScanScalar, seqparScanDiag);
+  const auto form = GENERATE(seqparDecayLinear, seqparDecayLog2);
+  const unsigned flags = GENERATE(0U, unsigned{SEQPAR_SCAN_CUT});
+  CAPTURE(op, form, flags);
+  std::mt19937 random(1);
+  Case c(op, 3, 5, 16, seqparFloat32, seqparFloat32, small(random), powers(random));
+  c.problem.decayForm = form;
+  c.problem.headFlags[1] = static_cast<unsigned char>(flags);
+  const auto map = c.affine();
+  std::vector<float> later = c.transition;
+  for (float& value : later) value += 1;
+  c.problem.transition = later.data();
+  map->refresh();
+
+  const Block all{0, c.problem.elements()};
+  std::vector<float> got(map->coefficientElements(all)), expected(got.size());
+  map->packCoefficients(all, got.data());
+  const size_t each = expected.size() / c.problem.heads;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    expected[i] = form == seqparDecayLinear ? later[i] : std::exp2(later[i]);
+    if (flags != 0 && i / each == 1) expected[i] = 0;
+  }
+  CHECK(got == expected);
+}
+
 TEST_CASE("matrix products stay in the calling thread") {
   const auto threads = [] {
     const std::filesystem::directory_iterator tasks("/proc/self/task");
