@@ -19,13 +19,14 @@ _never = lambda: True  # if a release lacks one of these, the dispatcher takes a
 _dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", _never)
 _transforms = getattr(torch._C._functorch, "peek_interpreter_stack", _never)
 _batched = getattr(torch._C._functorch, "is_legacy_batchedtensor", lambda tensor: False)  # of is_grads_batched
+_trace = torch._C._get_tracing_state  # of torch.jit.trace
 _profiled = getattr(torch._C._autograd, "_profiler_enabled", _never)
 
 
 def eager():
-    """Whether only its kernel would see an operator: no graph is captured, no mode, transform or profiler is active."""
+    """Whether only its kernel would see an operator: no graph is captured, no mode, transform, trace or profiler is active."""
     return not (torch.compiler.is_dynamo_compiling() or _dispatch_modes() or _transforms() or
-                forward_ad._current_level >= 0 or _profiled())
+                forward_ad._current_level >= 0 or _profiled() or _trace() is not None)
 
 
 def plain(args, gradients=True):

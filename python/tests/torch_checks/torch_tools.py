@@ -1,5 +1,7 @@
 """Autocast, the FLOP counter, transforms of torch.func, DTensor; and errors on ranks that disagree."""
 
+import warnings
+
 import torch
 import torch.distributed as dist
 from torch.autograd import forward_ad
@@ -66,6 +68,24 @@ def the_flop_counter_counts(comm, seed):
     assert count(lambda: sp.linear_attention(q, q, q, comm)) == (2 + 5) * 2 * 2 * 4 * 4 * 64
     y, weight = whole(seed, 2, 4, 6).requires_grad_(), whole(seed + 1, 6, 3)
     assert count(lambda: sp.short_conv(y, weight, comm)) == (2 + 4) * 2 * 4 * 6 * 3
+
+
+@check
+def traces_of_torch_jit(comm, seed):
+    """torch.jit.trace records the calls, with and without gradients."""
+    x, y = (whole(seed + i, 1, 4, 2 * comm.size, 8) for i in range(2))
+    weight = whole(seed, 16 * comm.size, 3)
+    calls = {"all_gather": lambda x: sp.all_gather(x, comm), "to_heads": lambda x: sp.to_heads(x, comm), "halo": lambda x: sp.halo(x, comm, left=1)[0],
+             "short_conv": lambda x: sp.short_conv(x.flatten(2), weight, comm), "shift": lambda x: sp.shift(x, comm),
+             "all_scan": lambda x: sp.all_scan(x[0], None, comm, op="sum")[1], "attention": lambda x: sp.attention(x, x, x, comm, causal=True),
+             "gla": lambda x: sp.gla(x, x, x, -x.abs(), comm)}
+    for call in calls.values():
+        for gradient in (False, True):
+            expected = call(y)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of constants in the trace, and that it is deprecated
+                traced = torch.jit.trace(call, x.clone().requires_grad_(gradient), check_trace=False)
+            same(traced(y), expected)
 
 
 @check
