@@ -18,5 +18,4 @@ def attend(x):                                         # [batch][local tokens][h
 
 x = jax.random.normal(jax.random.key(0), (1, 1024, 8, 64))
 gradient = jax.grad(lambda x: (attend(x) ** 2).sum())(x)
-print("gradient", gradient.shape, float(np.abs(gradient).max()))
 comm.close()

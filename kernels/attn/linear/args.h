@@ -68,6 +68,7 @@ struct Span {
   int before = 0, after = 0;   ///< number of segments of the same sequence before and after it on this rank
   int32_t continues = 0;       ///< the sequence started on an earlier rank: the rank's incoming state is its state
   int32_t reachesEnd = 0;      ///< the rank's outgoing state is the state of this sequence
+  int32_t order = 0;           ///< number of segments with earlier tokens
 };
 
 /// Division of each head's tokens: segment i has the tokens [begin + i * tokens, begin + (i + 1) * tokens) of the rank,

@@ -15,11 +15,14 @@ class HeadInputGates {
     if (at_ != nullptr) at_ += (batch * gates.batch + head * gates.head) * (half_ ? 2 : 4);
   }
   SEQPAR_DEVICE bool given() const { return at_ != nullptr; }
-  SEQPAR_DEVICE float read(int64_t token) const {
+  SEQPAR_DEVICE float read(int64_t token) const { return valueOf(bitsOf(token)); }
+  /// The same in two steps: only the second one waits for the load.
+  SEQPAR_DEVICE uint32_t bitsOf(int64_t token) const {
     const int64_t index = token * stride_;
-    if (half_) return ptx::lowOf<Bf16>(reinterpret_cast<const uint16_t*>(at_)[index]);
-    return reinterpret_cast<const float*>(at_)[index];
+    if (half_) return reinterpret_cast<const uint16_t*>(at_)[index];
+    return reinterpret_cast<const uint32_t*>(at_)[index];
   }
+  SEQPAR_DEVICE float valueOf(uint32_t bits) const { return half_ ? ptx::lowOf<Bf16>(bits) : asFloat(bits); }
 
  private:
   const char* at_ = nullptr;

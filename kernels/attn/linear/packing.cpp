@@ -14,6 +14,7 @@ int64_t quotientUp(int64_t number, int64_t by) {
 
 PackedSegments cutPacked(const std::vector<Sequence>& sequences, int64_t most) {
   std::vector<Span> whole, cut;
+  int32_t order = 0;
   int64_t longest = kChunkTokens;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const Sequence& sequence = sequences[i];
@@ -30,6 +31,7 @@ PackedSegments cutPacked(const std::vector<Sequence>& sequences, int64_t most) {
       span.after = used - 1 - n;
       span.continues = sequence.continues ? 1 : 0;
       span.reachesEnd = sequence.reachesEnd ? 1 : 0;
+      span.order = order++;
       (isolated ? whole : cut).push_back(span);
     }
   }

@@ -12,6 +12,24 @@ inline bool pairsHeads(const LinearProblem& problem) {
   return problem.gate != Gate::Channel && problem.dv == 64 && problem.heads / problem.qkHeads % 2 == 0;
 }
 
+/// Whether the backward's pass 3 on sm_90 processes chunks of groups of heads that share queries and keys
+/// (backward/group_sm90.h) instead of pairs: there are enough chunks for the CTAs, and enough heads for the kernel that
+/// stores the states of all chunks of each pair one after the other (backward/chunk_states_sm90.h).
+inline bool formsGroups(const LinearProblem& problem) {
+  constexpr int kLeastOfGroup = 4, kLeastHeads = 48, kLeastItems = 100;
+  const int64_t items = problem.batch * problem.qkHeads * (problem.tokens / kChunkTokens);
+  return pairsHeads(problem) && problem.heads / problem.qkHeads >= kLeastOfGroup && problem.dk > 64 &&
+         problem.dk <= 128 && problem.batch * problem.heads >= kLeastHeads && items >= kLeastItems;
+}
+/// The same for the problem's segments: not for many packed sequences of different lengths, because the kernel visits
+/// as many chunks of each as the longest one has.
+inline bool formsGroups(const LinearProblem& problem, const Segments& segments) {
+  constexpr int64_t kMostVisits = 16;
+  const auto chunksOf = [](int64_t tokens) { return (tokens + kChunkTokens - 1) / kChunkTokens; };
+  return formsGroups(problem) &&
+         allSegments(segments) * chunksOf(segments.tokens) <= kMostVisits * chunksOf(problem.tokens);
+}
+
 /// Whether a CTA of the sm_90 kernels with channel decays processes two heads of the problem's shape, each with its own
 /// queries and keys: both passes 1, and pass 3 of the backward.
 inline bool joinsShortHeads(const LinearProblem& problem) {

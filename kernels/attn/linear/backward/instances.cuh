@@ -5,7 +5,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/arch/mma.h"
-#include "kernels/attn/linear/backward/task.h"
+#include "kernels/attn/linear/backward/chunk_states.h"
 
 namespace seqpar::attn::backward {
 
@@ -31,6 +31,10 @@ struct InstanceSm90 {
   /// `overlaps`: may start before the previous kernel, one of pass 1, ends.
   static cudaError_t gradients(const Task& task, int ctas, bool overlaps, cudaStream_t stream);
 };
+
+/// The sm_90 kernels for groups of heads (group_sm90.h): the states of all chunks, then all gradients.
+/// cudaErrorNotSupported: the TMA does not support the layout of the tensors.
+cudaError_t launchGroups(const Task& task, const ChunkStates& chunks, const Launch& launch);
 
 /// Launches a kernel with a task. Returns the launch's own error.
 template <class Kernel>

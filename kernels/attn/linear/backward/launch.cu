@@ -213,6 +213,30 @@ cudaError_t addUpAll(const Gradients& pass, const Task& task, const Workspace& w
   return error;
 }
 
+/// Computes the gradients of groups of heads.
+cudaError_t runGroups(const Gradients& pass, Task& task, const Workspace& workspace, const Launch& launch) {
+#ifdef SEQPAR_SM90
+  const LinearProblem& problem = pass.problem;
+  auto* base = static_cast<char*>(pass.workspace);
+  task.dq = wholeTarget(pass.dq, problem.type);
+  task.dkOut = wholeTarget(pass.dk, problem.type);
+  task.dvOut = wholeTarget(pass.dv, problem.type);
+  if (pass.dGates.data != nullptr && problem.gate != Gate::None) {
+    task.dGates = targetOf(pass.dGates, pass.dGateType, base, workspace.gates, problem, problem.heads, 1, 1);
+  }
+  if (problem.inputGates.data != nullptr) task.dInputGates = wholeTarget(pass.dInputGates, problem.inputGateType);
+  task.content = pass.content;
+  ChunkStates chunks = chunkStatesOf(task, 1);
+  chunks.states = base + workspace.states;
+  chunks.gradients = base + workspace.stateGradients;
+  if (launch.sequence != nullptr) launch.sequence->end();
+  return launchGroups(task, chunks, launch);
+#else
+  (void)pass, (void)task, (void)workspace, (void)launch;
+  return cudaErrorNotSupported;
+#endif
+}
+
 }  // namespace
 }  // namespace backward
 
@@ -227,7 +251,9 @@ int gradientsAtOnce(const LinearProblem& problem) {
   // The last of an odd number of heads takes the time of two.
   const int heads = problem.heads, pairs = (heads + kPair - 1) / kPair;
   if (hasSm90(problem, true) && hasTwoHeads(problem)) return sms() * heads / pairs;
-  return ctasAtOnce(problem) * (gradientsArePaired(problem) ? kPair : 1);
+  if (!gradientsArePaired(problem)) return ctasAtOnce(problem);
+  // Groups: one segment, because pass 1 would take longer than the states of a head's chunks one after the other.
+  return formsGroups(problem) ? static_cast<int>(problem.batch * problem.heads) : ctasAtOnce(problem) * kPair;
 }
 
 int backwardSharedBytes(const LinearProblem& problem) {
@@ -244,6 +270,7 @@ int backwardSharedBytes(const LinearProblem& problem) {
 int idleSmsOfGradients(const LinearProblem& problem, const Segments& segments) {
   using namespace backward;
   if (!hasSm90(problem, true) || segments.count < 2) return 0;
+  if (gradientsArePaired(problem) && formsGroups(problem, segments)) return 0;
   Task task = taskOf(problem, segments, {0, problem.heads}, {});
   if (gradientsArePaired(problem) || hasTwoHeads(problem)) task.together = kPair;
   const int together = problem.gate == Gate::Channel ? 1 : task.keyBlocks;  // as itemsTogether()
@@ -297,6 +324,10 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
   task.initial = pass.initial;
   task.finalGradient = pass.finalGradient;
   task.dInitial = pass.dInitial;
+  if (paired && formsGroups(problem, pass.segments)) {
+    const cudaError_t error = runGroups(pass, task, workspace, launch);
+    return error != cudaSuccess ? error : addUpAll(pass, task, workspace, launch);
+  }
   const int heads = problem.heads, items = heads / task.together;
   task.dq = targetOf(pass.dq, problem.type, base, workspace.dq, problem, items, task.valueBlocks, problem.dk);
   task.dkOut = targetOf(pass.dk, problem.type, base, workspace.dk, problem, items, task.valueBlocks, problem.dk);

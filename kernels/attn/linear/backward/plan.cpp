@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/attn/linear/backward/chunk_states.h"
 #include "kernels/attn/linear/pairs.h"
 
 namespace seqpar::attn {
@@ -28,6 +29,15 @@ Workspace workspaceOf(const LinearProblem& problem, const Segments& segments, bo
   };
   Task task = taskOf(problem, segments, {0, problem.heads}, {});
   if (paired) task.together = kPair;
+  if (paired && formsGroups(problem, segments)) {
+    const int64_t bytes = chunkStatesOf(task, 1).bytes(task);
+    result.states = take(bytes);
+    result.stateGradients = take(bytes);
+    if (problem.gate == Gate::Head) {
+      result.gates = take(problem.batch * problem.tokens * problem.heads * int64_t{sizeof(float)});
+    }
+    return result;
+  }
   // Chunks of all CTAs, in the kernels that process the key blocks of a segment in different CTAs or in one.
   const int64_t chunks = (segments.tokens + kChunkTokens - 1) / kChunkTokens,
                 keptChunks = std::min<int64_t>(itemsOf(task), kMostCtas) * chunks,

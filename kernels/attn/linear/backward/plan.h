@@ -18,7 +18,8 @@ bool hasTwoHeads(const LinearProblem& problem);
 
 /// Offsets in gradientsWorkspaceSize() bytes. Negative: not needed.
 struct Workspace {
-  int64_t states = -1;                            ///< states of the chunks of each CTA's segment
+  int64_t states = -1;                            ///< states of the chunks of each CTA's segment; groups: of all
+  int64_t stateGradients = -1;                    ///< groups: of all chunks
   int64_t strong = -1;                            ///< a word per item, for the sm_90 kernels
   int64_t decays = -1;                            ///< sm_90: channel decays of each CTA's chunks
   int64_t dq = -1, dk = -1, dv = -1, gates = -1;  ///< terms: fp32, or fp16 and scales there; of pairs: fp16

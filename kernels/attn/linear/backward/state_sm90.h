@@ -66,6 +66,16 @@ struct State {
       ptx::stmatrixX4(matrixRow(matrix, n, me), words);
     }
   }
+  /// The same in two steps: between them, `x` may change.
+  using Words = uint32_t[kTiles8 / 2][4];
+  SEQPAR_DEVICE void pack(Words& words) const {
+    SEQPAR_UNROLL
+    for (int i = 0; i < kTiles8 / 2; ++i) packTiles<T>(words[i], x, 2 * i);
+  }
+  SEQPAR_DEVICE static void store(T* matrix, const Words& words, const P& me) {
+    SEQPAR_UNROLL
+    for (int i = 0; i < kTiles8 / 2; ++i) ptx::stmatrixX4(matrixRow(matrix, 2 * i, me), words[i]);
+  }
 
   /// Stores the block at `block` of a state [dk][dv], in fp32.
   template <int kBegin = 0, int kEnd = kTiles8>

@@ -127,6 +127,7 @@ struct Item {
   const char* gates;
   int64_t first, end;  ///< tokens of the segment
   int chunks;
+  int order;                   ///< number of segments with earlier tokens
   int before, after;           ///< as in attn::Item
   bool continues, reachesEnd;  ///< likewise
   int64_t map;                 ///< of the segment, in StateMaps
@@ -161,6 +162,7 @@ struct Item {
       const Span& span = task.spans[segment];
       first = span.begin;
       end = span.end;
+      order = span.order;
       before = span.before;
       after = span.after;
       continues = span.continues != 0;
@@ -168,7 +170,7 @@ struct Item {
     } else {
       first = segment * task.segmentTokens;
       end = first + task.segmentTokens < task.tokens ? first + task.segmentTokens : task.tokens;
-      before = segment;
+      order = before = segment;
       after = task.mapCount - 1 - segment;
       continues = reachesEnd = true;
     }

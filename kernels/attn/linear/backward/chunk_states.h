@@ -1,0 +1,47 @@
+// The states before groups of chunks, and the gradients of the states after them, in device memory
+// (chunk_states_sm90.h).
+#pragma once
+
+#include "kernels/attn/linear/backward/task.h"
+
+namespace seqpar::attn::backward {
+
+/// Panels of 128 channels x 64 columns in 16 bits, as an operand's panel in shared memory (kernels/arch/warpgroup.h).
+struct ChunkStates {
+  void *states = nullptr, *gradients = nullptr;  ///< of the elements' type; `gradients` only with two directions
+  int directions = 2;                            ///< 1: only states
+  int every = 1;                                 ///< chunks of kChunk tokens per group: one state and one gradient
+  int64_t slots = 0;                             ///< groups of a head, or a bound
+  int panels = 1;                                ///< per head
+  float* finalState = nullptr;                   ///< out: [batch][heads][dk][dv], of the rank; NULL: not written
+
+  static constexpr int kElements = kBlock * 64;  ///< of a panel
+
+  /// The first element of a panel. `panel`: 64 columns of v; `number`: of a group, numberOf() for a segment's first
+  /// one.
+  SEQPAR_BOTH_INLINE int64_t panelAt(const Task& task, int sequence, int head, int keyBlock, int panel,
+                                     int64_t number) const {
+    const int64_t row = ((int64_t{sequence} * task.heads + head) * task.keyBlocks + keyBlock) * panels + panel;
+    return (row * slots + number) * kElements;
+  }
+  /// `item` has the segment's first token and its order. Each segment has groups of its own.
+  template <class Of>
+  SEQPAR_DEVICE int64_t numberOf(const Of& item) const {
+    return item.first / (int64_t{kChunk} * every) + item.order;
+  }
+  /// Bytes of `states`, and of `gradients`, for 16-bit elements.
+  SEQPAR_BOTH_INLINE int64_t bytes(const Task& task) const {
+    return int64_t{task.batch} * task.heads * task.keyBlocks * panels * slots * kElements * 2;
+  }
+};
+
+/// Without the memory. `every`: chunks per group.
+SEQPAR_BOTH_INLINE ChunkStates chunkStatesOf(const Task& task, int every) {
+  ChunkStates to;
+  to.every = every;
+  to.slots = task.tokens / (int64_t{kChunk} * every) + task.segments;
+  to.panels = task.together == kPair ? 1 : 2 * task.valueBlocks;
+  return to;
+}
+
+}  // namespace seqpar::attn::backward

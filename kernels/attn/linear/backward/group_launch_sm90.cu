@@ -1,0 +1,56 @@
+// The launches of the kernels for groups of heads.
+#include <algorithm>
+
+#include "kernels/attn/linear/backward/chunk_states_sm90.h"
+#include "kernels/attn/linear/backward/group_sm90.h"
+#include "kernels/attn/linear/backward/instances.cuh"
+#include "kernels/attn/linear/launch.cuh"
+
+namespace seqpar::attn::backward {
+namespace {
+
+template <bool kGated>
+using States = sm90::ChunkStatesKernel<Bf16, kPair, kGated>;
+
+template <bool kGated>
+__global__ void __launch_bounds__(States<kGated>::kThreads, 1)
+    chunkStates(const __grid_constant__ sm90::ChunkStatesTask task) {
+  States<kGated>::run(task);
+}
+__global__ void __launch_bounds__(sm90::GroupKernel<Bf16>::kThreads, 1)
+    groupGradients(const __grid_constant__ sm90::GroupTask task) {
+  sm90::GroupKernel<Bf16>::run(task);
+}
+
+int sms() {
+  int device = 0, count = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return 1;
+  if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) return 1;
+  return count;
+}
+
+}  // namespace
+
+cudaError_t launchGroups(const Task& task, const ChunkStates& chunks, const Launch& launch) {
+  sm90::ChunkStatesTask chain;
+  sm90::GroupTask group;
+  if (!sm90::encodeMaps<Bf16>(chain, task) || !sm90::encodeMaps<Bf16>(group, task)) return cudaErrorNotSupported;
+  chain.to = group.chunks = chunks;
+  group.chunksOfSegment = static_cast<int>((task.segmentTokens + kChunk - 1) / kChunk);
+  const int most = launch.ctas > 0 ? launch.ctas : sms();
+  const auto gridOfItems = [&](int64_t items) {
+    return dim3(static_cast<unsigned>(std::clamp<int64_t>(items, 1, most)));
+  };
+  const auto runStates = [&]<bool kGated>() {
+    using Kernel = States<kGated>;
+    return launchKernel(chunkStates<kGated>, gridOfItems(chunks.directions * itemsOf(task)), Kernel::kThreads,
+                        sizeof(typename Kernel::Memory), launch.stream, false, chain);
+  };
+  const cudaError_t error =
+      task.inputGates.data != nullptr ? runStates.template operator()<true>() : runStates.template operator()<false>();
+  if (error != cudaSuccess) return error;
+  return launchKernel(groupGradients, gridOfItems(sm90::groupItemsOf(group)), sm90::GroupKernel<Bf16>::kThreads,
+                      sizeof(sm90::GroupMemory<Bf16>), launch.stream, false, group);
+}
+
+}  // namespace seqpar::attn::backward

@@ -1,0 +1,179 @@
+// Shared memory, work items and barriers of the gradients' kernel for groups of heads (group_sm90.h).
+#pragma once
+
+#include "kernels/attn/linear/backward/chunk_states.h"
+#include "kernels/attn/linear/backward/mapped_task_sm90.h"
+#include "kernels/attn/linear/backward/token_sweep_sm90.h"
+
+namespace seqpar::attn::backward::sm90 {
+
+/// The task of a launch.
+struct GroupTask : MappedTask {
+  ChunkStates chunks;       ///< a state and a gradient of each chunk
+  int chunksOfSegment = 0;  ///< the most of a segment
+};
+
+/// Items: (sequence, group of heads, segment, chunk), the last index fastest.
+SEQPAR_BOTH_INLINE int64_t groupItemsOf(const GroupTask& task) {
+  return int64_t{task.batch} * (task.headCount / task.group) * task.segments * task.chunksOfSegment;
+}
+
+/// A chunk of a group of heads.
+struct GroupItem {
+  int sequence, head, order;  ///< the first head; segments with earlier tokens
+  int rows;                   ///< tokens; none: the segment is shorter
+  int64_t first, token;       ///< tokens: of the segment, of the chunk
+  int64_t number;             ///< of the chunk in ChunkStates
+
+  SEQPAR_DEVICE GroupItem(const GroupTask& task, int64_t index) {
+    const int chunk = static_cast<int>(index % task.chunksOfSegment);
+    index /= task.chunksOfSegment;
+    const int segment = static_cast<int>(index % task.segments);
+    index /= task.segments;
+    const int groups = task.headCount / task.group;
+    head = task.firstHead + static_cast<int>(index % groups) * task.group;
+    sequence = static_cast<int>(index / groups);
+    int64_t end;
+    if (task.spans != nullptr) {
+      order = task.spans[segment].order;
+      first = task.spans[segment].begin;
+      end = task.spans[segment].end;
+    } else {
+      order = segment;
+      first = segment * task.segmentTokens;
+      end = first + task.segmentTokens < task.tokens ? first + task.segmentTokens : task.tokens;
+    }
+    token = first + int64_t{chunk} * kChunk;
+    const int64_t left = end - token;
+    rows = left < 0 ? 0 : left < kChunk ? static_cast<int>(left) : kChunk;
+    number = task.chunks.numberOf(*this) + chunk;
+  }
+  /// The image of the state before the chunk; `which`: of the group's heads.
+  template <class T>
+  SEQPAR_DEVICE const T* imageOf(const void* all, const GroupTask& task, int which) const {
+    return static_cast<const T*>(all) + task.chunks.panelAt(task, sequence, head + which, 0, 0, number);
+  }
+};
+
+constexpr int kImage = ChunkStates::kElements;
+constexpr int kOfScores = 9, kOfTotal = 10;  ///< named barriers
+
+/// Shared memory.
+template <class T>
+struct GroupMemory {
+  static constexpr int kStages = 3, kConsumerWarps = 16;
+  /// A head's tiles, factors and sums.
+  struct Stage {
+    alignas(1024) T v[kTilePanel], dOut[kTilePanel], before[kImage], after[kImage];
+  };
+  /// Of a head's tokens.
+  struct Factors {
+    float fromStart[kChunk];  ///< the scale times the decay from the chunk's start
+    float inverses[kChunk];   ///< inverse decays from the chunk's start
+    float gates[kChunk];      ///< input gates
+    float toEnd[kChunk];      ///< decays to the chunk's end
+    float sums[kChunk];       ///< of logarithms
+
+    /// Whether no factor is 0, and products of one factor of each of two tokens are exact to rounding.
+    SEQPAR_DEVICE bool areLittle() const { return sums[kChunk - 1] >= kLeastOfFactors; }
+  };
+  /// Of a head's tokens, for the gates' gradients.
+  struct Sums {
+    float queries[2][kChunk];  ///< of each warpgroup's keys: A dA
+    float states[kChunk];      ///< q times the state's term of dq
+    float values[2][kChunk];   ///< of each warpgroup's columns: v dv, without input gates
+    float carry[4];            ///< of S E, per warp
+  };
+  alignas(1024) T q[kTile], k[kTile];
+  Stage stages[kStages];
+  T matrices[2][kTilePanel];  ///< A of even and odd heads
+  T sum[kTilePanel];          ///< dA, added over the heads
+  T out[kTilePanel];          ///< dv
+  Factors factors[kStages];
+  Sums sums[kStages];
+  /// mbarriers (group_sm90.h).
+  alignas(8) uint64_t full[kStages], empty[kStages], partial[kStages], shared, sharedEmpty, sharedPartial;
+
+  SEQPAR_DEVICE void init() {
+    for (int i = 0; i < kStages; ++i) {
+      ptx::mbarrierInit(ptx::sharedAddress(full + i), 1 + 32);  // the loading thread, the warp of factors
+      ptx::mbarrierInit(ptx::sharedAddress(empty + i), kConsumerWarps);
+      ptx::mbarrierInit(ptx::sharedAddress(partial + i), 1);
+    }
+    ptx::mbarrierInit(ptx::sharedAddress(&shared), 1);
+    ptx::mbarrierInit(ptx::sharedAddress(&sharedEmpty), kConsumerWarps);
+    ptx::mbarrierInit(ptx::sharedAddress(&sharedPartial), 1);
+    ptx::fenceMbarrierInit();
+  }
+};
+
+/// A consumer thread's position: of four warpgroups.
+struct GroupPosition {
+  int group, warp, lane;
+  int g, c, row;  ///< as in Place
+
+  SEQPAR_DEVICE GroupPosition()
+      : GroupPosition(ptx::thread(), ptx::uniform(ptx::thread() / 128), ptx::uniform(ptx::thread() / 32 % 4)) {}
+  SEQPAR_DEVICE GroupPosition(int thread, int theGroup, int theWarp)
+      : group(theGroup & 3), warp(theWarp & 3), lane(thread % 32), g(lane / 4), c(lane % 4), row(warp * 16 + g) {}
+  /// As Place::opaque().
+  SEQPAR_DEVICE GroupPosition opaque() const { return {ptx::opaqueThread(), group, warp}; }
+  /// The lane's address for ldmatrix and stmatrix of 16 rows and units `unit`, + 1 of a panel.
+  template <class E>
+  SEQPAR_DEVICE E* at(E* panel, int unit) const {
+    const ptx::MatrixRows own{lane};
+    const int r = own.row(warp * 16);
+    return panel + r * kPanel + ((unit + own.half()) ^ (r % 8)) * 8;
+  }
+};
+
+/// The next of kCount stages, which are used in turns, and the parity of its barriers' phase.
+template <int kCount>
+struct StagesOf {
+  int stage = 0, parity = 0;
+  SEQPAR_DEVICE void next() {
+    if (++stage == kCount) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+/// Calls act(item) for the CTA's items that have tokens.
+template <class Act>
+SEQPAR_DEVICE void eachChunk(const GroupTask& task, const Act& act) {
+  const int64_t items = groupItemsOf(task);
+  for (int64_t index = ptx::block(); index < items; index += ptx::blocks()) {
+    const GroupItem item(task, index);
+    if (item.rows > 0) act(item);
+  }
+}
+
+/// Waits until the barrier's phase of that parity has ended.
+SEQPAR_DEVICE void awaitPhase(uint64_t& barrier, int parity) {
+  ptx::mbarrierWaitParity(ptx::sharedAddress(&barrier), parity);
+}
+/// Arrives once for a warp.
+SEQPAR_DEVICE void arriveWarp(uint64_t& barrier, const GroupPosition& me) {
+  ptx::syncwarp();
+  if (me.lane == 0) ptx::mbarrierArrive(ptx::sharedAddress(&barrier));
+}
+
+/// Stores 8 elements.
+SEQPAR_DEVICE void putUnit(const Target& to, uint16_t* at, const uint32_t (&words)[4]) {
+  if (to.wide) return ptx::storeStreaming(static_cast<void*>(at), words);
+  SEQPAR_UNROLL
+  for (int i = 0; i < 8; ++i) at[i] = static_cast<uint16_t>(words[i / 2] >> i % 2 * 16);
+}
+
+/// Adds over the four lanes of a row, and stores the sums of this thread's two rows.
+SEQPAR_DEVICE void storeRowSums(float* to, float (&rows)[2], const GroupPosition& me) {
+  SEQPAR_UNROLL
+  for (int r = 0; r < 2; ++r) {
+    rows[r] += ptx::shflXor(rows[r], 1);
+    rows[r] += ptx::shflXor(rows[r], 2);
+    if (me.c == 0) to[me.row + r * 8] = rows[r];
+  }
+}
+
+}  // namespace seqpar::attn::backward::sm90

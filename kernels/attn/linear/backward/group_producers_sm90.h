@@ -1,0 +1,199 @@
+// The fifth warpgroup of the gradients' kernel for groups of heads (group_sm90.h): loads, factors of decays, and
+// the gates' gradients.
+#pragma once
+
+#include "kernels/arch/tma.h"
+#include "kernels/attn/linear/backward/group_memory_sm90.h"
+#include "kernels/attn/linear/head_input_gates.h"
+
+namespace seqpar::attn::backward::sm90 {
+
+template <class T>
+struct GroupProducers {
+  using Memory = GroupMemory<T>;
+  static constexpr int kStages = Memory::kStages;
+  using Pipe = StagesOf<kStages>;
+
+  /// One thread: loads the tiles of heads up to kStages ahead, and queries and keys when no warp uses the last ones.
+  SEQPAR_DEVICE static void load(const GroupTask& task, Memory& memory) {
+    Pipe pipe;
+    int shared = 1;
+    const int before = (task.group < kStages ? task.group : kStages) - 1;
+    eachChunk(task, [&](const GroupItem& item) {
+      const int token = static_cast<int>(item.token);
+      for (int h = 0; h < task.group; ++h) {
+        auto& stage = memory.stages[pipe.stage];
+        awaitPhase(memory.empty[pipe.stage], pipe.parity ^ 1);
+        uint32_t full = ptx::sharedAddress(memory.full + pipe.stage);
+        if (item.rows < kChunk) {
+          ptx::mbarrierArrive(full);
+          full = ptx::sharedAddress(memory.partial + pipe.stage);
+        }
+        constexpr int kImageBytes = kImage * int{sizeof(T)};
+        ptx::mbarrierArriveExpectTx(full, int{sizeof(stage)});
+        ptx::tmaLoad(ptx::sharedAddress(stage.v), task.values, full, 0, item.head + h, token, item.sequence);
+        ptx::tmaLoad(ptx::sharedAddress(stage.dOut), task.outputs, full, 0, item.head + h, token, item.sequence);
+        ptx::cpAsyncBulkLoad(stage.before, item.imageOf<T>(task.chunks.states, task, h), kImageBytes, full);
+        ptx::cpAsyncBulkLoad(stage.after, item.imageOf<T>(task.chunks.gradients, task, h), kImageBytes, full);
+        pipe.next();
+        if (h == before) {
+          awaitPhase(memory.sharedEmpty, shared);
+          shared ^= 1;
+          loadShared(task, item, memory);
+        }
+      }
+    });
+  }
+  SEQPAR_DEVICE static void loadShared(const GroupTask& task, const GroupItem& item, Memory& memory) {
+    const uint32_t full = ptx::sharedAddress(item.rows < kChunk ? &memory.sharedPartial : &memory.shared);
+    ptx::mbarrierArriveExpectTx(full, 2 * kTile * int{sizeof(T)});
+    SEQPAR_UNROLL
+    for (int panel = 0; panel < 2; ++panel) {
+      const int head = item.head / task.group, token = static_cast<int>(item.token);
+      ptx::tmaLoad(ptx::sharedAddress(memory.q + panel * kTilePanel), task.queries, full, panel * kPanel, head, token,
+                   item.sequence);
+      ptx::tmaLoad(ptx::sharedAddress(memory.k + panel * kTilePanel), task.keys, full, panel * kPanel, head, token,
+                   item.sequence);
+    }
+  }
+  /// One warp: zeroes the rows of a panel from `rows` on, which may belong to another sequence.
+  SEQPAR_DEVICE static void clearPanel(T* panel, int rows, int lane) {
+    constexpr uint32_t kZeros[4] = {0, 0, 0, 0};
+    for (int unit = rows * 8 + lane; unit < kTilePanel / 8; unit += 32) ptx::store(panel + unit * 8, kZeros);
+  }
+
+  /// One warp: factors of each head, and gradients of gates from the sums of earlier ones.
+  SEQPAR_DEVICE static void computeFactors(const GroupTask& task, Memory& memory) {
+    Pipe pipe, done;
+    const int lane = ptx::thread() % 32;
+    int ahead = 0;
+    int64_t finishing = ptx::block();  // item and head of the next gradients of gates
+    int finishingHead = 0;
+    const auto finish = [&] {
+      GroupItem item(task, finishing);
+      while (item.rows == 0) item = GroupItem(task, finishing += ptx::blocks());
+      awaitPhase(memory.empty[done.stage], done.parity);
+      writeGates(task, item, item.head + finishingHead, memory.factors[done.stage], memory.sums[done.stage], lane);
+      ptx::syncwarp();
+      done.next();
+      if (++finishingHead == task.group) {
+        finishingHead = 0;
+        finishing += ptx::blocks();
+      }
+    };
+    uint32_t partial = 0, sharedPartial = 0;  // parities
+    eachChunk(task, [&](const GroupItem& item) {
+      for (int h = 0; h < task.group; ++h) {
+        const int head = item.head + h;
+        float logs[2], gates[2];
+        const HeadInputGates input(task.inputGates, task.inputGateType, item.sequence, head);
+        SEQPAR_UNROLL
+        for (int i = 0; i < 2; ++i) {
+          const int row = lane * 2 + i;
+          const bool valid = row < item.rows;
+          logs[i] = 0;
+          gates[i] = valid ? 1.f : 0.f;
+          if (!valid) continue;
+          if (task.gate == Gate::Token) {
+            logs[i] = static_cast<const float*>(
+                task.gates.data)[item.sequence * task.gates.batch + (item.token + row) * task.gates.token +
+                                 head * task.gates.head];
+          } else if (task.gate == Gate::Head) {
+            logs[i] = static_cast<const float*>(task.gates.data)[head];
+          }
+          if (input.given()) gates[i] = input.read(item.token + row);
+        }
+        if (ahead == kStages) {
+          finish();
+        } else {
+          ++ahead;
+        }
+        auto& factors = memory.factors[pipe.stage];
+        const float own[2] = {bounded(logs[0]), bounded(logs[1])};
+        float before = own[0] + own[1];
+        SEQPAR_UNROLL
+        for (int distance = 1; distance < 32; distance *= 2) {
+          const float other = ptx::shfl(before, lane - distance);
+          if (lane >= distance) before += other;
+        }
+        const float last = ptx::shfl(before, 31);
+        SEQPAR_UNROLL
+        for (int i = 0; i < 2; ++i) {
+          const int row = lane * 2 + i;
+          const float sum = i == 0 ? before - own[1] : before;
+          factors.sums[row] = sum;
+          factors.fromStart[row] = row < item.rows ? task.scale * decayOf(sum) : 0.f;
+          factors.inverses[row] = ptx::ex2Approx(-sum);
+          factors.gates[row] = gates[i];
+          factors.toEnd[row] = row < item.rows ? decayOf(last - sum) : 0.f;
+        }
+        if (item.rows < kChunk) {
+          auto& stage = memory.stages[pipe.stage];
+          awaitPhase(memory.partial[pipe.stage], static_cast<int>(partial >> pipe.stage & 1));
+          partial ^= 1u << pipe.stage;
+          clearPanel(stage.v, item.rows, lane);
+          clearPanel(stage.dOut, item.rows, lane);
+          if (h == 0) {
+            awaitPhase(memory.sharedPartial, static_cast<int>(sharedPartial));
+            sharedPartial ^= 1;
+            SEQPAR_UNROLL
+            for (int panel = 0; panel < 2; ++panel) {
+              clearPanel(memory.q + panel * kTilePanel, item.rows, lane);
+              clearPanel(memory.k + panel * kTilePanel, item.rows, lane);
+            }
+          }
+          warpgroup::fenceProxyAsync();
+          ptx::syncwarp();
+          if (h == 0 && lane == 0) ptx::mbarrierArrive(ptx::sharedAddress(&memory.shared));
+        }
+        ptx::mbarrierArrive(ptx::sharedAddress(memory.full + pipe.stage));
+        pipe.next();
+      }
+    });
+    for (; ahead > 0; --ahead) finish();
+  }
+  SEQPAR_DEVICE static void writeGates(const GroupTask& task, const GroupItem& item, int head,
+                                       const typename Memory::Factors& factors, const typename Memory::Sums& sums,
+                                       int lane) {
+    float own[2], values = 0;
+    SEQPAR_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int row = lane * 2 + i;
+      const float query = sums.queries[0][row] + sums.queries[1][row],
+                  value = sums.values[0][row] + sums.values[1][row];
+      const float key = value * factors.gates[row];
+      values += key - query;
+      own[i] = query + sums.states[row] - key;
+      if (task.dInputGates.data != nullptr && row < item.rows) {
+        const Target& to = task.dInputGates;
+        const int64_t at = item.sequence * to.batch + (item.token + row) * to.token + head * to.head;
+        if (to.type == seqparFloat32) {
+          static_cast<float*>(to.data)[at] = value;
+        } else {
+          static_cast<uint16_t*>(to.data)[at] = static_cast<uint16_t>(ptx::pack<Bf16>(value, 0));
+        }
+      }
+    }
+    const Target& to = task.dGates;
+    if (to.data == nullptr) return;
+    SEQPAR_UNROLL
+    for (int mask = 1; mask < 32; mask *= 2) values += ptx::shflXor(values, mask);
+    float sum = own[0] + own[1];
+    SEQPAR_UNROLL
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const float other = ptx::shfl(sum, lane + distance);
+      if (lane + distance < 32) sum += other;
+    }
+    const float last = values + (sums.carry[0] + sums.carry[1] + sums.carry[2] + sums.carry[3]);
+    SEQPAR_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int row = lane * 2 + i;
+      const float log = factors.sums[row] - (row > 0 ? factors.sums[row - 1] : 0.f);
+      if (row >= item.rows) continue;
+      const float value = log < kForgottenLog2 ? 0.f : last + (i == 0 ? sum : sum - own[0]);
+      static_cast<float*>(to.data)[item.sequence * to.batch + (item.token + row) * to.token + head * to.head] = value;
+    }
+  }
+};
+
+}  // namespace seqpar::attn::backward::sm90

@@ -1,0 +1,195 @@
+// Scores of a chunk, their gradients and dv, for groups of heads (group_sm90.h). Two warpgroups: each has the columns
+// of 32 keys of a matrix of 64 x 64 tokens, and 32 columns of dv.
+#pragma once
+
+#include "kernels/attn/linear/backward/group_memory_sm90.h"
+
+namespace seqpar::attn::backward::sm90 {
+
+template <class T>
+struct GroupScores {
+  using Memory = GroupMemory<T>;
+  using Pipe = StagesOf<Memory::kStages>;
+
+  /// Scores between the chunk's tokens, and dv: columns of 32 keys, then of 32 values.
+  SEQPAR_DEVICE static void run(const GroupTask& task) {
+    const GroupPosition place;
+    Pipe pipe;
+    int shared = 0, odd = 0;
+    eachChunk(task, [&](const GroupItem& item) {
+      awaitPhase(opaqueMemory<Memory>().shared, shared);
+      shared ^= 1;
+      float scores[4][4], total[4][4];
+      computeScores(scores, place.opaque());
+      clearAbove(scores, place.opaque());
+      SEQPAR_UNROLL
+      for (int n = 0; n < 4; ++n) {
+        SEQPAR_UNROLL
+        for (int e = 0; e < 4; ++e) total[n][e] = 0;
+      }
+      for (int h = 0; h < task.group; ++h) {
+        const GroupPosition me = place.opaque();
+        Memory& memory = opaqueMemory<Memory>();
+        auto& stage = memory.stages[pipe.stage];
+        const auto& factors = memory.factors[pipe.stage];
+        auto& sums = memory.sums[pipe.stage];
+        T* matrix = memory.matrices[odd];
+        odd ^= 1;
+        awaitPhase(memory.full[pipe.stage], pipe.parity);
+        float dA[4][4], dv[4][4];
+        warpgroup::arrive();
+        warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 4>(
+            dA, Operand{stage.dOut}, kChunk, Operand{stage.v + me.group * 32 * kPanel}, kChunk, false);
+        warpgroup::commit();
+        warpgroup::multiplyAll<T, Terms::AlongRows, Terms::Rows, 8>(
+            dv, Operand{memory.k, kTilePanelBytes}, kChunk, Operand{stage.after + me.group * 32}, kBlock, false);
+        warpgroup::commit();
+        warpgroup::wait<1>();
+        warpgroup::fenceOperand(dA);
+        uint32_t words[2][4];
+        float rows[2] = {0, 0};
+        if (factors.areLittle()) {
+          decay<true>(words, rows, total, scores, dA, factors, task.scale, me);
+        } else {
+          decay<false>(words, rows, total, scores, dA, factors, task.scale, me);
+        }
+        SEQPAR_UNROLL
+        for (int n = 0; n < 2; ++n) ptx::stmatrixX4(me.at(matrix, me.group * 4 + n * 2), words[n]);
+        storeRowSums(sums.queries[me.group], rows, me);
+        warpgroup::fenceProxyAsync();
+        ptx::barrierSync<kOfScores, 2 * warpgroup::kThreads>();
+        warpgroup::wait<0>();
+        warpgroup::fenceOperand(dv);
+        const float toEnd[2] = {factors.toEnd[me.row], factors.toEnd[me.row + 8]};
+        SEQPAR_UNROLL
+        for (int n = 0; n < 4; ++n) {
+          SEQPAR_UNROLL
+          for (int e = 0; e < 4; ++e) dv[n][e] = times(toEnd[e / 2], dv[n][e]);
+        }
+        warpgroup::fenceOperand(dv);
+        warpgroup::arrive();
+        warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, 4>(dv, Operand{matrix}, kChunk,
+                                                               Operand{stage.dOut + me.group * 32}, kChunk, true);
+        warpgroup::commit();
+        SEQPAR_UNROLL
+        for (int n = 0; n < 2; ++n) ptx::ldmatrixX4(words[n], me.at(stage.v, me.group * 4 + n * 2));
+        const float gates[2] = {factors.gates[me.row], factors.gates[me.row + 8]};
+        warpgroup::wait<0>();
+        warpgroup::fenceOperand(dv);
+        rows[0] = rows[1] = 0;
+        SEQPAR_UNROLL
+        for (int n = 0; n < 4; ++n) {
+          SEQPAR_UNROLL
+          for (int r = 0; r < 2; ++r) {
+            const uint32_t word = words[n / 2][n % 2 * 2 + r];
+            rows[r] += ptx::lowOf<T>(word) * dv[n][r * 2];
+            rows[r] += ptx::highOf<T>(word) * dv[n][r * 2 + 1];
+          }
+        }
+        storeRowSums(sums.values[me.group], rows, me);
+        arriveWarp(memory.empty[pipe.stage], me);
+        writeValues(dv, gates, task, item, item.head + h, memory, me);
+        pipe.next();
+      }
+      clearAbove(total, place.opaque());
+      storeTotal(total, place.opaque());
+      warpgroup::fenceProxyAsync();
+      ptx::barrierSync<kOfTotal, 4 * warpgroup::kThreads>();
+      arriveWarp(opaqueMemory<Memory>().sharedEmpty, place);
+    });
+  }
+  SEQPAR_DEVICE static void computeScores(float (&scores)[4][4], const GroupPosition& me) {
+    Memory& memory = opaqueMemory<Memory>();
+    warpgroup::arrive();
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(
+        scores, Operand{memory.q}, kChunk, Operand{memory.k + me.group * 32 * kPanel}, kChunk, false);
+    warpgroup::commit();
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(scores);
+  }
+  /// Zeroes elements of keys after the query.
+  SEQPAR_DEVICE static void clearAbove(float (&x)[4][4], const GroupPosition& me) {
+    SEQPAR_UNROLL
+    for (int n = 0; n < 4; ++n) {
+      SEQPAR_UNROLL
+      for (int e = 0; e < 4; ++e) {
+        if (distance(n, e, me) < 0) x[n][e] = 0;
+      }
+    }
+  }
+  SEQPAR_DEVICE static void storeTotal(const float (&total)[4][4], const GroupPosition& me) {
+    SEQPAR_UNROLL
+    for (int n = 0; n < 4; n += 2) {
+      uint32_t words[4];
+      packTiles<T>(words, total, n);
+      ptx::stmatrixX4(me.at(opaqueMemory<Memory>().sum, me.group * 4 + n), words);
+    }
+  }
+  SEQPAR_DEVICE static int distance(int n, int e, const GroupPosition& me) {
+    return me.row - me.group * 32 - me.c * 2 + (e / 2 * 8 - n * 8 - e % 2);
+  }
+  /// A as words, its product with dA added over the keys, and dA added to `total`.
+  template <bool kLittle>
+  SEQPAR_DEVICE static void decay(uint32_t (&words)[2][4], float (&rows)[2], float (&total)[4][4],
+                                  const float (&scores)[4][4], const float (&dA)[4][4],
+                                  const typename Memory::Factors& factors, float scale, const GroupPosition& me) {
+    const float* queries = kLittle ? factors.fromStart : factors.sums;
+    const float* keys = kLittle ? factors.inverses : factors.sums;
+    const float ofQueries[2] = {queries[me.row], queries[me.row + 8]};
+    SEQPAR_UNROLL
+    for (int n = 0; n < 4; ++n) {
+      const int column = me.group * 32 + n * 8 + me.c * 2;
+      float key[2], gate[2];
+      ptx::loadPair(keys + column, key[0], key[1]);
+      ptx::loadPair(factors.gates + column, gate[0], gate[1]);
+      SEQPAR_UNROLL
+      for (int r = 0; r < 2; ++r) {
+        float w[2];
+        SEQPAR_UNROLL
+        for (int e = 0; e < 2; ++e) {
+          if (kLittle) {
+            w[e] = ofQueries[r] * key[e];
+          } else {
+            w[e] = distance(n, r * 2 + e, me) >= 0 ? scale * decayOf(ofQueries[r] - key[e]) : 0.f;
+          }
+        }
+        const auto decayed = [&](int e, float x) { return kLittle ? w[e] * x : times(w[e], x); };
+        const uint32_t word = ptx::pack<T>(decayed(0, scores[n][r * 2]), decayed(1, scores[n][r * 2 + 1]));
+        words[n / 2][n % 2 * 2 + r] = word;
+        const float low = dA[n][r * 2] * gate[0], high = dA[n][r * 2 + 1] * gate[1];
+        rows[r] += ptx::lowOf<T>(word) * low;
+        rows[r] += ptx::highOf<T>(word) * high;
+        total[n][r * 2] += decayed(0, low);
+        total[n][r * 2 + 1] += decayed(1, high);
+      }
+    }
+  }
+  SEQPAR_DEVICE static void writeValues(const float (&dv)[4][4], const float (&gates)[2], const GroupTask& task,
+                                        const GroupItem& item, int head, Memory& memory, const GroupPosition& me) {
+    const Target& to = task.dvOut;
+    if (to.data == nullptr) return;
+    SEQPAR_UNROLL
+    for (int n = 0; n < 2; ++n) {
+      uint32_t words[4];
+      SEQPAR_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const float* pair = dv[n * 2 + i / 2] + i % 2 * 2;
+        words[i] = ptx::pack<T>(pair[0] * gates[i % 2], pair[1] * gates[i % 2]);
+      }
+      ptx::stmatrixX4(me.at(memory.out, me.group * 4 + n * 2), words);
+    }
+    ptx::syncwarp();
+    uint16_t* data =
+        static_cast<uint16_t*>(to.data) + item.sequence * to.batch + item.token * to.token + head * to.head;
+    SEQPAR_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int row = me.warp * 16 + i * 8 + me.lane / 4, unit = me.group * 4 + me.lane % 4;
+      uint32_t words[4];
+      ptx::load(words, memory.out + row * kPanel + (unit ^ row % 8) * 8);
+      if (row < item.rows && unit * 8 < task.dv) putUnit(to, data + row * to.token + unit * 8, words);
+    }
+    ptx::syncwarp();
+  }
+};
+
+}  // namespace seqpar::attn::backward::sm90

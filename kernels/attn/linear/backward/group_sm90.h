@@ -1,0 +1,68 @@
+// Gradients of chunks for groups of heads that share queries and keys, with token decays, on sm_90a: all terms that the
+// heads of a group share are added in registers. chunk_states_sm90.h stores the states before all chunks, and the
+// gradients of the states after them, before. With S and E of a head, its decays to tokens of the chunk a_t, from
+// tokens to the chunk's end b_s, between tokens w_ts, and input gates g_s:
+//
+//     A_ts = scale q_t . k_s w_ts                    dv_s / g_s = b_s E^T k_s + sum_t A_ts dO_t
+//     dA_ts = sum_heads dO_t . v_s g_s w_ts scale    dq_t = sum_heads S (scale a_t dO_t) + sum_s dA_ts k_s
+//                                                    dk_s = sum_heads E (b_s g_s v_s) + sum_t dA_ts q_t
+//     dlog(a)_t = sum_(s >= t) (q_s dq_s - k_s dk_s) + rowsum(state after the chunk * E)
+//
+// In the last line k_s dk_s of a head is v_s dv_s, the gradient of g_s times g_s; q_t dq_t is the sum of a row of A
+// times dO v^T, and dO_t times the state's output; and the carry is the chunk's decay times rowsum(S * E), plus the
+// states' terms of k_s dk_s. The row sums use the rounded A, so that they cancel as exactly as dv is.
+//
+// Work      a CTA of 640 threads, one per SM, takes items (sequence, group, segment, chunk) in steps of the grid, and
+//           processes the group's heads one after the other
+// Roles     warpgroups 0, 1: A, dA and dv; 2: dq; 3: dk, and the product of S and E; 4: one thread loads, one warp
+//           computes factors and writes gates' gradients
+// Tiles     chunks of 64 tokens; q and k 64 x 128, v and dO 64 x 64, S and E 128 x 64
+// Smem      GroupMemory: q, k, three stages of v, dO, S and E (48 KiB each), A of two heads, the sum of dA, dv
+// Barriers  mbarriers of stages: full (loads and factors to consumers), empty (the reverse); shared, sharedEmpty: the
+//           same for q and k; partial, sharedPartial: loads of tiles in which the warp of factors zeroes rows.
+//           Named: kOfScores (A is stored), kOfTotal (the sum of dA is stored)
+// Overlap   heads, also of the next item, are loaded up to three ahead. No overlap with other kernels
+#pragma once
+
+#include "kernels/attn/linear/backward/group_producers_sm90.h"
+#include "kernels/attn/linear/backward/group_scores_sm90.h"
+#include "kernels/attn/linear/backward/group_states_sm90.h"
+
+namespace seqpar::attn::backward::sm90 {
+
+/// The kernel.
+template <class T>
+struct GroupKernel {
+  using Memory = GroupMemory<T>;
+  static constexpr int kThreads = 5 * warpgroup::kThreads;
+  /// Per thread, by role.
+  static constexpr int kScoresRegisters = 96, kQueriesRegisters = 136, kKeysRegisters = 112, kProducersRegisters = 40;
+  static_assert(sizeof(Memory) <= ptx::kSharedBytesSm90);
+
+  SEQPAR_DEVICE static void run(const GroupTask& task) {
+    auto& memory = *reinterpret_cast<Memory*>(ptx::sharedMemory());
+    if (ptx::thread() == 0) memory.init();
+    ptx::syncthreads();
+    const int group = ptx::uniform(ptx::thread() / warpgroup::kThreads);
+    if (group < 2) {
+      warpgroup::setmaxnregDec<kScoresRegisters>();
+      GroupScores<T>::run(task);
+    } else if (group == 2) {
+      warpgroup::setmaxnregInc<kQueriesRegisters>();
+      GroupStates<T>::queries(task);
+    } else if (group == 3) {
+      warpgroup::setmaxnregInc<kKeysRegisters>();
+      GroupStates<T>::keys(task);
+    } else {
+      warpgroup::setmaxnregDec<kProducersRegisters>();
+      const int warp = ptx::uniform(ptx::thread() / 32 % 4);
+      if (warp == 1) {
+        GroupProducers<T>::computeFactors(task, memory);
+      } else if (warp == 0 && ptx::thread() % 32 == 0) {
+        GroupProducers<T>::load(task, memory);
+      }
+    }
+  }
+};
+
+}  // namespace seqpar::attn::backward::sm90

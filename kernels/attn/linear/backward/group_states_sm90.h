@@ -1,0 +1,240 @@
+// dq and dk of a chunk for groups of heads (group_sm90.h): one warpgroup each. Terms of the states of all heads are
+// added in accumulators, because the factors of rows multiply dOut and v.
+#pragma once
+
+#include "kernels/attn/linear/backward/group_memory_sm90.h"
+
+namespace seqpar::attn::backward::sm90 {
+
+template <class T>
+struct GroupStates {
+  using Memory = GroupMemory<T>;
+  using Pipe = StagesOf<Memory::kStages>;
+
+  /// q times 32 columns of S.
+  SEQPAR_DEVICE static void multiplyQueries(float (&outputs)[4][4], const T* q, const T* state) {
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::Rows, 8>(outputs, Operand{q, kTilePanelBytes}, kChunk,
+                                                                Operand{state}, kBlock, false);
+  }
+  SEQPAR_DEVICE static void addProducts(float (&rows)[2], const float (&x)[4][4], const uint32_t (&first)[4],
+                                        const uint32_t (&second)[4]) {
+    SEQPAR_UNROLL
+    for (int n = 0; n < 4; ++n) {
+      SEQPAR_UNROLL
+      for (int r = 0; r < 2; ++r) {
+        const uint32_t word = (n < 2 ? first : second)[n % 2 * 2 + r];
+        rows[r] += ptx::lowOf<T>(word) * x[n][r * 2];
+        rows[r] += ptx::highOf<T>(word) * x[n][r * 2 + 1];
+      }
+    }
+  }
+
+  using Wide = float[16][4];
+  SEQPAR_DEVICE static void addProduct(Wide& x, const uint32_t (&words)[4][4], const T* state) {
+    warpgroup::arrive();
+    SEQPAR_UNROLL
+    for (int step = 0; step < 4; ++step) {
+      warpgroup::multiplyStep<T, Terms::AlongRows>(x, words[step], Operand{state}, kBlock, step, true);
+    }
+    warpgroup::commit();
+  }
+  SEQPAR_DEVICE static void clear(Wide& x) {
+    SEQPAR_UNROLL
+    for (int n = 0; n < 16; ++n) {
+      SEQPAR_UNROLL
+      for (int e = 0; e < 4; ++e) x[n][e] = 0;
+    }
+  }
+  /// x += factors of rows times a product with a state, where a factor of 0 discards NaN and infinity.
+  SEQPAR_DEVICE static void addExactly(Wide& x, const T* tile, const T* state, const float (&by)[2]) {
+    SEQPAR_UNROLL
+    for (int part = 0; part < 4; ++part) {
+      float own[4][4];
+      warpgroup::arrive();
+      warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 4>(
+          own, Operand{tile}, kChunk, Operand{state + part * 32 * kPanel}, kBlock, false);
+      warpgroup::commit();
+      warpgroup::wait<0>();
+      warpgroup::fenceOperand(own);
+      SEQPAR_UNROLL
+      for (int n = 0; n < 4; ++n) {
+        SEQPAR_UNROLL
+        for (int e = 0; e < 4; ++e) x[part * 4 + n][e] += times(by[e / 2], own[n][e]);
+      }
+    }
+  }
+  /// Adds the state's term to dq, and the row sums of q times it to `rows`.
+  template <bool kLittle>
+  SEQPAR_DEVICE static void stateTerms(Wide& dq, float (&rows)[2], const T* q, const T* dOut, const T* state,
+                                       const float (&by)[2], const GroupPosition& me) {
+    float outputs[4][4];
+    warpgroup::arrive();
+    multiplyQueries(outputs, q, state);
+    warpgroup::commit();
+    uint32_t words[4][4];
+    loadScaled(words, dOut, by, me);
+    if constexpr (kLittle) {
+      warpgroup::fenceOperand(dq);
+      addProduct(dq, words, state);
+    }
+    warpgroup::wait<kLittle ? 1 : 0>();
+    warpgroup::fenceOperand(outputs);
+    addProducts(rows, outputs, words[0], words[1]);
+    warpgroup::fenceOperand(outputs);
+    warpgroup::arrive();
+    multiplyQueries(outputs, q, state + 32);
+    warpgroup::commit();
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(outputs);
+    addProducts(rows, outputs, words[2], words[3]);
+    if constexpr (kLittle) {
+      warpgroup::fenceOperand(dq);
+    } else {
+      SEQPAR_UNROLL
+      for (int r = 0; r < 2; ++r) rows[r] = by[r] == 0 ? 0.f : rows[r];
+      addExactly(dq, dOut, state, by);
+    }
+  }
+  /// dq: terms of the states of all heads, then of the scores.
+  SEQPAR_DEVICE static void queries(const GroupTask& task) {
+    const GroupPosition place;
+    Pipe pipe;
+    int shared = 0;
+    eachChunk(task, [&](const GroupItem& item) {
+      awaitPhase(opaqueMemory<Memory>().shared, shared);
+      shared ^= 1;
+      Wide dq;
+      clear(dq);
+      for (int h = 0; h < task.group; ++h) {
+        const GroupPosition me = place.opaque();
+        Memory& memory = opaqueMemory<Memory>();
+        auto& stage = memory.stages[pipe.stage];
+        const auto& factors = memory.factors[pipe.stage];
+        awaitPhase(memory.full[pipe.stage], pipe.parity);
+        float rows[2] = {0, 0};
+        const float by[2] = {factors.fromStart[me.row], factors.fromStart[me.row + 8]};
+        if (factors.areLittle()) {
+          stateTerms<true>(dq, rows, memory.q, stage.dOut, stage.before, by, me);
+        } else {
+          stateTerms<false>(dq, rows, memory.q, stage.dOut, stage.before, by, me);
+        }
+        storeRowSums(memory.sums[pipe.stage].states, rows, me);
+        arriveWarp(memory.empty[pipe.stage], me);
+        pipe.next();
+      }
+      ptx::barrierSync<kOfTotal, 4 * warpgroup::kThreads>();
+      warpgroup::arrive();
+      warpgroup::multiplyAll<T, Terms::AlongRows, Terms::Rows, 4>(dq, Operand{opaqueMemory<Memory>().sum}, kChunk,
+                                                                  Operand{opaqueMemory<Memory>().k, kTilePanelBytes},
+                                                                  kChunk, true);
+      warpgroup::commit();
+      warpgroup::wait<0>();
+      warpgroup::fenceOperand(dq);
+      warpgroup::sync(2);
+      write(dq, task, task.dq, item, item.head / task.group, opaqueMemory<Memory>().k, place.opaque());
+      arriveWarp(opaqueMemory<Memory>().sharedEmpty, place);
+    });
+  }
+  /// dk: the same.
+  SEQPAR_DEVICE static void keys(const GroupTask& task) {
+    const GroupPosition place;
+    Pipe pipe;
+    int shared = 0;
+    eachChunk(task, [&](const GroupItem& item) {
+      awaitPhase(opaqueMemory<Memory>().shared, shared);
+      shared ^= 1;
+      Wide dk;
+      clear(dk);
+      for (int h = 0; h < task.group; ++h) {
+        const GroupPosition me = place.opaque();
+        Memory& memory = opaqueMemory<Memory>();
+        auto& stage = memory.stages[pipe.stage];
+        const auto& factors = memory.factors[pipe.stage];
+        awaitPhase(memory.full[pipe.stage], pipe.parity);
+        const float by[2] = {factors.toEnd[me.row] * factors.gates[me.row],
+                             factors.toEnd[me.row + 8] * factors.gates[me.row + 8]};
+        float sum;
+        if (factors.areLittle()) {
+          uint32_t words[4][4];
+          loadScaled(words, stage.v, by, me);
+          warpgroup::fenceOperand(dk);
+          addProduct(dk, words, stage.after);
+          sum = decayOf(factors.sums[kChunk - 1]) * product(stage.before, stage.after, me);
+          warpgroup::wait<0>();
+          warpgroup::fenceOperand(dk);
+        } else {
+          addExactly(dk, stage.v, stage.after, by);
+          sum = times(decayOf(factors.sums[kChunk - 1]), product(stage.before, stage.after, me));
+        }
+        if (me.lane == 0) memory.sums[pipe.stage].carry[me.warp] = sum;
+        arriveWarp(memory.empty[pipe.stage], me);
+        pipe.next();
+      }
+      ptx::barrierSync<kOfTotal, 4 * warpgroup::kThreads>();
+      warpgroup::arrive();
+      warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, 4>(dk, Operand{opaqueMemory<Memory>().sum}, kChunk,
+                                                             Operand{opaqueMemory<Memory>().q, kTilePanelBytes}, kChunk,
+                                                             true);
+      warpgroup::commit();
+      warpgroup::wait<0>();
+      warpgroup::fenceOperand(dk);
+      warpgroup::sync(3);
+      write(dk, task, task.dkOut, item, item.head / task.group, opaqueMemory<Memory>().q, place.opaque());
+      arriveWarp(opaqueMemory<Memory>().sharedEmpty, place);
+    });
+  }
+  /// The sum of S E over a quarter of their elements: the diagonal of products of 8 by 16 with 16 by 8 elements.
+  SEQPAR_DEVICE static float product(const T* before, const T* after, const GroupPosition& me) {
+    float c[4] = {0, 0, 0, 0};
+    const int first = (me.warp * 32 + me.lane) * 8;
+    SEQPAR_UNROLL
+    for (int i = 0; i < kImage / 1024; ++i) {
+      uint32_t a[4], b[4];
+      ptx::load(a, before + first + i * 1024);
+      ptx::load(b, after + first + i * 1024);
+      const uint32_t left[4] = {a[0], 0, a[1], 0}, right[4] = {a[2], 0, a[3], 0};
+      ptx::mmaM16N8K16<T>(c, left, b[0], b[1]);
+      ptx::mmaM16N8K16<T>(c, right, b[2], b[3]);
+    }
+    float sum = me.c == me.g / 2 ? (me.g % 2 == 0 ? c[0] : c[1]) : 0.f;
+    SEQPAR_UNROLL
+    for (int mask = 1; mask < 32; mask *= 2) sum += ptx::shflXor(sum, mask);
+    return sum;
+  }
+  SEQPAR_DEVICE static void loadScaled(uint32_t (&words)[4][4], const T* tile, const float (&by)[2],
+                                       const GroupPosition& me) {
+    SEQPAR_UNROLL
+    for (int step = 0; step < 4; ++step) {
+      ptx::ldmatrixX4(words[step], me.at(tile, step * 2));
+      SEQPAR_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const uint32_t word = words[step][i];
+        words[step][i] = ptx::pack<T>(ptx::lowOf<T>(word) * by[i % 2], ptx::highOf<T>(word) * by[i % 2]);
+      }
+    }
+  }
+  /// `tile`: memory that this warpgroup may overwrite.
+  SEQPAR_DEVICE static void write(const Wide& x, const GroupTask& task, const Target& to, const GroupItem& item,
+                                  int head, T* tile, const GroupPosition& me) {
+    if (to.data == nullptr) return;
+    SEQPAR_UNROLL
+    for (int n = 0; n < 16; n += 2) {
+      uint32_t words[4];
+      packTiles<T>(words, x, n);
+      ptx::stmatrixX4(me.at(tile + n / 8 * kTilePanel, n % 8), words);
+    }
+    ptx::syncwarp();
+    uint16_t* data =
+        static_cast<uint16_t*>(to.data) + item.sequence * to.batch + item.token * to.token + head * to.head;
+    SEQPAR_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      const int row = me.warp * 16 + i * 2 + me.lane / 16, unit = me.lane % 16;
+      uint32_t words[4];
+      ptx::load(words, unitOf<kChunk>(tile, row, unit));
+      if (row < item.rows && unit * 8 < task.dk) putUnit(to, data + row * to.token + unit * 8, words);
+    }
+    warpgroup::fenceProxyAsync();
+  }
+};
+
+}  // namespace seqpar::attn::backward::sm90

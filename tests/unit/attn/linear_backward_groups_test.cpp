@@ -1,0 +1,144 @@
+// The sm_90 backward kernels for groups of heads that share queries and keys, on an emulated CTA.
+#include "kernels/attn/linear/backward/chunk_states_sm90.h"
+#include "kernels/attn/linear/backward/group_sm90.h"
+#include "linear_backward_check.h"
+
+using namespace seqpar;
+using namespace seqpar::attn;
+using namespace seqpar::attn::backward;
+using namespace seqpar::attn::backward::test;
+using namespace seqpar::test;
+
+namespace {
+
+/// A gradient in T that the kernel adds over a group; later it is the term of the group's first head.
+template <class T>
+struct Rounded {
+  std::vector<uint16_t> numbers;
+  Target of, to;
+  int64_t rows;
+  int heads, width;
+
+  Rounded(Target& target, const Task& task, int ofHeads, int columns, bool wide)
+      : to(target), rows(task.batch * task.tokens), heads(ofHeads), width(columns) {
+    numbers.assign(static_cast<size_t>(rows * heads * width) + 8, 0xffff);
+    auto* data = numbers.data();
+    while (reinterpret_cast<uintptr_t>(data) % 16 != 0) ++data;
+    const int64_t token = int64_t{heads} * width;
+    of = {data, task.tokens * token, token, width, 0, ptx::kIsBf16<T> ? seqparBfloat16 : seqparFloat16, wide};
+    target = of;
+  }
+  void expand(int allHeads) const {
+    const int each = allHeads / heads;
+    auto* terms = static_cast<float*>(to.data);
+    std::fill_n(terms, rows * allHeads * width, 0.f);
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int head = 0; head < heads; ++head) {
+        for (int i = 0; i < width; ++i) {
+          const uint16_t bits = static_cast<const uint16_t*>(of.data)[(row * heads + head) * width + i];
+          terms[(row * allHeads + head * each) * width + i] = ptx::lowOf<T>(bits);
+        }
+      }
+    }
+  }
+};
+
+template <class T>
+struct GroupKernels {
+  static constexpr bool kExact = false;
+  static constexpr int kTogether = kPair, kWithOneTerm = 1;
+  static constexpr bool kScales = false, kSumsValues = true;
+  using Number = T;
+
+  static void maps(const Task& task, uint64_t seed) { Kernels<T, kBlock, false>::maps(task, seed); }
+  template <bool kGated>
+  static void states(const sm90::ChunkStatesTask& task, uint64_t seed) {
+    using Kernel = sm90::ChunkStatesKernel<T, kPair, kGated>;
+    emulator::run(2, Kernel::kThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(task); });
+  }
+  static void gradients(Task task, uint64_t seed) {
+    const bool wide = seed % 3 != 0;
+    const Rounded<T> dq(task.dq, task, task.heads / task.group, task.dk, wide),
+        dk(task.dkOut, task, task.heads / task.group, task.dk, wide), dv(task.dvOut, task, task.heads, task.dv, wide);
+    sm90::ChunkStatesTask chain;
+    REQUIRE(sm90::encodeMaps<T>(chain, task));
+    chain.to = chunkStatesOf(task, 1);
+    const auto elements = static_cast<size_t>(chain.to.bytes(task) / 2);
+    std::vector<uint16_t> before(elements + 8, 0xffff), after(elements + 8, 0xffff);
+    chain.to.states = aligned(before);
+    chain.to.gradients = aligned(after);
+    if (task.inputGates.data != nullptr) {
+      states<true>(chain, seed);
+    } else {
+      states<false>(chain, seed);
+    }
+    sm90::GroupTask group;
+    REQUIRE(sm90::encodeMaps<T>(group, task));
+    group.chunks = chain.to;
+    group.chunksOfSegment = static_cast<int>((task.segmentTokens + kChunk - 1) / kChunk);
+    emulator::run(2, sm90::GroupKernel<T>::kThreads, sizeof(sm90::GroupMemory<T>), seed,
+                  [&] { sm90::GroupKernel<T>::run(group); });
+    dq.expand(task.heads);
+    dk.expand(task.heads);
+    dv.expand(task.heads);
+  }
+  static void* aligned(std::vector<uint16_t>& numbers) {
+    auto* data = numbers.data();
+    while (reinterpret_cast<uintptr_t>(data) % 16 != 0) ++data;
+    return data;
+  }
+};
+
+void checkGroups(const BackwardShape& shape) {
+  checkKernels<Bf16, GroupKernels<Bf16>, false>(shape);
+}
+BackwardShape groupShape(int64_t tokens, double decay, int heads = 4, int qkHeads = 1) {
+  BackwardShape shape = shapeOf(Gate::Token, tokens, 128, 64, decay);
+  shape.heads = heads;
+  shape.qkHeads = qkHeads;
+  shape.segmentTokens = 256;
+  return shape;
+}
+
+}  // namespace
+
+TEST_CASE("backward kernels of groups of heads") {
+  checkGroups(groupShape(330, 0.05));
+  BackwardShape shape = groupShape(130, 0.05, 8, 2);
+  shape.batch = 2;
+  shape.content = Maps::PerSegment;
+  shape.inputGates = true;
+  checkGroups(shape);
+  shape.heads = 2;
+  shape.qkHeads = 1;
+  checkGroups(shape);
+}
+
+TEST_CASE("backward kernels of groups of heads with fewer columns, other decays and strong ones") {
+  BackwardShape shape = groupShape(200, 0.05);
+  shape.dk = 80;
+  checkGroups(shape);
+  for (const Gate gate : {Gate::None, Gate::Head}) {
+    shape.gate = gate;
+    checkGroups(shape);
+  }
+  shape = groupShape(300, 3);
+  shape.inputGates = true;
+  checkGroups(shape);
+  shape.decay = kZeros;
+  checkGroups(shape);
+}
+
+TEST_CASE("backward kernels of groups of heads with packed sequences") {
+  BackwardShape shape = groupShape(400, 0.05);
+  shape.starts = {-3, 5, 64, 65, 130, 200};
+  shape.inputGates = true;
+  checkGroups(shape);
+  shape.inputGates = false;
+  shape.starts = {0, 300};
+  checkGroups(shape);
+  shape = groupShape(190, 0.05);
+  shape.starts = {0, 5, 64, 65, 130};
+  checkSequencesApart<Bf16, GroupKernels<Bf16>, false>(shape);
+  checkGroups(groupShape(0, 0.05));
+}

@@ -1,0 +1,254 @@
+// The sm_90 kernel that computes the states of all chunks, on an emulated CTA, compared with the recurrence in fp64.
+#include <map>
+
+#include "kernels/attn/linear/backward/chunk_states_sm90.h"
+#include "linear_backward_check.h"
+
+using namespace seqpar;
+using namespace seqpar::attn;
+using namespace seqpar::attn::backward;
+using namespace seqpar::attn::backward::test;
+using namespace seqpar::test;
+
+namespace {
+
+/// A case's task, and the kernel's results.
+template <class T, int kHeads, bool kGated>
+struct StatesRun {
+  GatedValues gated;
+  sm90::ChunkStatesTask task;
+  std::vector<uint16_t> states, gradients;
+  std::vector<float> dInitial, finalState;
+
+  StatesRun(const BackwardCase& c, int every, uint64_t seed)
+      : gated(c.v, c.problem(c.q.data(), c.k.data(), c.v.data(), c.gates.data()), seed) {
+    LinearProblem problem = c.problem(c.q.data(), c.k.data(), c.v.data(), c.gates.data());
+    if (kGated) gated.giveTo(problem);
+    Task plain = taskOf(problem, c.segmentsAt(c.spans.data()), {0, problem.heads}, c.dOutput(c.dOut.data()));
+    plain.together = kHeads;
+    before = {c.before, c.beforeLog};
+    after = {c.after, c.afterLog};
+    plain.before = {before.states.data(), before.logs.data()};
+    plain.after = {after.states.data(), after.logs.data()};
+    plain.content = c.shape.content;
+    plain.initial = c.initial.empty() ? nullptr : c.initial.data();
+    plain.finalGradient = c.dFinal.empty() ? nullptr : c.dFinal.data();
+    dInitial.assign(c.stateGradient.size(), NAN);
+    finalState.assign(c.stateGradient.size(), NAN);
+    plain.dInitial = dInitial.data();
+    REQUIRE(sm90::encodeMaps<T>(task, plain));
+    task.to = chunkStatesOf(plain, every);
+    task.to.finalState = finalState.data();
+    const auto elements = static_cast<size_t>(task.to.bytes(plain) / 2);
+    states.assign(elements, 0xffff);
+    gradients.assign(elements, 0xffff);
+    task.to.states = states.data();
+    task.to.gradients = gradients.data();
+    using Kernel = sm90::ChunkStatesKernel<T, kHeads, kGated>;
+    emulator::run(2, Kernel::kThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(task); });
+  }
+
+  /// The slot of the first group of segment `i`.
+  int64_t numberOf(int i) const { return task.to.numberOf(Item<T>(task, int64_t{i} * task.keyBlocks)); }
+  /// One state of an image.
+  std::vector<double> stateAt(const std::vector<uint16_t>& images, int sequence, int head, int64_t number) const {
+    std::vector<double> state;
+    for (int i = 0; i < task.dk; ++i) {
+      for (int j = 0; j < task.dv; ++j) {
+        const int row = i % kBlock, unit = (j % 64 / 8) ^ (row % 8);
+        const int64_t at = task.to.panelAt(task, sequence, head, i / kBlock, j / 64, number) + row * 64 + unit * 8;
+        state.push_back(ptx::lowOf<T>(images[static_cast<size_t>(at) + j % 8]));
+      }
+    }
+    return state;
+  }
+
+ private:
+  struct MapsCopy {
+    std::vector<float> states, logs;
+  };
+  MapsCopy before, after;
+};
+
+/// The segments of a case.
+std::vector<Span> spansOf(const BackwardCase& c) {
+  if (!c.spans.empty()) return c.spans;
+  std::vector<Span> spans;
+  for (int i = 0; i < c.segments.count; ++i) {
+    const int64_t begin = i * c.segments.tokens;
+    spans.push_back({begin, std::min(begin + c.segments.tokens, c.shape.tokens), 0, 0, 1, 1});
+  }
+  return spans;
+}
+
+/// The state of each group of chunks by the recurrence, in the order of segments and groups, then the last one.
+std::vector<std::vector<double>> recurrence(const BackwardCase& c, int sequence, int head, int every, bool reverse) {
+  const BackwardShape& s = c.shape;
+  const int qkHead = head / (s.heads / s.qkHeads);
+  std::vector<double> state(static_cast<size_t>(s.dk) * s.dv, 0);
+  const std::vector<double>& first = reverse ? c.dFinalValues : c.inputs.initial;
+  const auto offset = (int64_t{sequence} * s.heads + head) * s.dk * s.dv;
+  if (!first.empty()) std::copy_n(first.begin() + offset, state.size(), state.begin());
+  const auto starts = [&](int64_t t) { return !c.inputs.begins.empty() && c.inputs.begins[static_cast<size_t>(t)]; };
+  const auto step = [&](int64_t t) {
+    const int64_t token = sequence * s.tokens + t, row = (token * s.heads + head);
+    const auto& keys = reverse ? c.inputs.q : c.inputs.k;
+    const auto& values = reverse ? c.dOutValues : c.inputs.v;
+    for (int i = 0; i < s.dk; ++i) {
+      const double decay = std::exp(c.inputs.logDecay[static_cast<size_t>(row * s.dk + i)]);
+      const double key = keys[static_cast<size_t>((token * s.qkHeads + qkHead) * s.dk + i)];
+      for (int j = 0; j < s.dv; ++j) {
+        double& x = state[static_cast<size_t>(i) * s.dv + j];
+        const double added = key * values[static_cast<size_t>(row * s.dv + j)];
+        x = reverse ? decay * (x + c.reference.scale * added) : decay * x + added;
+      }
+    }
+  };
+  std::map<int64_t, std::vector<double>> atToken;
+  const std::vector<Span> spans = spansOf(c);
+  const int64_t group = int64_t{kChunk} * every;
+  const auto keeps = [&](int64_t t) {
+    return std::any_of(spans.begin(), spans.end(), [&](const Span& span) {
+      if (t < span.begin || t >= span.end) return false;
+      const int64_t in = t - span.begin;
+      return reverse ? t == span.end - 1 || in % group == group - 1 : in % group == 0;
+    });
+  };
+  for (int64_t i = 0; i < s.tokens; ++i) {
+    const int64_t t = reverse ? s.tokens - 1 - i : i;
+    if (!reverse && starts(t)) std::fill(state.begin(), state.end(), 0);
+    if (keeps(t)) atToken[t] = state;
+    step(t);
+    if (reverse && starts(t)) std::fill(state.begin(), state.end(), 0);
+  }
+  std::vector<std::vector<double>> states;
+  for (const Span& span : spans) {
+    for (int64_t t = span.begin; t < span.end; t += group) {
+      states.push_back(atToken.at(reverse ? std::min(t + group, span.end) - 1 : t));
+    }
+  }
+  states.push_back(state);
+  return states;
+}
+
+template <class T, int kHeads, bool kGated = false>
+void checkStates(BackwardShape shape, int every) {
+  shape.type = ptx::kIsBf16<T> ? seqparBfloat16 : seqparFloat16;
+  const Seed seed;
+  INFO(shape.name() << ", every " << every << ", seed " << seed);
+  const BackwardCase c(shape, seed);
+  const StatesRun<T, kHeads, kGated> run(c, every, seed);
+  const double most = ptx::kIsBf16<T> ? 0x1p-8 : 0x1p-11;
+  const int64_t group = int64_t{kChunk} * every;
+  for (const bool reverse : {false, true}) {
+    std::vector<double> found, expected, last, expectedLast;
+    for (int sequence = 0; sequence < shape.batch; ++sequence) {
+      for (int head = 0; head < shape.heads; ++head) {
+        auto states = recurrence(c, sequence, head, every, reverse);
+        expectedLast.insert(expectedLast.end(), states.back().begin(), states.back().end());
+        states.pop_back();
+        for (const auto& state : states) expected.insert(expected.end(), state.begin(), state.end());
+        const std::vector<Span> spans = spansOf(c);
+        for (size_t i = 0; i < spans.size(); ++i) {
+          const int64_t start = run.numberOf(static_cast<int>(i));
+          for (int64_t n = 0; n * group < spans[i].end - spans[i].begin; ++n) {
+            const auto state = run.stateAt(reverse ? run.gradients : run.states, sequence, head, start + n);
+            found.insert(found.end(), state.begin(), state.end());
+          }
+        }
+      }
+    }
+    INFO("reverse: " << reverse);
+    REQUIRE(found.size() == expected.size());
+    checkError("states", found, expected, most);
+    if (!reverse || c.continues()) {
+      checkError("last state", wide(reverse ? run.dInitial : run.finalState), expectedLast, most);
+    }
+  }
+}
+
+BackwardShape pairShape(int64_t tokens, double decay) {
+  BackwardShape shape = shapeOf(Gate::Token, tokens, 128, 64, decay);
+  shape.heads = 2;
+  shape.segmentTokens = 256;
+  return shape;
+}
+
+}  // namespace
+
+TEST_CASE("states of chunks of pairs of heads") {
+  for (const int every : {1, 2, 3}) {
+    BackwardShape shape = pairShape(460, 0.05);
+    shape.heads = 4;
+    shape.qkHeads = every == 2 ? 2 : 1;
+    shape.content = every == 3 ? Maps::PerSegment : Maps::Prefix;
+    checkStates<Bf16, kPair>(shape, every);
+    checkStates<Bf16, kPair, true>(shape, every);
+  }
+  BackwardShape shape = pairShape(130, 0.5);
+  shape.batch = 2;
+  shape.states = false;
+  checkStates<Fp16, kPair>(shape, 2);
+  shape.dk = 192;
+  checkStates<Bf16, kPair, true>(shape, 1);
+}
+
+TEST_CASE("states of chunks without decays, with one decay a head, and with decays of 0") {
+  for (const Gate gate : {Gate::None, Gate::Head}) {
+    BackwardShape shape = pairShape(200, 0.05);
+    shape.gate = gate;
+    checkStates<Bf16, kPair>(shape, 2);
+  }
+  checkStates<Bf16, kPair>(pairShape(300, kZeros), 1);
+  checkStates<Bf16, kPair, true>(pairShape(300, 20), 2);
+}
+
+TEST_CASE("states of chunks of packed sequences, and without tokens") {
+  for (const int every : {1, 2}) {
+    BackwardShape shape = pairShape(400, 0.05);
+    shape.starts = {-3, 5, 64, 65, 130, 200};
+    checkStates<Bf16, kPair, true>(shape, every);
+    shape.starts = {0, 300};
+    shape.segmentTokens = 128;
+    shape.content = Maps::PerSegment;
+    checkStates<Bf16, kPair>(shape, every);
+  }
+  checkStates<Bf16, kPair>(pairShape(0, 0.05), 1);
+}
+
+TEST_CASE("states of chunks of single heads") {
+  for (const int columns : {128, 80, 208}) {
+    BackwardShape shape = pairShape(200, 0.05);
+    shape.heads = 3;
+    shape.dv = columns;
+    shape.dk = columns == 208 ? 144 : 96;
+    shape.segmentTokens = 128;
+    checkStates<Bf16, 1, true>(shape, 2);
+    checkStates<Fp16, 1>(shape, 1);
+  }
+}
+
+TEST_CASE("states of chunks do not depend on values of other sequences or before a decay of 0") {
+  BackwardShape shape = pairShape(190, 0.05);
+  shape.starts = {0, 5, 64, 65, 130};
+  const Seed seed;
+  const BackwardCase c(shape, seed);
+  BackwardCase other = c;
+  for (const auto place : {BackwardCase::Place::Queries, BackwardCase::Place::Keys, BackwardCase::Place::Values,
+                           BackwardCase::Place::Gates, BackwardCase::Place::Outputs, BackwardCase::Place::States}) {
+    other.poison(place, std::nan(""), 65, 130);
+  }
+  using Run = StatesRun<Bf16, kPair, false>;
+  const Run expected(c, 1, seed), found(other, 1, seed);
+  for (size_t i = 0; i < c.spans.size(); ++i) {
+    const Span& span = c.spans[i];
+    if (span.begin == 65) continue;
+    for (int64_t n = 0; n * kChunk < span.end - span.begin; ++n) {
+      const int64_t number = expected.numberOf(static_cast<int>(i)) + n;
+      for (int head = 0; head < shape.heads; ++head) {
+        CHECK(found.stateAt(found.states, 0, head, number) == expected.stateAt(expected.states, 0, head, number));
+        CHECK(found.stateAt(found.gradients, 0, head, number) == expected.stateAt(expected.gradients, 0, head, number));
+      }
+    }
+  }
+}
