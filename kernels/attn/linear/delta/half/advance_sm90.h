@@ -6,12 +6,12 @@
 namespace seqpar::attn::delta::half {
 
 template <class T>
-class AdvanceSm90 : ChainSm90<T> {
+class AdvanceSm90 : ChainSm90<T, ChainSm90Memory::kAdvanceHelpers> {
  public:
   SEQPAR_DEVICE static void run(const Task& task) { AdvanceSm90(task).window(); }
 
  private:
-  using Base = ChainSm90<T>;
+  using Base = ChainSm90<T, ChainSm90Memory::kAdvanceHelpers>;
   using Base::column_;
   using Base::kSigns;
   using Base::kTiles;
@@ -29,9 +29,9 @@ class AdvanceSm90 : ChainSm90<T> {
 
   SEQPAR_DEVICE void window() {
     ptx::griddepcontrolLaunchDependents();  // Task::overlaps: its CTAs get the SMs that these leave idle
-    this->placeBarriers(0);
+    this->placeBarriers(0, this->keeps() ? 1 : 0);
     this->runRoles(
-        writesOut() || this->keeps(), [&](int i) { start(i); }, [&](int i) { help(i); },
+        writesOut() || this->keeps(), [&](int i) { start(i); }, [&](int i) { writesOut() ? copyOut(i) : keep(i); },
         [&] {
           if (ofState_ && task_.checkpoint != nullptr) this->storeState(task_.checkpoint, this->index());
           begins_ = this->chunk(0).begins;
@@ -112,11 +112,10 @@ class AdvanceSm90 : ChainSm90<T> {
       warpgroup::commit();
     }
     const bool exact = ptx::voteAll(this->isExact(a));
-    if constexpr (!kOut) this->shareState(i, a);
     this->decayState(s.total, exact);
     warpgroup::wait<kOut ? 1 : 0>();
     warpgroup::fenceOperand(values_);
-    if (!exact) repairValues<kOfState, kOut>(s, a);
+    if (!exact) repairValues<kOfState>(s, a);
     SEQPAR_UNROLL
     for (int k = 0; k < kRows / kBlock; ++k) {
       const float(&x)[4] = values_[2 * k], (&y)[4] = values_[2 * k + 1];
@@ -132,12 +131,12 @@ class AdvanceSm90 : ChainSm90<T> {
       warpgroup::multiplyStep<T, Terms::Rows>(state_, d_[k], operand(s.kOut.offset), kRows, k, true);
     }
     warpgroup::commit();
-    if constexpr (!kOut) this->shareValues(d_, 0);
+    if (!kOut && kOfState && this->keeps()) this->share(i, s.w, a, s.values, d_, 0);
     if (i + 1 < task_.count) startValues<kOfState>(i + 1);
     warpgroup::wait<0>();
     warpgroup::fenceOperand(state_);
     if constexpr (kOut) warpgroup::fenceOperand(out_);
-    if (!exact_ && !isShared<kOut>()) {
+    if (!exact_) {
       this->storeOperands(this->roundedState(), a);
       this->storeOperands(this->roundedValues(), d_);
     }
@@ -148,16 +147,11 @@ class AdvanceSm90 : ChainSm90<T> {
     }
     if constexpr (!kOut) this->release(i);
   }
-  /// Whether the warp has stored its rounded operands for the helper, which may be reading them.
-  template <bool kOut>
-  SEQPAR_DEVICE bool isShared() const {
-    return !kOut && this->keeps();
-  }
-  template <bool kOfState, bool kOut>
+  template <bool kOfState>
   SEQPAR_DEVICE void repairValues(const ChainSm90Stage& s, const uint32_t (&a)[kKeys / kBlock][4]) {
     warpgroup::wait<0>();
     warpgroup::fenceOperand(out_);
-    if (!isShared<kOut>()) this->storeOperands(this->roundedState(), a);
+    this->storeOperands(this->roundedState(), a);
     recompute(values_, row_, 0, [&](int v, int t) {
       const float sum = sumForgetting<T, true, true>(s.w, t, this->roundedState(), v, 0, kKeys);
       return kOfState ? sum - ptx::lowOf<T>(*s.values.at(v, t)) : sum;
@@ -189,21 +183,26 @@ class AdvanceSm90 : ChainSm90<T> {
       roundTiles<T>(words, out_[2 * k], out_[2 * k + 1]);
       ptx::stmatrixX4Trans(outputs().address(k * kBlock + upper * 8, inEight, 2 * row_, odd), words);
     }
-    ptx::barrierArrive<kSm90ValuesRounded, Base::kBoth>();
+    ptx::barrierArrive<kSm90OutRounded, Base::kBoth>();
     this->release(i);
   }
   SEQPAR_DEVICE SquareRows outputs() const { return {Base::Memory::kOut}; }
 
-  SEQPAR_DEVICE void help(int i) {
-    if (writesOut()) {
-      ptx::barrierSync<kSm90ValuesRounded, Base::kBoth>();
-      storeTensor<kColumns, kRows, Base::kHelpers>(
-          {task_.out, this->batch_, this->chunk(i), this->head_, column_, task_.dv}, 0, outputs(),
-          threadAgain() - warpgroup::kThreads);
-      return this->finishReading(i);
-    }
+  /// The helper: copies the outputs of chunk i.
+  SEQPAR_DEVICE void copyOut(int i) const {
+    ptx::barrierSync<kSm90OutRounded, Base::kBoth>();
+    storeTensor<kColumns, kRows, ChainSm90Memory::kAdvanceHelpers>(
+        {task_.out, this->batch_, this->chunk(i), this->head_, column_, task_.dv}, 0, outputs(),
+        threadAgain() - warpgroup::kThreads);
+    if (i + 1 < task_.count) ptx::barrierArrive<kSm90Read, Base::kBoth>();
+  }
+  /// The helper: copies the state before chunk i and its values.
+  SEQPAR_DEVICE void keep(int i) const {
+    if (!Base::isKeeper()) return;
     const Record r = this->record(i);
-    this->keep(i, r.state, r.written);
+    this->waitShared(i);
+    this->startKeeping(r.state, stage(i).w, r.written, stage(i).values);
+    this->finishKeeping(i);
   }
 
   int begins_ = 0;                 ///< Chunk::begins of the chain's next chunk

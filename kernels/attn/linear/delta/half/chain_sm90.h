@@ -3,18 +3,20 @@
 //
 // Work      a CTA has one (slice of 64 columns, head, batch entry) of the state, or of the product of the chunks'
 //           matrices, which starts as the identity and has no values: columns never mix
-// Roles     a warpgroup, the chain, has the state; two warps, the helper, copy to memory what the chain shares, and
-//           load gradients of outputs; one thread of the last warp, the producer, loads stages with bulk copies. With
-//           seven warps, each thread can have 255 registers
+// Roles     a warpgroup, the chain, has the state; two or four warps, the helper, copy to memory what the chain shares,
+//           and load gradients of outputs; one thread of the last warp, the producer, loads stages with bulk copies.
+//           With seven warps, each thread can have 255 registers; with nine, 168, and dOut is loaded earlier
 // Tiles     chunks of 64 tokens x 128 channels. The state is fp32 in registers, as its transpose: accumulators of one
 //           product are, rounded, the left operand of the next, and products add to the decayed state in place
-// Smem      ChainSm90Memory, 226 KiB: three stages; the state and the values rounded to 16 bits; outputs
-// Barriers  mbarriers of a stage: `full` by the bulk copies, and in RetreatSm90 by the helper that loads dOut; `empty`
-//           by each warp of the chain. Named, ChainSm90Barrier: the chain arrives when it has stored the rounded state,
-//           and values or outputs; the helper arrives when it has read them
-// Overlap   between a chunk's two products on the critical path, the chain checks, shares and decays the state while
-//           the first runs, and starts the next chunk while the second does. The next kernel may start when all CTAs
-//           of AdvanceSm90 have
+// Smem      ChainSm90Memory, 226 KiB: three stages; the state and the values rounded to 16 bits, for repairs; outputs.
+//           States and values that a record keeps replace operands of a chunk's first product in its stage
+// Barriers  mbarriers of a stage: `full` by the bulk copies, and in RetreatSm90 by the helper that loads dOut; `shared`
+//           by each warp of the chain when its rows of the rounded state and values are in the stage; `empty` by each
+//           warp of the chain, and by the helper when it has read them. Named, ChainSm90Barrier: the chain arrives when
+//           it has stored outputs, the helper when it has read them
+// Overlap   between a chunk's two products on the critical path, the chain checks and decays the state while the first
+//           runs, and shares its operands and starts the next chunk while the second does. A helper that keeps states
+//           may be three chunks behind. The next kernel may start when all CTAs of AdvanceSm90 have
 // Infinite  a factor of 0 must discard an infinite operand: operands of 16 bits are checked, and if one is not finite,
 //           sums that are not finite either are computed again
 #pragma once
@@ -26,9 +28,9 @@ namespace seqpar::attn::delta::half {
 
 /// Named barriers; __syncthreads() has 0.
 enum ChainSm90Barrier {
-  kSm90StateRounded = 1,   ///< the chain to the helper: the rounded state of a chunk is in ChainSm90Memory::kState
-  kSm90ValuesRounded = 2,  ///< the chain to the helper: its values are in kValues, or its outputs in kOut
-  kSm90Read = 3,           ///< the helper to the chain: both may be replaced
+  kSm90Multiplied = 1,  ///< the chain: the first product of a chunk has ended in all of its warps
+  kSm90OutRounded = 2,  ///< the chain to the helper: its outputs are in ChainSm90Memory::kOut
+  kSm90Read = 3,        ///< the helper to the chain: they may be replaced
 };
 
 struct ChainSm90Stage {
@@ -38,12 +40,14 @@ struct ChainSm90Stage {
   Floats total;
 };
 
-template <class T>
+/// kHelpers: threads of the helper.
+template <class T, int kHelpers>
 class ChainSm90 {
  protected:
   using Memory = ChainSm90Memory;
   using StateTile = KeyPanels<kColumns>;
-  static constexpr int kHelpers = Memory::kHelpers, kBoth = warpgroup::kThreads + kHelpers;  ///< threads
+  static constexpr int kBoth = warpgroup::kThreads + kHelpers;  ///< threads
+  static constexpr int kChainWarps = warpgroup::kThreads / 32;
   static constexpr int kTiles = kKeys / 8;
   static constexpr uint32_t kSigns = 0x80008000U;
 
@@ -100,12 +104,15 @@ class ChainSm90 {
     return ptx::sharedAddress(ptx::sharedMemory()) + static_cast<uint32_t>(Memory::kBarriers + i % Memory::kStages * 8);
   }
   SEQPAR_DEVICE static uint32_t empty(int i) { return full(i) + 8 * Memory::kStages; }
-  /// `writers`: threads that arrive on `full` in addition to the producer. All threads.
-  SEQPAR_DEVICE void placeBarriers(int writers) const {
+  SEQPAR_DEVICE static uint32_t shared(int i) { return empty(i) + 8 * Memory::kStages; }
+  /// `writers`: threads that arrive on `full` in addition to the producer; `readers`: arrivals on `empty` in addition
+  /// to the chain's. All threads.
+  SEQPAR_DEVICE void placeBarriers(int writers, int readers) const {
     if (isProducer()) {
       for (int i = 0; i < Memory::kStages; ++i) {
         ptx::mbarrierInit(full(i), 1 + writers);
-        ptx::mbarrierInit(empty(i), warpgroup::kThreads / 32);
+        ptx::mbarrierInit(empty(i), kChainWarps + readers);
+        ptx::mbarrierInit(shared(i), kChainWarps);
       }
       ptx::fenceMbarrierInit();
     }
@@ -115,10 +122,12 @@ class ChainSm90 {
   SEQPAR_DEVICE static void waitEmpty(int i) {
     if (i >= Memory::kStages) ptx::mbarrierWaitParity(empty(i), (i / Memory::kStages + 1) % 2);
   }
-  SEQPAR_DEVICE void release(int i) const {
+  SEQPAR_DEVICE static void waitShared(int i) { ptx::mbarrierWaitParity(shared(i), i / Memory::kStages % 2); }
+  SEQPAR_DEVICE void arriveByWarp(uint32_t barrier) const {
     ptx::syncwarp();
-    if (lane_ == 0) ptx::mbarrierArrive(empty(i));
+    if (lane_ == 0) ptx::mbarrierArrive(barrier);
   }
+  SEQPAR_DEVICE void release(int i) const { arriveByWarp(empty(i)); }
   template <int kBytes>
   SEQPAR_DEVICE static void load(int i, int to, const void* from) {
     ptx::cpAsyncBulkLoad(ptx::sharedMemory() + to, from, kBytes, full(i));
@@ -160,48 +169,35 @@ class ChainSm90 {
   /// Stores the warp's 16 rows of operands, 16 terms each.
   template <int kCount, class Tile>
   SEQPAR_DEVICE void storeOperands(const Tile& to, const uint32_t (&a)[kCount][4], uint32_t signs = 0) const {
-    const int inEight = lane_ % 8, odd = lane_ / 8 % 2, upper = lane_ / 16;
     SEQPAR_UNROLL
     for (int k = 0; k < kCount; ++k) {
-      const uint32_t words[4] = {a[k][0] ^ signs, a[k][1] ^ signs, a[k][2] ^ signs, a[k][3] ^ signs};
-      ptx::stmatrixX4(to.address(row_ + odd * 8, inEight, 2 * k * kBlock, upper), words);
+      storeLeft(to, row_, k * kBlock, {a[k][0] ^ signs, a[k][1] ^ signs, a[k][2] ^ signs, a[k][3] ^ signs}, lane_);
     }
     ptx::syncwarp();
   }
-  /// The rounded state for the helper, which has read the one of the chunk before.
-  SEQPAR_DEVICE void shareState(int i, const uint32_t (&a)[kKeys / kBlock][4]) const {
-    if (!keeps()) return;
-    if (i > 0) ptx::barrierSync<kSm90Read, kBoth>();
-    storeOperands(roundedState(), a);
+  /// Stores the rounded state and values of chunk i in its stage, in place of operands of the chain's first product.
+  SEQPAR_DEVICE void share(int i, const StateTile& state, const uint32_t (&a)[kKeys / kBlock][4],
+                           const SquareRows& values, const uint32_t (&d)[kRows / kBlock][4], uint32_t signs) const {
+    ptx::barrierSync<kSm90Multiplied, warpgroup::kThreads>();
+    storeOperands(state, a);
+    storeOperands(values, d, signs);
     warpgroup::fenceProxyAsync();
-    ptx::barrierArrive<kSm90StateRounded, kBoth>();
+    arriveByWarp(shared(i));
   }
-  SEQPAR_DEVICE void shareValues(const uint32_t (&d)[kRows / kBlock][4], uint32_t signs) const {
-    if (!keeps()) return;
-    storeOperands(roundedValues(), d, signs);
-    warpgroup::fenceProxyAsync();
-    ptx::barrierArrive<kSm90ValuesRounded, kBoth>();
+  /// One thread: starts the copies of what the chain has shared for chunk i to arrays of a record.
+  SEQPAR_DEVICE void startKeeping(uint16_t* states, const StateTile& state, uint16_t* values,
+                                  const SquareRows& written) const {
+    ptx::cpAsyncBulkStore(states + int64_t{column_} * kKeys, ptx::sharedMemory() + state.offset, kKeyBytes);
+    ptx::cpAsyncBulkStore(values + int64_t{column_} * kRows, ptx::sharedMemory() + written.offset, kSquareBytes);
+    ptx::cpAsyncBulkCommitGroup();
   }
-  /// The helper: copies what the chain shares for chunk i to arrays of a record.
-  SEQPAR_DEVICE void keep(int i, uint16_t* states, uint16_t* values) const {
-    const bool stores = ptx::thread() == warpgroup::kThreads;
-    ptx::barrierSync<kSm90StateRounded, kBoth>();
-    if (stores) ptx::cpAsyncBulkStore(states + int64_t{column_} * kKeys, shared(Memory::kState), kKeyBytes);
-    ptx::barrierSync<kSm90ValuesRounded, kBoth>();
-    if (stores) {
-      ptx::cpAsyncBulkStore(values + int64_t{column_} * kRows, shared(Memory::kValues), kSquareBytes);
-      ptx::cpAsyncBulkCommitGroup();
-      ptx::cpAsyncBulkWaitGroupRead<0>();
-      if (i + 1 == task_.count) ptx::cpAsyncBulkWaitGroup();
-    }
-    ptx::syncwarp();
-    finishReading(i);
+  /// One thread: waits until the latest copies have read, then frees the stage of chunk i, or ends the last chunk.
+  SEQPAR_DEVICE void finishKeeping(int i) const {
+    ptx::cpAsyncBulkWaitGroupRead<0>();
+    ptx::mbarrierArrive(empty(i));
+    if (i + 1 == task_.count) ptx::cpAsyncBulkWaitGroup();
   }
-  SEQPAR_DEVICE static char* shared(int at) { return ptx::sharedMemory() + at; }
-  /// The helper: the chain may replace what it has shared for chunk i.
-  SEQPAR_DEVICE void finishReading(int i) const {
-    if (i + 1 < task_.count) ptx::barrierArrive<kSm90Read, kBoth>();
-  }
+  SEQPAR_DEVICE static bool isKeeper() { return ptx::thread() == warpgroup::kThreads; }
 
   /// state = total * state. A total of 0 forgets.
   SEQPAR_DEVICE void decayState(const float* total, bool exact) {

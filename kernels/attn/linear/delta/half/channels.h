@@ -48,31 +48,73 @@ SEQPAR_DEVICE float powerTo(int exponent, uint32_t bits) {
   return asFloat((254U + static_cast<uint32_t>(exponent) - (bits >> 23)) << 23);
 }
 
+/// kThreadsOfRow threads have a row: norms[t] = scale, divided by its length if rows are normalized. Multiplies rows by
+/// it if `scales`; with kMagnitudes, adds their magnitudes.
+template <class T, int kThreadsOfRow, bool kMagnitudes>
+SEQPAR_DEVICE void scaleRows(const KeyRows& rows, float* norms, bool normalize, float scale, bool scales,
+                             Magnitude& magnitude) {
+  constexpr int kUnits = kKeys / 8 / kThreadsOfRow;
+  const int t = threadAgain() / kThreadsOfRow, part = threadAgain() % kThreadsOfRow;
+  uint32_t words[kUnits][4];
+  float squares = 0;
+  SEQPAR_UNROLL
+  for (int n = 0; n < kUnits; ++n) {
+    ptx::load(words[n], rows.unit(t, part + n * kThreadsOfRow));
+    SEQPAR_UNROLL
+    for (const uint32_t word : words[n]) {
+      const float low = ptx::lowOf<T>(word), high = ptx::highOf<T>(word);
+      squares += low * low + high * high;
+    }
+  }
+  SEQPAR_UNROLL
+  for (int mask = 1; mask < kThreadsOfRow; mask *= 2) squares += ptx::shflXor(squares, mask);
+  const float norm = scale * (normalize ? 1 / sqrtf(squares + 1e-6F) : 1);
+  if (part == 0) norms[t] = norm;
+  SEQPAR_UNROLL
+  for (int n = 0; n < kUnits; ++n) {
+    SEQPAR_UNROLL
+    for (uint32_t& word : words[n]) {
+      if (scales) word = ptx::pack<T>(norm * ptx::lowOf<T>(word), norm * ptx::highOf<T>(word));
+      if constexpr (kMagnitudes) magnitude.add(word);
+    }
+    if (scales) ptx::store(rows.unit(t, part + n * kThreadsOfRow), words[n]);
+  }
+}
+
 /// Operands of scores in fp16, of mild decays: a row is multiplied by a power of 2 that takes its largest element to
 /// 1/4 ... 1/2, a channel of a block by one near the root of the block's decay, and its other operand is divided by it:
 /// so neither is above 2^15, also where a column is divided by its decay. Returns whether the powers of all rows are
-/// between 2^-40 and 2^40. 256 threads, after loadNorms() by the same threads.
+/// between 2^-40 and 2^40. 256 threads. Also norms[t] as loadNorms().
 template <class T, class Rows>
-SEQPAR_DEVICE bool findUps(float* ups, const Rows& rows, const float* norms) {
+SEQPAR_DEVICE bool findUps(float* ups, float* norms, const Rows& rows, bool normalize, float scale) {
   const int t = ptx::thread() / 4, part = ptx::thread() % 4;
   Magnitude magnitude;
+  float squares = 0;
   SEQPAR_UNROLL
   for (int unit = part; unit < kKeys / 8; unit += 4) {
     uint32_t words[4];
     ptx::load(words, rows.unit(t, unit));
     SEQPAR_UNROLL
-    for (const uint32_t word : words) magnitude.add(word);
+    for (const uint32_t word : words) {
+      magnitude.add(word);
+      const float low = ptx::lowOf<T>(word), high = ptx::highOf<T>(word);
+      squares += low * low + high * high;
+    }
   }
   uint32_t most = magnitude.bits();
   SEQPAR_UNROLL
   for (int mask = 1; mask < 4; mask *= 2) {
     const uint32_t other = asBits(ptx::shflXor(asFloat(most), mask));
     most = other > most ? other : most;
+    squares += ptx::shflXor(squares, mask);
   }
-  ptx::syncwarp();  // norms
-  const uint32_t bits = asBits(asFloat(most) * norms[t]) & 0x7fffffffU;
+  const float norm = scale * (normalize ? 1 / sqrtf(squares + 1e-6F) : 1);
+  const uint32_t bits = asBits(asFloat(most) * norm) & 0x7fffffffU;
   const bool fits = fitsPower(bits);
-  if (part == 0) ups[t] = fits ? powerTo(-2, bits) : 1;
+  if (part == 0) {
+    norms[t] = norm;
+    ups[t] = fits ? powerTo(-2, bits) : 1;
+  }
   return ptx::voteAll(fits || most == 0);
 }
 /// The power of a channel with that product of decays, 2^-32 ... 1.

@@ -94,56 +94,78 @@ class DifferenceSm90 {
   SEQPAR_DEVICE void loadKeys() {
     ptx::cpAsyncWaitGroup<0>();
     ptx::syncthreads();
-    loadNorms<T>(memory_.kNorm, keys(), task_.normalize, 1);
-    loadNorms<T>(memory_.qNorm, queries(), task_.normalize, task_.scale);
-    ptx::syncthreads();
     finite_ = ptx::syncthreadsAnd(scaleKeys());
   }
   /// Returns whether the thread's elements are finite.
   SEQPAR_DEVICE bool scaleKeys() const {
-    float zero = 0;
+    const bool keysFinite = scaleRows(keys(), memory_.kNorm, 1);
+    return scaleRows(queries(), memory_.qNorm, task_.scale) && keysFinite;
+  }
+  /// Four threads have a row: norms[t] = scale, divided by its length if rows are normalized, and row *= norms[t].
+  SEQPAR_DEVICE bool scaleRows(const KeyTile& rows, float* norms, float scale) const {
+    constexpr int kParts = 4, kUnits = kKeys / 8 / kParts;
+    const int thread = threadAgain(), t = thread / kParts, part = thread % kParts;
+    float squares = 0, zero = 0;
     SEQPAR_UNROLL
-    for (int i = threadAgain(); i < kRows * kKeys / 8; i += kAll) {
-      const int t = i / (kKeys / 8), unit = i % (kKeys / 8);
-      const auto scale = [&](const KeyTile& rows, float norm) {
-        uint32_t words[4];
-        ptx::load(words, rows.unit(t, unit));
-        SEQPAR_UNROLL
-        for (auto& word : words) {
-          const float low = norm * ptx::lowOf<T>(word), high = norm * ptx::highOf<T>(word);
-          zero += 0 * low + 0 * high;
-          word = ptx::pack<T>(low, high);
-        }
-        ptx::store(rows.unit(t, unit), words);
-      };
-      scale(keys(), memory_.kNorm[t]);
-      scale(queries(), memory_.qNorm[t]);
+    for (int n = 0; n < kUnits; ++n) {
+      uint32_t words[4];
+      ptx::load(words, rows.unit(t, part + n * kParts));
+      SEQPAR_UNROLL
+      for (const uint32_t word : words) {
+        const float low = ptx::lowOf<T>(word), high = ptx::highOf<T>(word);
+        squares += low * low + high * high;
+      }
+    }
+    squares += ptx::shflXor(squares, 1);
+    squares += ptx::shflXor(squares, 2);
+    const float norm = scale * (task_.normalize ? 1 / sqrtf(squares + 1e-6F) : 1);
+    if (part == 0) norms[t] = norm;
+    SEQPAR_UNROLL
+    for (int n = 0; n < kUnits; ++n) {
+      uint32_t words[4];
+      ptx::load(words, rows.unit(t, part + n * kParts));  // again: no registers to spare
+      SEQPAR_UNROLL
+      for (uint32_t& word : words) {
+        const float low = norm * ptx::lowOf<T>(word), high = norm * ptx::highOf<T>(word);
+        zero += 0 * low + 0 * high;
+        word = ptx::pack<T>(low, high);
+      }
+      ptx::store(rows.unit(t, part + n * kParts), words);
     }
     return zero == 0;
   }
 
-  SEQPAR_DEVICE void keepWarpSum(float* to, float sum, bool add) const {
+  SEQPAR_DEVICE void keepWarpSum(float* to, float sum) const {
     sum = sumOfWarp(sum);
-    if (threadAgain() % 32 == 0) to[warp_] = add ? to[warp_] + sum : sum;
+    if (threadAgain() % 32 == 0) to[warp_] = sum;
   }
 
-  /// to[warpgroup][t] = sum over its channels of term(tile, element, key, query).
-  template <class Term>
-  SEQPAR_DEVICE void sumRows(float* to, const Term& term) const {
+  /// Sums over the warpgroup's channels: add(sums, tile, element, key, query) adds terms to those of an element's row
+  /// t, and store(warpgroup * kRows + t, sums) stores them.
+  template <int kSums, class Add, class Store>
+  SEQPAR_DEVICE void sumRows(const Add& add, const Store& store) const {
     const ptx::AccumulatorLayout layout{threadAgain() % 32};
-    const int t = layout.row(row_), c = layout.column(channel_);
+    float sums[2][kSums] = {};
+    SEQPAR_UNROLL
+    for (int k = 0; k < kRows / kBlock; ++k) {
+      uint32_t key[4], query[4];
+      loadLeft<true>(key, keys(), row_, channel_ + k * kBlock, layout.lane);
+      loadLeft<true>(query, queries(), row_, channel_ + k * kBlock, layout.lane);
+      SEQPAR_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        const int n = 2 * k + j / 2, h = j % 2;
+        add(sums[h], n, 2 * h, ptx::lowOf<T>(key[j]), ptx::lowOf<T>(query[j]));
+        add(sums[h], n, 2 * h + 1, ptx::highOf<T>(key[j]), ptx::highOf<T>(query[j]));
+      }
+    }
     SEQPAR_UNROLL
     for (int h = 0; h < 2; ++h) {
-      float sum = 0;
       SEQPAR_UNROLL
-      for (int n = 0; n < 8; ++n) {
-        const uint32_t key = keys().pair(t + 8 * h, c + 8 * n), query = queries().pair(t + 8 * h, c + 8 * n);
-        sum += term(n, 2 * h, ptx::lowOf<T>(key), ptx::lowOf<T>(query)) +
-               term(n, 2 * h + 1, ptx::highOf<T>(key), ptx::highOf<T>(query));
+      for (float& sum : sums[h]) {
+        sum += ptx::shflXor(sum, 1);
+        sum += ptx::shflXor(sum, 2);
       }
-      sum += ptx::shflXor(sum, 1);
-      sum += ptx::shflXor(sum, 2);
-      if (layout.lane % 4 == 0) to[group_ * kRows + t + 8 * h] = sum;
+      if (layout.lane % 4 == 0) store(group_ * kRows + layout.row(row_, 2 * h), sums[h]);
     }
   }
   SEQPAR_DEVICE float rowSum(const float* sums, int t) const { return sums[t] + sums[kRows + t]; }

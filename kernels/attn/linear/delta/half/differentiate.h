@@ -106,29 +106,12 @@ class Differentiate {
   SEQPAR_DEVICE void loadKeys() {
     ptx::cpAsyncWaitGroup<2>();
     ptx::syncthreads();
-    if (warp_ < 8) {
-      loadNorms<T>(memory_.kNorm, keys(), task_.normalize, 1);
-      loadNorms<T>(memory_.qNorm, queries(), task_.normalize, queryScale());
-    }
-    ptx::syncthreads();
     Magnitude magnitude;
-    SEQPAR_UNROLL
-    for (int i = threadAgain(); i < kRows * kKeys / 8; i += kAll) {
-      const int t = i / (kKeys / 8), unit = i % (kKeys / 8);
-      const auto scale = [&](const KeyRows& rows, float norm, bool scales) {
-        if (!scales && !kMayBeMild) return;
-        uint32_t words[4];
-        ptx::load(words, rows.unit(t, unit));
-        SEQPAR_UNROLL
-        for (auto& word : words) {
-          if (scales) word = ptx::pack<T>(norm * ptx::lowOf<T>(word), norm * ptx::highOf<T>(word));
-          if constexpr (kMayBeMild) magnitude.add(word);
-        }
-        if (scales) ptx::store(rows.unit(t, unit), words);
-      };
-      scale(keys(), memory_.kNorm[t], task_.normalize);
-      scale(queries(), memory_.qNorm[t], task_.normalize || !kChannel);
-    }
+    const auto scale = [&](const KeyRows& rows, float* norms, float factor, bool scales) {
+      scaleRows<T, kAll / kRows, kMayBeMild>(rows, norms, task_.normalize, factor, scales, magnitude);
+    };
+    scale(keys(), memory_.kNorm, 1, task_.normalize);
+    scale(queries(), memory_.qNorm, queryScale(), task_.normalize || !kChannel);
     if constexpr (kMayBeMild) {
       const uint32_t most = ptx::reduxMax(magnitude.bits());
       if (threadAgain() % 32 == 0) memory_.ofRows[warp_] = static_cast<int>(most);
@@ -305,17 +288,41 @@ class Differentiate {
   SEQPAR_DEVICE void shareMagnitudes();
   SEQPAR_DEVICE Scales findScales() const;
   SEQPAR_DEVICE void throughAnyChannels(HalfBlockDecays& decays);
-  SEQPAR_DEVICE void decayChannels(HalfBlockDecays& decays);
+  template <bool kMild>
+  SEQPAR_DEVICE void decayChannels(HalfBlockDecays& decays, float up);
   template <class Score>
   SEQPAR_DEVICE void storeChannelScores(float up);
   template <class Finish>
   SEQPAR_DEVICE void storeTerms(const Finish& finish);
   // Mild decays (differentiate_mild.h):
   SEQPAR_DEVICE void throughMildChannels(HalfBlockDecays& decays, const Scales& scales);
-  SEQPAR_DEVICE void decayMildChannels(HalfBlockDecays& decays, const Scales& scales);
   SEQPAR_DEVICE void decayBlock(float (&c)[4][4], int block) const;
   SEQPAR_DEVICE void throughMildRows(const Scales& scales);
   SEQPAR_DEVICE void throughMildColumns(const Scales& scales);
+  /// Calls each(n, e, pair) for the thread's pairs of the warp's rows and channels of a tile: those of elements [n][e]
+  /// and [n][e + 1].
+  template <class Each>
+  SEQPAR_DEVICE void eachKey(const KeyRows& rows, const Each& each) const {
+    SEQPAR_UNROLL
+    for (int k = 0; k < 2; ++k) {
+      uint32_t words[4];
+      loadLeft<true>(words, rows, row_, channel_ + k * kBlock);
+      SEQPAR_UNROLL
+      for (int j = 0; j < 4; ++j) each(2 * k + j / 2, j % 2 * 2, words[j]);
+    }
+  }
+  /// The same with pairs of keys and queries.
+  template <class Each>
+  SEQPAR_DEVICE void eachKeyAndQuery(const Each& each) const {
+    SEQPAR_UNROLL
+    for (int k = 0; k < 2; ++k) {
+      uint32_t key[4], query[4];
+      loadLeft<true>(key, keys(), row_, channel_ + k * kBlock);
+      loadLeft<true>(query, queries(), row_, channel_ + k * kBlock);
+      SEQPAR_UNROLL
+      for (int j = 0; j < 4; ++j) each(2 * k + j / 2, j % 2 * 2, key[j], query[j]);
+    }
+  }
   /// Calls each(t, c, n, e) for the warp's pairs of channels c, c + 1: elements [n][e] and [n][e + 1].
   template <class Each>
   SEQPAR_DEVICE void eachChannelPair(const Each& each) const {
@@ -345,17 +352,12 @@ class Differentiate {
   template <class Term>
   SEQPAR_DEVICE void sumRows(float* to, const Term& term) {
     const ptx::AccumulatorLayout layout{threadAgain() % 32};
-    const int t = layout.row(row_), c = layout.column(channel_);
+    const int t = layout.row(row_);
     float sums[2] = {};
-    SEQPAR_UNROLL
-    for (int n = 0; n < 4; ++n) {
-      SEQPAR_UNROLL
-      for (int h = 0; h < 2; ++h) {
-        const uint32_t key = keys().pair(t + 8 * h, c + 8 * n), query = queries().pair(t + 8 * h, c + 8 * n);
-        sums[h] += term(n, 2 * h, ptx::lowOf<T>(key), ptx::lowOf<T>(query)) +
-                   term(n, 2 * h + 1, ptx::highOf<T>(key), ptx::highOf<T>(query));
-      }
-    }
+    eachKeyAndQuery([&](int n, int e, uint32_t key, uint32_t query) {
+      sums[e / 2] += term(n, e, ptx::lowOf<T>(key), ptx::lowOf<T>(query)) +
+                     term(n, e + 1, ptx::highOf<T>(key), ptx::highOf<T>(query));
+    });
     SEQPAR_UNROLL
     for (int h = 0; h < 2; ++h) {
       sums[h] += ptx::shflXor(sums[h], 1);

@@ -27,7 +27,7 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::throughChannels() {
 }
 template <class T, bool kChannel>
 SEQPAR_DEVICE void Differentiate<T, kChannel>::throughAnyChannels(HalfBlockDecays& decays) {
-  decayChannels(decays);
+  decayChannels<false>(decays, 1);
   storeChannelScores<T>(1);
   ptx::syncthreads();
   decayBefore();

@@ -122,14 +122,17 @@ SEQPAR_DEVICE typename Differentiate<T, kChannel>::Scales Differentiate<T, kChan
   return scales;
 }
 
-/// Decays from the start and to the end of blocks, and decayed rows.
+/// Decays from the start of blocks, and decayed rows; then keys before later blocks and decays to the end of blocks. Of
+/// mild decays, rows are multiplied by `up`, and keys are decayed to the end of their block instead.
 template <class T, bool kChannel>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::decayChannels(HalfBlockDecays& decays) {
+template <bool kMild>
+SEQPAR_DEVICE void Differentiate<T, kChannel>::decayChannels(HalfBlockDecays& decays, float up) {
   constexpr int kTokens = HalfBlockDecays::kTokens;
   const int block = decays.block, c = decays.channel;
   const auto put = [&](int to, int row, const float(&factors)[2], uint32_t x) {
-    KeyRows{to}.pair(row, c) =
-        ptx::pack<T>(forgetting(factors[0], ptx::lowOf<T>(x)), forgetting(factors[1], ptx::highOf<T>(x)));
+    const float low = ptx::lowOf<T>(x), high = ptx::highOf<T>(x);
+    KeyRows{to}.pair(row, c) = kMild ? packInRange<Fp16>(factors[0] * low, factors[1] * high)
+                                     : ptx::pack<T>(forgetting(factors[0], low), forgetting(factors[1], high));
   };
   const bool isFirst = decays.half == 0;
   float run[2] = {isFirst ? 1 : decays.other[0], isFirst ? 1 : decays.other[1]};
@@ -139,22 +142,31 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::decayChannels(HalfBlockDecays& de
     run[0] *= decays.of[i][0];
     run[1] *= decays.of[i][1];
     ptx::storePair(memory_.run + t * kRunStride + c, run[0], run[1]);
-    put(memory_.kNear, t, run, keys().pair(t, c));
-    put(memory_.qNear, t, run, queries().pair(t, c));
+    const float factors[2] = {kMild ? up * run[0] : run[0], kMild ? up * run[1] : run[1]};
+    put(memory_.kNear, t, factors, keys().pair(t, c));
+    put(memory_.qNear, t, factors, queries().pair(t, c));
   }
   const auto ends = BlockDecays::ends(memory_.totals, block, c);
   const float* const product = isFirst ? ends.before : ends.after;
   ptx::storePair((isFirst ? memory_.before : memory_.after) + block * kKeys + c, product[0], product[1]);
   float suffix[2] = {isFirst ? decays.other[0] : 1, isFirst ? decays.other[1] : 1};
+  if constexpr (kMild) {
+    suffix[0] *= up;
+    suffix[1] *= up;
+  }
   SEQPAR_UNROLL
   for (int i = kTokens; i-- > 0;) {
     const int t = decays.first + i;
-    ptx::storePair(memory_.suffix + t * kRunStride + c, suffix[0], suffix[1]);
     const uint32_t key = keys().pair(t, c);
-    SEQPAR_UNROLL
-    for (int n = 1; n < kBlocks; ++n) {
-      const float decay[2] = {suffix[0] * ends.toStart[n][0], suffix[1] * ends.toStart[n][1]};
-      if (n > block) put(memory_.near, nearRow(n) + t, decay, key);
+    if constexpr (kMild) {
+      put(memory_.near, t, suffix, key);
+    } else {
+      ptx::storePair(memory_.suffix + t * kRunStride + c, suffix[0], suffix[1]);
+      SEQPAR_UNROLL
+      for (int n = 1; n < kBlocks; ++n) {
+        const float decay[2] = {suffix[0] * ends.toStart[n][0], suffix[1] * ends.toStart[n][1]};
+        if (n > block) put(memory_.near, nearRow(n) + t, decay, key);
+      }
     }
     suffix[0] *= decays.of[i][0];
     suffix[1] *= decays.of[i][1];
@@ -176,7 +188,8 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::storeChannelScores(float up) {
     memory_.diagonal[first + 8] = scale * (odd ? ofScores_[1][3] : ofScores_[1][2]);
   }
   const auto store = [&](const SquareRows& to, int i, int j, float factor, float x, float y) {
-    to.pair(i, j) = ptx::pack<Score>(i > j ? up * (factor * x) : 0, i > j + 1 ? up * (factor * y) : 0);
+    const float low = i > j ? up * (factor * x) : 0, high = i > j + 1 ? up * (factor * y) : 0;
+    to.pair(i, j) = std::is_same_v<Score, T> ? ptx::pack<Score>(low, high) : packInRange<Score>(low, high);
   };
   eachPair(ofKeys_, row_, column,
            [&](int i, int j, float x, float y) { store(ofKeys(), i, j, -memory_.beta[i], x, y); });
@@ -190,9 +203,9 @@ template <class Finish>
 SEQPAR_DEVICE void Differentiate<T, kChannel>::storeTerms(const Finish& finish) {
   const ptx::AccumulatorLayout layout{threadAgain() % 32};
   float ofKey[2] = {};
-  eachChannelPair([&](int t, int c, int n, int e) {
+  eachKeyAndQuery([&](int n, int e, uint32_t key, uint32_t query) {
+    const int t = layout.row(row_, e), c = layout.column(channel_ + 8 * n);
     finish(t, c, n, e);
-    const uint32_t query = queries().pair(t, c), key = keys().pair(t, c);
     const float diagonal = memory_.diagonal[t];
     const float k[2] = {ptx::lowOf<T>(key), ptx::highOf<T>(key)}, q[2] = {ptx::lowOf<T>(query), ptx::highOf<T>(query)};
     float sums[2];

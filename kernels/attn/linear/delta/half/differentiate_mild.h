@@ -11,7 +11,7 @@ namespace seqpar::attn::delta::half {
 
 template <class T, bool kChannel>
 SEQPAR_DEVICE void Differentiate<T, kChannel>::throughMildChannels(HalfBlockDecays& decays, const Scales& scales) {
-  decayMildChannels(decays, scales);
+  decayChannels<true>(decays, scales.rows);
   storeChannelScores<Fp16>(scales.scores);
   ptx::syncthreads();
   throughMildRows(scales);
@@ -30,40 +30,6 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::throughMildChannels(HalfBlockDeca
     }
   });
   ptx::syncthreads();
-}
-
-/// Decays from the start of blocks, and rows decayed from there and to the end of their block.
-template <class T, bool kChannel>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::decayMildChannels(HalfBlockDecays& decays, const Scales& scales) {
-  constexpr int kTokens = HalfBlockDecays::kTokens;
-  const int block = decays.block, c = decays.channel;
-  const bool isFirst = decays.half == 0;
-  const auto ends = BlockDecays::ends(memory_.totals, block, c);
-  const float* const product = isFirst ? ends.before : ends.after;
-  ptx::storePair((isFirst ? memory_.before : memory_.after) + block * kKeys + c, product[0], product[1]);
-  const auto put = [&](int to, int t, const float(&factors)[2], uint32_t x) {
-    KeyRows{to}.pair(t, c) = ptx::pack<Fp16>(factors[0] * ptx::lowOf<T>(x), factors[1] * ptx::highOf<T>(x));
-  };
-  float suffix[2];  // times the power of 2 of rows
-  SEQPAR_UNROLL
-  for (int e = 0; e < 2; ++e) suffix[e] = scales.rows * (isFirst ? decays.other[e] : 1);
-  SEQPAR_UNROLL
-  for (int i = kTokens; i-- > 0;) {
-    put(memory_.near, decays.first + i, suffix, keys().pair(decays.first + i, c));
-    suffix[0] *= decays.of[i][0];
-    suffix[1] *= decays.of[i][1];
-  }
-  float run[2] = {isFirst ? 1 : decays.other[0], isFirst ? 1 : decays.other[1]};
-  SEQPAR_UNROLL
-  for (int i = 0; i < kTokens; ++i) {
-    const int t = decays.first + i;
-    run[0] *= decays.of[i][0];
-    run[1] *= decays.of[i][1];
-    const float factors[2] = {scales.rows * run[0], scales.rows * run[1]};
-    ptx::storePair(memory_.run + t * kRunStride + c, run[0], run[1]);
-    put(memory_.kNear, t, factors, keys().pair(t, c));
-    put(memory_.qNear, t, factors, queries().pair(t, c));
-  }
 }
 
 /// c *= the decay of a block.
@@ -110,8 +76,7 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::throughMildColumns(const Scales& 
   const int block = row_ / kBlock, first = ptx::AccumulatorLayout{threadAgain() % 32}.column(channel_);
   const KeyRows kEnd{memory_.near}, qNear{memory_.qNear}, kNear{memory_.kNear};
   float ends[4][2] = {};
-  eachChannelPair([&](int t, int c, int n, int e) {
-    const uint32_t key = kEnd.pair(t, c);
+  eachKey(kEnd, [&](int n, int e, uint32_t key) {
     ends[n][0] += ptx::lowOf<Fp16>(key) * dColumn_[n][e];
     ends[n][1] += ptx::highOf<Fp16>(key) * dColumn_[n][e + 1];
   });

@@ -58,7 +58,6 @@ class DifferentiateSm90 : DifferenceSm90<T, kTwo, kChannel> {
   using Parts::startStage;
   using Parts::startValues;
   using Parts::state;
-  using Parts::sumRows;
   using Parts::task_;
   using Parts::warp_;
 
@@ -160,6 +159,7 @@ class DifferentiateSm90 : DifferenceSm90<T, kTwo, kChannel> {
 
   /// Gradients of qIn, kIn and kOut.
   SEQPAR_DEVICE void throughStates() {
+    float boundary = 0;
     SEQPAR_ROLLED
     for (int step = 0; step < kSteps; ++step) {
       const int first = step * Memory::kStep, block = first / kColumns * kSquareBytes, column = first % kColumns;
@@ -175,7 +175,13 @@ class DifferentiateSm90 : DifferenceSm90<T, kTwo, kChannel> {
       multiplyTerms<T, Terms::Rows, Terms::Rows, Memory::kStep>(
           dColumn_, operand(memory_.written + block + column * SquareRows::kRowBytes), ofGradient, step > 0);
       warpgroup::commit();
-      if (task_.dGates.data != nullptr) ofBoundary(step);
+      if (task_.dGates.data != nullptr) {
+        if constexpr (kChannel) {
+          ofBoundaries(step, threadAgain());
+        } else {
+          boundary += ofBoundary(step);
+        }
+      }
       warpgroup::wait<0>();
       warpgroup::fenceOperand(dq_);
       warpgroup::fenceOperand(dRow_);
@@ -183,25 +189,22 @@ class DifferentiateSm90 : DifferenceSm90<T, kTwo, kChannel> {
       ptx::syncthreads();
       startStage(step + 2);
     }
+    if constexpr (!kChannel) keepWarpSum(memory_.boundary, boundary);
   }
-  /// The warp's part of the sum of states times their gradients.
-  SEQPAR_DEVICE void ofBoundary(int step) const {
-    const int thread = threadAgain();
-    if constexpr (kChannel) return ofBoundaries(step, thread);
-    float sums[2] = {};
+  /// The thread's part of the sum of states times their gradients. A warp has 16 channels: the diagonal of a product
+  /// takes fewer instructions than the elements' products.
+  SEQPAR_DEVICE float ofBoundary(int step) const {
+    static_assert(kAll / 32 * kBlock == kKeys);
+    const int lane = threadAgain() % 32, g = lane / 4, p = lane % 4;
+    float c[2][4] = {};
     SEQPAR_UNROLL
-    for (int i = 0; i < Memory::kStep * StateTile::kWidth; i += kAll) {
-      const int v = (i + thread) / StateTile::kWidth, unit = thread % StateTile::kWidth;
-      uint32_t x[4], y[4];
-      ptx::load(x, state(step).unit(v, unit));
-      ptx::load(y, dState(step).unit(v, unit));
-      SEQPAR_UNROLL
-      for (int n = 0; n < 4; ++n) {
-        sums[0] += ptx::lowOf<T>(x[n]) * ptx::lowOf<T>(y[n]);
-        sums[1] += ptx::highOf<T>(x[n]) * ptx::highOf<T>(y[n]);
-      }
+    for (int v = 0; v < Memory::kStep; v += kBlock) {
+      uint32_t a[4];
+      loadLeft<true>(a, state(step), v, warp_ * kBlock, lane);
+      accumulate<T, true>(c, a, dState(step), v, warp_ * kBlock, 0, 2, lane);
     }
-    keepWarpSum(memory_.boundary, sums[0] + sums[1], step > 0);
+    if (g / 2 != p) return 0;
+    return g % 2 == 0 ? c[0][0] + c[1][2] : c[0][1] + c[1][3];
   }
 
   /// The same for each channel: two lanes have eight channels.
@@ -232,40 +235,42 @@ class DifferentiateSm90 : DifferenceSm90<T, kTwo, kChannel> {
   SEQPAR_DEVICE void storeScores() const {
     const ptx::AccumulatorLayout layout{threadAgain() % 32};
     const SquareRows to{group_ == 0 ? memory_.inverse : memory_.ofKeys};
+    const TokenMemory& m = memory_.tokens;
     const int block = row_ / kBlock;
+    float factor[2], between[2];  // between: from the end of block n to the token
     SEQPAR_UNROLL
     for (int h = 0; h < 2; ++h) {
-      const int i = layout.row(row_, 2 * h), last = i - group_;  // pairs with j <= last
-      const float factor = group_ == 0 ? 1 : -memory_.beta[i];
-      float between = 1;
-      if constexpr (!kChannel) between = memory_.tokens.run[i];
-      SEQPAR_UNROLL
-      for (int n = kBlocks; n-- > 0;) {  // blocks of columns
-        if constexpr (!kChannel) {
-          if (n < block - 1) between *= memory_.tokens.totals[n + 1];
-        }
-        SEQPAR_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          const int tile = 2 * n + half, j = layout.column(8 * tile);
-          const float x = dColumn_[tile][2 * h], y = dColumn_[tile][2 * h + 1];
-          if (n == block && group_ == 1 && i / 2 == j / 2) memory_.diagonal[i] = i % 2 == 0 ? x : y;
-          float low = 1, high = 1;
-          if constexpr (!kChannel) loadBetween(low, high, i, j, n, between);
-          to.pair(i, j) = ptx::pack<T>(j <= last ? forgetting(low, factor * x) : 0,
-                                       j + 1 <= last ? forgetting(high, factor * y) : 0);
-        }
-      }
+      const int i = layout.row(row_, 2 * h);
+      factor[h] = group_ == 0 ? 1 : -memory_.beta[i];
+      between[h] = kChannel ? 1 : m.run[i];
     }
-  }
-  /// From tokens j and j + 1 of block n to token i. `between`: from the end of block n.
-  SEQPAR_DEVICE void loadBetween(float& low, float& high, int i, int j, int n, float between) const {
-    const TokenMemory& m = memory_.tokens;
-    if (n == row_ / kBlock) {
-      ptx::loadPair(m.within + (i * kBlock + j % kBlock), low, high);
-    } else if (n < row_ / kBlock) {
-      ptx::loadPair(m.suffix + j, low, high);
-      low *= between;
-      high *= between;
+    SEQPAR_UNROLL
+    for (int n = kBlocks; n-- > 0;) {  // blocks of columns
+      uint32_t words[4] = {};
+      if (!kChannel && n < block - 1) {
+        const float total = m.totals[n + 1];
+        between[0] *= total;
+        between[1] *= total;
+      }
+      SEQPAR_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        const int half = j / 2, h = j % 2, i = layout.row(row_, 2 * h), column = layout.column(8 * (2 * n + half));
+        const float x = dColumn_[2 * n + half][2 * h], y = dColumn_[2 * n + half][2 * h + 1];
+        if (n > block) break;
+        float low = 1, high = 1;
+        if (n < block) {
+          if constexpr (!kChannel) ptx::loadPair(m.suffix + column, low, high);
+          words[j] = ptx::pack<T>(forgetting(between[h] * low, factor[h] * x),  //
+                                  forgetting(between[h] * high, factor[h] * y));
+          continue;
+        }
+        const int last = i - group_;  // pairs with j <= last
+        if (group_ == 1 && i / 2 == column / 2) memory_.diagonal[i] = i % 2 == 0 ? x : y;
+        if constexpr (!kChannel) ptx::loadPair(m.within + (i * kBlock + column % kBlock), low, high);
+        words[j] = ptx::pack<T>(column <= last ? forgetting(low, factor[h] * x) : 0,
+                                column + 1 <= last ? forgetting(high, factor[h] * y) : 0);
+      }
+      storeLeft(to, row_, n * kBlock, words, layout.lane);
     }
   }
   // Decays of tokens, and without decays, differentiate_tokens_sm90.h:

@@ -29,9 +29,11 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::keepSums(const Record& sums) {
 template <class T, bool kChannel>
 SEQPAR_DEVICE void Differentiate<T, kChannel>::finish() {
   float *const ofQueries = memory_.ends, *const ofKeys = memory_.terms;
-  sumRows(ofQueries, [&](int n, int e, float, float query) { return query * dq_[n][e]; });
-  sumRows(ofKeys, [&](int n, int e, float key, float) { return key * dRow_[n][e]; });
-  ptx::syncthreads();
+  if (task_.normalize) {
+    sumRows(ofQueries, [&](int n, int e, float, float query) { return query * dq_[n][e]; });
+    sumRows(ofKeys, [&](int n, int e, float key, float) { return key * dRow_[n][e]; });
+    ptx::syncthreads();
+  }
   const auto store = [&](float(&c)[4][4], const KeyRows& rows, const float* norms, const float* sums, float scale) {
     const int first = ptx::AccumulatorLayout{threadAgain() % 32}.row(row_);
     float ofRows[2] = {};
@@ -39,12 +41,18 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::finish() {
       ofRows[0] = rowSum(sums, first) / (scale * scale);
       ofRows[1] = rowSum(sums, first + 8) / (scale * scale);
     }
-    eachPair(c, row_, channel_, [&](int t, int n, float low, float high) {
-      const float along = ofRows[t == first ? 0 : 1];
-      uint32_t& pair = rows.pair(t, n);
-      pair = ptx::pack<T>(norms[t] * (low - ptx::lowOf<T>(pair) * along),
-                          norms[t] * (high - ptx::highOf<T>(pair) * along));
+    const float norm[2] = {norms[first], norms[first + 8]};
+    eachKey(rows, [&](int n, int e, uint32_t pair) {
+      c[n][e] = norm[e / 2] * (c[n][e] - ptx::lowOf<T>(pair) * ofRows[e / 2]);
+      c[n][e + 1] = norm[e / 2] * (c[n][e + 1] - ptx::highOf<T>(pair) * ofRows[e / 2]);
     });
+    ptx::syncwarp();
+    SEQPAR_UNROLL
+    for (int k = 0; k < 2; ++k) {
+      uint32_t words[4];
+      roundTiles<T>(words, c[2 * k], c[2 * k + 1]);
+      storeLeft(rows, row_, channel_ + k * kBlock, words);
+    }
   };
   store(dq_, queries(), memory_.qNorm, ofQueries, queryScale());
   store(dRow_, keys(), memory_.kNorm, ofKeys, 1);

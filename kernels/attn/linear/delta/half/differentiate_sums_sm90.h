@@ -28,9 +28,16 @@ SEQPAR_DEVICE void DifferentiateSm90<T, kTwo, kShared, kChannel>::keepSums(const
 /// The gradients of q and k from those of scaled and normalized rows.
 template <class T, bool kTwo, bool kShared, bool kChannel>
 SEQPAR_DEVICE void DifferentiateSm90<T, kTwo, kShared, kChannel>::finish() {
-  if (task_.normalize) {
-    sumRows(memory_.ofQueryRows, [&](int n, int e, float, float query) { return query * dq_[n][e]; });
-    sumRows(memory_.ofKeyRows, [&](int n, int e, float key, float) { return key * dRow_[n][e]; });
+  if (task_.normalize && (kShared || kChannel)) {  // otherwise throughScores() has them
+    this->template sumRows<2>(
+        [&](float(&sums)[2], int n, int e, float key, float query) {
+          sums[0] += query * dq_[n][e];
+          sums[1] += key * dRow_[n][e];
+        },
+        [&](int i, const float(&sums)[2]) {
+          memory_.ofQueryRows[i] = sums[0];
+          memory_.ofKeyRows[i] = sums[1];
+        });
     ptx::syncthreads();
   }
   const auto store = [&](const Output& tensor, Tiles& c, const KeyTile& rows, const float* norms, const float* sums,
@@ -43,12 +50,17 @@ SEQPAR_DEVICE void DifferentiateSm90<T, kTwo, kShared, kChannel>::finish() {
       norm[h] = norms[first + 8 * h];
       along[h] = normalized ? rowSum(sums, first + 8 * h) / (scale * scale) : 0;
     }
-    eachPair(c, row_, channel_, [&](int t, int n, float& low, float& high) {
-      const int h = t == first ? 0 : 1;
-      const uint32_t pair = normalized ? rows.pair(t, n) : 0;
-      low = norm[h] * (low - ptx::lowOf<T>(pair) * along[h]);
-      high = norm[h] * (high - ptx::highOf<T>(pair) * along[h]);
-    });
+    SEQPAR_UNROLL
+    for (int k = 0; k < kRows / kBlock; ++k) {
+      uint32_t words[4] = {};
+      if (normalized) loadLeft<true>(words, rows, row_, channel_ + k * kBlock);
+      SEQPAR_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        float* const pair = c[2 * k + j / 2] + j % 2 * 2;
+        pair[0] = norm[j % 2] * (pair[0] - ptx::lowOf<T>(words[j]) * along[j % 2]);
+        pair[1] = norm[j % 2] * (pair[1] - ptx::highOf<T>(words[j]) * along[j % 2]);
+      }
+    }
     SEQPAR_UNROLL
     for (int n = 0; n < 2; ++n) {
       storeTiles<T>({tensor, batch_, chunk_, keyHead_, channel_ + 32 * n, task_.dk}, row_,

@@ -9,15 +9,22 @@ namespace seqpar::attn::delta::half {
 template <class T, bool kTwo, bool kShared, bool kChannel>
 SEQPAR_DEVICE void DifferentiateSm90<T, kTwo, kShared, kChannel>::throughScores() {
   float ends = 0;
+  SEQPAR_UNROLL
+  for (int k = 0; k < kRows / kBlock; ++k) {
+    const ptx::AccumulatorLayout layout{threadAgain() % 32};
+    uint32_t key[4];
+    loadLeft<true>(key, keys(), row_, channel_ + k * kBlock, layout.lane);
+    SEQPAR_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      float* const pair = dColumn_[2 * k + j / 2] + j % 2 * 2;
+      const float out = memory_.tokens.out[layout.row(row_, j % 2 * 2)];
+      pair[0] = forgetting(out, pair[0]);
+      pair[1] = forgetting(out, pair[1]);
+      ends += ptx::lowOf<T>(key[j]) * pair[0] + ptx::highOf<T>(key[j]) * pair[1];
+    }
+  }
   decayRows(dq_, [&](int) { return 1.0F; });
   decayRows(dRow_, [&](int t) { return -memory_.beta[t]; });
-  eachPair(dColumn_, row_, channel_, [&](int t, int c, float& x, float& y) {
-    const float out = memory_.tokens.out[t];
-    const uint32_t key = keys().pair(t, c);
-    x = forgetting(out, x);
-    y = forgetting(out, y);
-    ends += ptx::lowOf<T>(key) * x + ptx::highOf<T>(key) * y;
-  });
   if (!finite_) clearKeys();
   warpgroup::fenceProxyAsync();
   ptx::syncthreads();
@@ -27,7 +34,7 @@ SEQPAR_DEVICE void DifferentiateSm90<T, kTwo, kShared, kChannel>::throughScores(
   multiplyTerms<T, Terms::Rows, Terms::Rows, kRows>(dColumn_, operand(ofScores().offset), panel(queries()), true);
   multiplyTerms<T, Terms::Rows, Terms::Rows, kRows>(dColumn_, operand(ofKeys().offset), panel(keys()), true);
   warpgroup::commit();
-  keepWarpSum(memory_.ends, ends, false);
+  keepWarpSum(memory_.ends, ends);
   warpgroup::wait<0>();
   warpgroup::fenceOperand(dq_);
   warpgroup::fenceOperand(dRow_);
@@ -41,10 +48,19 @@ SEQPAR_DEVICE void DifferentiateSm90<T, kTwo, kShared, kChannel>::throughScores(
              sumForgetting<T, false, false>(ofKeys(), t, keys(), c, 0, kRows);
     });
   }
-  if (task_.dGates.data != nullptr) {
-    sumRows(memory_.terms, [&](int n, int e, float key, float query) {
-      return query * dq_[n][e] + key * (dRow_[n][e] - dColumn_[n][e]);
-    });
+  if (task_.dGates.data != nullptr || (!kShared && task_.normalize)) {
+    this->template sumRows<3>(
+        [&](float(&sums)[3], int n, int e, float key, float query) {
+          sums[0] += query * dq_[n][e];
+          sums[1] += key * dRow_[n][e];
+          sums[2] += key * dColumn_[n][e];
+        },
+        [&](int i, const float(&sums)[3]) {
+          memory_.terms[i] = sums[0] + (sums[1] - sums[2]);
+          if constexpr (kShared) return;
+          memory_.ofQueryRows[i] = sums[0];
+          memory_.ofKeyRows[i] = sums[1] + sums[2];
+        });
   }
   SEQPAR_UNROLL
   for (int n = 0; n < 8; ++n) {

@@ -16,11 +16,11 @@ __global__ void __launch_bounds__(kThreadsSm90, PrepareSm90Memory::kCtas)
   PrepareSm90<T>::run(task);
 }
 template <class T>
-__global__ void __launch_bounds__(ChainSm90Memory::kThreads) advanceSm90Kernel(const __grid_constant__ Task task) {
+__global__ void __launch_bounds__(threadsOfSm90(Step::Advance)) advanceSm90Kernel(const __grid_constant__ Task task) {
   AdvanceSm90<T>::run(task);
 }
 template <class T>
-__global__ void __launch_bounds__(ChainSm90Memory::kThreads) retreatSm90Kernel(const __grid_constant__ Task task) {
+__global__ void __launch_bounds__(threadsOfSm90(Step::Retreat)) retreatSm90Kernel(const __grid_constant__ Task task) {
   RetreatSm90<T>::run(task);
 }
 template <class T, bool kTwo, bool kShared, bool kChannel>

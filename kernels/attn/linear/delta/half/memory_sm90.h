@@ -121,9 +121,10 @@ struct ChainSm90Memory {
   static constexpr int kValues = kState + kKeyBytes;                            ///< [columns][kRows]: D or dD
   static constexpr int kOut = kValues + kSquareBytes;                           ///< [kRows][columns]
   static constexpr int kTotals = kOut + kSquareBytes;                           ///< [kStages][kKeys]
-  static constexpr int kBarriers = kTotals + kStages * 4 * kKeys;               ///< [2][kStages]
-  static constexpr int kBytes = kBarriers + 2 * kStages * 8;
-  static constexpr int kHelpers = 64, kThreads = 128 + kHelpers + 32;
+  static constexpr int kBarriers = kTotals + kStages * 4 * kKeys;               ///< [3][kStages]
+  static constexpr int kBytes = kBarriers + 3 * kStages * 8;
+  static constexpr int kAdvanceHelpers = 64, kRetreatHelpers = 128;  ///< threads
+  SEQPAR_BOTH_INLINE static constexpr int threads(int helpers) { return 128 + helpers + 32; }
 };
 static_assert(ChainSm90Memory::kBytes <= ptx::kSharedBytesSm90);
 
@@ -138,8 +139,10 @@ SEQPAR_BOTH_INLINE bool hasSm90(Step step, const Task& task) {
   if (step == Step::Prepare) return task.width <= 1;
   return task.width <= kMostDecays && paddedColumns(task) <= DifferentiateSm90Memory::kMostColumns;
 }
-SEQPAR_BOTH_INLINE int threadsOfSm90(Step step) {
-  return isChain(step) ? ChainSm90Memory::kThreads : kThreadsSm90;
+SEQPAR_BOTH_INLINE constexpr int threadsOfSm90(Step step) {
+  if (step == Step::Advance) return ChainSm90Memory::threads(ChainSm90Memory::kAdvanceHelpers);
+  if (step == Step::Retreat) return ChainSm90Memory::threads(ChainSm90Memory::kRetreatHelpers);
+  return kThreadsSm90;
 }
 SEQPAR_BOTH_INLINE int64_t ctasOfSm90(Step step, const Task& task) {
   if (!isChain(step)) return ctasOf(step, task);

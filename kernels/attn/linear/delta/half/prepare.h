@@ -54,9 +54,12 @@ class Prepare {
     }
     ptx::cpAsyncWaitGroup<kChannel ? 0 : 1>();
     ptx::syncthreads();
-    loadNorms<T>(memory_.kNorm, keys(), task_.normalize, 1);
-    loadNorms<T>(memory_.qNorm, queries(), task_.normalize, task_.scale);
-    if constexpr (kMayBeMild) findAllUps();
+    if constexpr (kMayBeMild) {
+      findAllUps();
+    } else {
+      loadNorms<T>(memory_.kNorm, keys(), task_.normalize, 1);
+      loadNorms<T>(memory_.qNorm, queries(), task_.normalize, task_.scale);
+    }
     if constexpr (!kChannel) decayWithinBlocks(memory_.tokens);
     ptx::syncthreads();
     if constexpr (kChannel) {
@@ -198,19 +201,32 @@ class Prepare {
 
   SEQPAR_DEVICE void roundInverse() {
     const SquareRows ofKeys{memory_.ofKeys}, ofValues{memory_.ofValues};
+    const int thread = threadAgain(), r = thread / 4;
     SEQPAR_UNROLL
-    for (int i = threadAgain(); i < kRows * kRows / 2; i += kThreads) {
-      const int r = i / (kRows / 2), c = i % (kRows / 2) * 2;
-      const float low = c <= r ? memory_.square[r * kSquare + c] : 0,
-                  high = c < r ? memory_.square[r * kSquare + c + 1] : 0;
-      const float beta = memory_.beta[c], next = memory_.beta[c + 1];
-      ofValues.pair(r, c) = ptx::pack<T>(forgetting(beta, low), forgetting(next, high));
-      if constexpr (!kChannel) {
-        const float key = memory_.tokens.in[c] * memory_.kNorm[c],
-                    nextKey = memory_.tokens.in[c + 1] * memory_.kNorm[c + 1];
-        ofKeys.pair(r, c) = ptx::pack<T>(forgetting(key * beta, low), forgetting(nextKey * next, high));
+    for (int n = 0; n < 2; ++n) {  // a thread has 16 columns of a row
+      const int unit = thread % 4 + 4 * n;
+      uint32_t keyWords[4], valueWords[4], words[4];
+      SEQPAR_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const int c = unit * 8 + 2 * i;
+        float low, high, beta[2];
+        ptx::loadPair(memory_.square + r * kSquare + c, low, high);
+        ptx::loadPair(memory_.beta + c, beta[0], beta[1]);
+        low = c <= r ? low : 0;
+        high = c < r ? high : 0;
+        words[i] = ptx::pack<T>(low, high);
+        valueWords[i] = ptx::pack<T>(forgetting(beta[0], low), forgetting(beta[1], high));
+        if constexpr (!kChannel) {
+          float in[2], norm[2];
+          ptx::loadPair(memory_.tokens.in + c, in[0], in[1]);
+          ptx::loadPair(memory_.kNorm + c, norm[0], norm[1]);
+          keyWords[i] =
+              ptx::pack<T>(forgetting(in[0] * norm[0] * beta[0], low), forgetting(in[1] * norm[1] * beta[1], high));
+        }
       }
-      if (task_.training) storeRounded<T>(record_.inverse + r * kRows + c, low, high);
+      ptx::store(ofValues.unit(r, unit), valueWords);
+      if constexpr (!kChannel) ptx::store(ofKeys.unit(r, unit), keyWords);
+      if (task_.training) ptx::store(record_.inverse + r * kRows + unit * 8, words);
     }
     ptx::cpAsyncWaitGroup<0>();  // values
     ptx::syncthreads();

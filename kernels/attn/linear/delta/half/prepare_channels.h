@@ -7,11 +7,11 @@ namespace seqpar::attn::delta::half {
 
 static_assert(kBlocks * kSteepParts + kWarps <= 32);
 
-/// Flags behind those of memory_.steep.
+/// Lengths and powers of rows, and flags behind those of memory_.steep.
 template <class T, bool kChannel>
 SEQPAR_DEVICE void Prepare<T, kChannel>::findAllUps() const {
-  const bool keysFit = findUps<T>(memory_.kUps, keys(), memory_.kNorm);
-  const bool fit = findUps<T>(memory_.qUps, queries(), memory_.qNorm) && keysFit;
+  const bool keysFit = findUps<T>(memory_.kUps, memory_.kNorm, keys(), task_.normalize, 1);
+  const bool fit = findUps<T>(memory_.qUps, memory_.qNorm, queries(), task_.normalize, task_.scale) && keysFit;
   if (threadAgain() % 32 == 0) memory_.steep[kBlocks * kSteepParts + warp_] = fit ? 0 : 1;
 }
 /// Whether operands of scores are fp16.
@@ -44,7 +44,7 @@ SEQPAR_DEVICE void Prepare<T, kChannel>::decayRows() {
   const int block = decays_.block(), c = decays_.channel();
   const auto times = [](float factor, float x) { return kForgets ? forgetting(factor, x) : factor * x; };
   const auto put = [&](int tile, int row, float low, float high) {
-    const uint32_t pair = ptx::pack<Score>(low, high);
+    const uint32_t pair = kMild ? packInRange<Score>(low, high) : ptx::pack<Score>(low, high);
     KeyRows{tile}.pair(row, c) = pair;
     if constexpr (kParts == 2) {
       KeyRows{tile + memory_.second}.pair(row, c) =

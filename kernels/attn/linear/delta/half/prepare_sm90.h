@@ -2,14 +2,15 @@
 //
 // Work      a CTA of 256 threads, four per SM, has one (chunk, head, batch entry)
 // Roles     two warpgroups: the first has the products of keys, the second those of queries; then each has 64 channels
-// of
-//           W and 64 columns of U. Blocks of 16 x 16 of the inverse by substitution and the first merges by two warps,
-//           while the others store decayed rows
+//           of W and 64 columns of U. Blocks of 16 x 16 of the inverse by substitution and the first merges by two
+//           warps, while the others store decayed rows
 // Tiles     chunks of 64 tokens x 128 channels
-// Smem      PrepareSm90Memory, 55 KiB; the operands of W and U replace queries, values replace the inverse
-// Barriers  __syncthreads() between steps
-// Overlap   cp.async loads values, which the first step has prefetched to L2, during the product of W.
-//           Task::overlaps
+// Smem      PrepareSm90Memory, 55 KiB; the operands of W and U replace queries, values replace the inverse, W and U
+//           replace keys and values
+// Barriers  __syncthreads() between steps; those of a warpgroup before and after W and U are stored
+// Overlap   cp.async loads values, which the first step has prefetched to L2, during the product of W; W and U leave
+// with
+//           bulk copies. Task::overlaps
 #pragma once
 
 #include "kernels/attn/linear/delta/half/inverse.h"
@@ -56,10 +57,10 @@ class PrepareSm90 {
         scores, operand(group_ == 0 ? memory_.keys : memory_.queries), operand(memory_.keys), false);
     warpgroup::commit();
     decayWithinBlocks(memory_.tokens);
-    loadNorms<T>(memory_.kNorm, keys(), task_.normalize, 1);
     loadNorms<T>(memory_.qNorm, queries(), task_.normalize, task_.scale);
     warpgroup::wait<0>();
     warpgroup::fenceOperand(scores);
+    if (group_ == 0) storeKeyNorms(scores);
     ptx::syncthreads();
     decayFromEnds(memory_.tokens);
     storeScores(scores);
@@ -72,12 +73,14 @@ class PrepareSm90 {
       storeRows(thread - 64, kAll - 64);
     }
     ptx::syncthreads();
+    if (group_ == 1) storeFactors(thread - warpgroup::kThreads);
     inverse.mergeHalves(warp_);
     roundInverse();
     startValues(0);
     writeKeys();
     const int columns = paddedColumns(task_);
     for (int first = 0; first < columns; first += kKeys) writeValues(first, columns);
+    ptx::cpAsyncBulkWaitGroup();
   }
 
   SEQPAR_DEVICE KeyTile keys() const { return {memory_.keys}; }
@@ -96,19 +99,33 @@ class PrepareSm90 {
     memory_.tokens.decay[t] = decayOf(task_, batch_, chunk_, head_, t);
   }
 
+  /// The lengths of keys are the diagonal of the products of keys.
+  SEQPAR_DEVICE void storeKeyNorms(const float (&c)[kRows / 8][4]) const {
+    const int lane = threadAgain() % 32, g = lane / 4;
+    if (lane % 4 != g / 2) return;
+    SEQPAR_UNROLL
+    for (int n = 0; n < kRows / 8; ++n) {
+      if (n / 2 != row_ / kBlock) continue;
+      const float square = g % 2 == 0 ? c[n][n % 2 * 2] : c[n][n % 2 * 2 + 1];
+      memory_.kNorm[8 * n + g] = task_.normalize ? 1 / sqrtf(square + 1e-6F) : 1;
+    }
+  }
+
   /// The warpgroup's products, times lengths and decays between tokens: L to shared memory, scores to the record.
   SEQPAR_DEVICE void storeScores(float (&c)[kRows / 8][4]) const {
     const TokenMemory& m = memory_.tokens;
     const ptx::AccumulatorLayout layout{threadAgain() % 32};
     const int block = row_ / kBlock;
-    const float* const norms = group_ == 0 ? memory_.kNorm : memory_.qNorm;
-    int i[2], last[2];  // pairs with j <= last
-    float norm[2];
+    int row[2], last[2];  // pairs with j <= last
+    float norm[2], run[2];
     SEQPAR_UNROLL
     for (int h = 0; h < 2; ++h) {
-      i[h] = layout.row(row_, 2 * h);
-      last[h] = i[h] < chunk_.rows ? i[h] - 1 + group_ : -1;
-      norm[h] = norms[i[h]];
+      const int i = row[h] = layout.row(row_, 2 * h);
+      const float beta = group_ == 0 ? memory_.beta[i] : 1;
+      const bool valid = i < chunk_.rows && beta != 0;  // a beta of 0 forgets
+      norm[h] = beta * (group_ == 0 ? memory_.kNorm : memory_.qNorm)[i];
+      last[h] = valid ? i - 1 + group_ : -1;
+      run[h] = valid ? m.run[i] : 0;
     }
     float between = 1;
     SEQPAR_UNROLL
@@ -127,19 +144,24 @@ class PrepareSm90 {
         ptx::loadPair(m.suffix + j, suffix[0], suffix[1]);
         SEQPAR_UNROLL
         for (int h = 0; h < 2; ++h) {
-          float low = suffix[0] * between * m.run[i[h]], high = suffix[1] * between * m.run[i[h]];
-          if (n == block) ptx::loadPair(m.within + (i[h] * kBlock + j % kBlock), low, high);
           float &x = tile[2 * h], &y = tile[2 * h + 1];
-          x = j <= last[h] ? forgetting(low, norm[h] * kNorms[0] * x) : 0;
-          y = j + 1 <= last[h] ? forgetting(high, norm[h] * kNorms[1] * y) : 0;
+          x *= norm[h] * kNorms[0];
+          y *= norm[h] * kNorms[1];
+          if (n < block) {
+            x = forgetting(suffix[0] * between * run[h], x);
+            y = forgetting(suffix[1] * between * run[h], y);
+          } else {
+            float low, high;
+            ptx::loadPair(m.within + (row[h] * kBlock + j % kBlock), low, high);
+            x = j <= last[h] ? forgetting(low, x) : 0;
+            y = j + 1 <= last[h] ? forgetting(high, y) : 0;
+          }
         }
       }
     }
     if (group_ == 0) {
-      eachPair(c, row_, 0, [&](int i, int j, float x, float y) {
-        const float beta = memory_.beta[i];
-        ptx::storePair(memory_.square + i * kSquare + j, forgetting(beta, x), forgetting(beta, y));
-      });
+      eachPair(c, row_, 0,
+               [&](int i, int j, float x, float y) { ptx::storePair(memory_.square + i * kSquare + j, x, y); });
     } else {
       storeAsImage(record().scores, 0, c);
     }
@@ -162,27 +184,40 @@ class PrepareSm90 {
     if (thread < kKeys) r.total[thread] = total;
     for (int i = thread; i < kRows * kUnits; i += threads) {
       const int t = i / kUnits, unit = i % kUnits;
-      const float in = memory_.tokens.in[t], out = memory_.tokens.out[t], kNorm = memory_.kNorm[t],
-                  qNorm = memory_.qNorm[t];
+      const float in = memory_.tokens.in[t], out = memory_.tokens.out[t];
+      const float ofKeys = memory_.kNorm[t] * out, ofQueries = memory_.qNorm[t] * in;
+      const uint32_t keepsKeys = out == 0 ? 0 : ~0U, keepsQueries = in == 0 ? 0 : ~0U;  // a decay of 0 forgets
       uint32_t k[4], q[4];
       ptx::load(k, keys().unit(t, unit));
       ptx::load(q, queries().unit(t, unit));
       SEQPAR_UNROLL
       for (int j = 0; j < 4; ++j) {
-        k[j] =
-            ptx::pack<T>(forgetting(out, kNorm * ptx::lowOf<T>(k[j])), forgetting(out, kNorm * ptx::highOf<T>(k[j])));
-        q[j] = ptx::pack<T>(forgetting(in, qNorm * ptx::lowOf<T>(q[j])), forgetting(in, qNorm * ptx::highOf<T>(q[j])));
+        k[j] = ptx::pack<T>(ofKeys * ptx::lowOf<T>(k[j]), ofKeys * ptx::highOf<T>(k[j])) & keepsKeys;
+        q[j] = ptx::pack<T>(ofQueries * ptx::lowOf<T>(q[j]), ofQueries * ptx::highOf<T>(q[j])) & keepsQueries;
       }
       ptx::store(r.kOut + imageIndex(t, unit * 8), k);
       ptx::store(r.qIn + imageIndex(t, unit * 8), q);
     }
   }
 
+  /// Factors of the columns of W's operand, in place of the lengths of queries. 64 threads.
+  SEQPAR_DEVICE void storeFactors(int t) const {
+    if (t < kRows) memory_.qNorm[t] = memory_.tokens.in[t] * memory_.kNorm[t] * memory_.beta[t];
+  }
   /// The operands of W and U, in place of queries, and the inverse for the backward. A thread has 16 columns of a row.
   SEQPAR_DEVICE void roundInverse() const {
+    if (!ptx::voteAll(roundInverse<true>())) roundInverse<false>();
+    warpgroup::fenceProxyAsync();
+    ptx::syncthreads();
+  }
+  /// kExact: for finite elements. Returns whether the thread's are.
+  template <bool kExact>
+  SEQPAR_DEVICE bool roundInverse() const {
     const SquareRows ofKeys{memory_.ofKeys}, ofValues{memory_.ofValues};
     const int thread = threadAgain(), r = thread / 4;
     uint16_t* const inverse = record().inverse;
+    const auto scaled = [](float factor, float x) { return kExact ? factor * x : forgetting(factor, x); };
+    float zero = 0;
     SEQPAR_UNROLL
     for (int n = 0; n < 2; ++n) {
       const int unit = thread % 4 + 4 * n;
@@ -190,24 +225,37 @@ class PrepareSm90 {
       SEQPAR_UNROLL
       for (int i = 0; i < 4; ++i) {
         const int c = unit * 8 + 2 * i;
-        float low, high, in[2], beta[2], norm[2];
+        float low, high, beta[2], factor[2];
         ptx::loadPair(memory_.square + r * kSquare + c, low, high);
-        ptx::loadPair(memory_.tokens.in + c, in[0], in[1]);
         ptx::loadPair(memory_.beta + c, beta[0], beta[1]);
-        ptx::loadPair(memory_.kNorm + c, norm[0], norm[1]);
+        ptx::loadPair(memory_.qNorm + c, factor[0], factor[1]);
         low = c <= r ? low : 0;
         high = c < r ? high : 0;
+        zero += 0 * low + 0 * high;
         words[i] = ptx::pack<T>(low, high);
-        valueWords[i] = ptx::pack<T>(forgetting(beta[0], low), forgetting(beta[1], high));
-        keyWords[i] =
-            ptx::pack<T>(forgetting(in[0] * norm[0] * beta[0], low), forgetting(in[1] * norm[1] * beta[1], high));
+        valueWords[i] = ptx::pack<T>(scaled(beta[0], low), scaled(beta[1], high));
+        keyWords[i] = ptx::pack<T>(scaled(factor[0], low), scaled(factor[1], high));
       }
       ptx::store(ofValues.unit(r, unit), valueWords);
       ptx::store(ofKeys.unit(r, unit), keyWords);
       if (task_.training) ptx::store(inverse + r * kRows + unit * 8, words);
     }
+    return zero == 0;
+  }
+  /// Replaces the warpgroup's panel, which its products have read, by its tiles, and starts a copy to an image.
+  SEQPAR_DEVICE void storePanel(uint16_t* to, int panel, const float (&c)[kRows / 8][4]) const {
+    warpgroup::sync(group_);
+    SEQPAR_UNROLL
+    for (int k = 0; k < kRows / kBlock; ++k) {
+      uint32_t words[4];
+      roundTiles<T>(words, c[2 * k], c[2 * k + 1]);
+      storeLeft(SquareRows{panel}, row_, k * kBlock, words);
+    }
     warpgroup::fenceProxyAsync();
-    ptx::syncthreads();
+    warpgroup::sync(group_);
+    if (threadAgain() % warpgroup::kThreads != 0) return;
+    ptx::cpAsyncBulkStore(to, ptx::sharedMemory() + panel, kSquareBytes);
+    ptx::cpAsyncBulkCommitGroup();
   }
 
   /// W: the warpgroup's channels.
@@ -225,11 +273,12 @@ class PrepareSm90 {
       recompute(c, row_, channel,
                 [&](int t, int n) { return sumForgetting<T, true, false>(inverse, t, keys(), n, 0, row_ + kBlock); });
     }
-    storeAsImage(record().w, channel, c);
+    storePanel(record().w + channel * kRows, memory_.keys + panel, c);
   }
   /// The transpose of U: 64 columns of values per warpgroup.
   SEQPAR_DEVICE void writeValues(int first, int columns) const {
     if (first > 0) {
+      ptx::cpAsyncBulkWaitGroupRead<0>();
       ptx::syncthreads();
       startValues(first);
     }
@@ -252,7 +301,7 @@ class PrepareSm90 {
         return sumForgetting<T, true, false>(inverse, t, values(), v, 0, t / kBlock * kBlock + kBlock);
       });
     }
-    storeAsImage(record().written + int64_t{column} * kRows, 0, c);
+    storePanel(record().written + int64_t{column} * kRows, memory_.values + group_ * KeyTile::kPanelBytes, c);
   }
 
   const Task& task_;

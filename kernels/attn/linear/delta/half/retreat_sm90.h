@@ -6,12 +6,12 @@
 namespace seqpar::attn::delta::half {
 
 template <class T>
-class RetreatSm90 : ChainSm90<T> {
+class RetreatSm90 : ChainSm90<T, ChainSm90Memory::kRetreatHelpers> {
  public:
   SEQPAR_DEVICE static void run(const Task& task) { RetreatSm90(task).window(); }
 
  private:
-  using Base = ChainSm90<T>;
+  using Base = ChainSm90<T, ChainSm90Memory::kRetreatHelpers>;
   using Base::column_;
   using Base::kSigns;
   using Base::kTiles;
@@ -29,7 +29,7 @@ class RetreatSm90 : ChainSm90<T> {
   SEQPAR_DEVICE int number(int i) const { return task_.count - 1 - i; }
 
   SEQPAR_DEVICE void window() {
-    this->placeBarriers(ofState_ ? Base::kHelpers : 0);
+    this->placeBarriers(ofState_ ? ChainSm90Memory::kRetreatHelpers : 0, this->keeps() ? 1 : 0);
     this->runRoles(
         ofState_, [&](int i) { start(i); }, [&](int i) { help(i); },
         [&] { ofState_ ? steps<true>() : steps<false>(); });
@@ -51,7 +51,7 @@ class RetreatSm90 : ChainSm90<T> {
   /// The helper: dOut to a stage.
   SEQPAR_DEVICE void startValues(int i) const {
     if (i >= task_.count) return;
-    startTensor<kColumns, Base::kHelpers>(
+    startTensor<kColumns, ChainSm90Memory::kRetreatHelpers>(
         stage(i).values, {task_.dOut, this->batch_, this->chunk(number(i)), this->head_, column_, task_.dv},
         threadAgain() - warpgroup::kThreads);
     ptx::cpAsyncCommitGroup();
@@ -98,7 +98,6 @@ class RetreatSm90 : ChainSm90<T> {
     }
     warpgroup::commit();
     const bool exact = ptx::voteAll(this->isExact(a) && (!kOfState || isFinite(s.values)));
-    this->shareState(i, a);
     this->decayState(s.total, exact);
     typename Base::Elements before;
     if (!exact) this->copyState(before);
@@ -127,11 +126,11 @@ class RetreatSm90 : ChainSm90<T> {
       warpgroup::multiplyStep<T, Terms::Rows>(state_, d[k], operand(s.w.offset), kRows, k, true);
     }
     warpgroup::commit();
-    this->shareValues(d, kSigns);
+    if (kOfState && this->keeps()) this->share(i, s.kOut, a, s.scores, d, kSigns);
     warpgroup::wait<0>();
     warpgroup::fenceOperand(state_);
     if (!exact || !finite) {
-      if (!this->keeps()) this->storeOperands(this->roundedValues(), d, kSigns);  // the helper may be reading them
+      this->storeOperands(this->roundedValues(), d, kSigns);
       this->recomputeState(before, [&](int c, int v) {
         const float sum = -sumForgetting<T, false, true>(s.w, c, this->roundedValues(), v, 0, kRows);
         return kOfState && !exact ? sum + sumForgetting<T, false, false>(s.qIn, c, s.values, v, 0, kRows) : sum;
@@ -149,7 +148,7 @@ class RetreatSm90 : ChainSm90<T> {
   SEQPAR_DEVICE void repairValues(const ChainSm90Stage& s, const uint32_t (&a)[kKeys / kBlock][4]) {
     warpgroup::wait<0>();
     warpgroup::fenceOperand(state_);
-    if (!this->keeps()) this->storeOperands(this->roundedState(), a);
+    this->storeOperands(this->roundedState(), a);
     recompute(values_, row_, 0, [&](int v, int t) {
       const float sum = sumForgetting<T, true, true>(s.kOut, t, this->roundedState(), v, 0, kKeys);
       return kOfState ? sum + sumForgetting<T, false, false>(s.scores, t, s.values, v, t / kBlock * kBlock, kRows)
@@ -164,13 +163,20 @@ class RetreatSm90 : ChainSm90<T> {
       startValues(1);
     }
     finishValues(i + 1);
+    const bool keeps = this->keeps() && Base::isKeeper();
+    if (keeps && i > 0) this->finishKeeping(i - 1);  // waitEmpty() of this thread needs it
+    ptx::syncwarp();
     if (i + 2 < task_.count) {
       this->waitEmpty(i + 2);
       startValues(i + 2);
     }
-    if (!this->keeps()) return;
-    const Record r = this->record(number(i));
-    this->keep(i, r.dState, r.dWritten);
+    if (keeps) {
+      const Record r = this->record(number(i));
+      this->waitShared(i);
+      this->startKeeping(r.dState, stage(i).kOut, r.dWritten, stage(i).scores);
+      if (i + 1 == task_.count) this->finishKeeping(i);
+    }
+    ptx::syncwarp();
   }
 };
 

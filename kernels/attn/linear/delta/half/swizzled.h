@@ -110,6 +110,11 @@ SEQPAR_DEVICE void accumulateBoth(float (&c)[kTiles][4], const uint32_t (&a)[4],
   }
 }
 
+/// ptx::pack() of values in the range of T, in fewer instructions.
+template <class T>
+SEQPAR_DEVICE uint32_t packInRange(float low, float high) {
+  return ptx::kIsBf16<T> ? floatsToBfloats(low, high) : floatsToHalves(low, high);
+}
 /// Rounds a pair of accumulator tiles, 16 columns, to the left operand of a product with 16 terms.
 template <class T>
 SEQPAR_DEVICE void roundTiles(uint32_t (&a)[4], const float (&c)[4], const float (&next)[4]) {
@@ -122,12 +127,17 @@ SEQPAR_DEVICE void roundTiles(uint32_t (&a)[4], const float (&c)[4], const float
 template <class Tile>
 SEQPAR_DEVICE void storeLeft(const Tile& to, int row, int column, const uint32_t (&a)[4],
                              int lane = threadAgain() % 32) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  const int inEight = lane % 8, odd = lane / 8 % 2, upper = lane / 16;
+  ptx::stmatrixX4(to.address(row + odd * 8, inEight, 2 * column, upper), a);
+#else
   const ptx::AccumulatorLayout layout{lane};
   const int g = layout.row(row), p = layout.column(column);
   to.pair(g, p) = a[0];
   to.pair(g + 8, p) = a[1];
   to.pair(g, p + 8) = a[2];
   to.pair(g + 8, p + 8) = a[3];
+#endif
 }
 
 /// Stores a pair of neighbors; `to` is aligned to 4 bytes.
