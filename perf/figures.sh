@@ -24,18 +24,21 @@ on() {
     -J "$out/$name.json" > "$out/$name.txt"
 }
 
-# collectives RANKS: blocking with MPI, then through a stream
+# both RANKS NAME PROGRAM OPTIONS...: blocking with MPI, then through a stream
+both() {
+  ranks=$1 both=$2 program=$3
+  shift 3
+  set -- --repeats 5 -l 0.01 -n 1000 -w 20 "$@"
+  on "$ranks" "$both$ranks" "$program" -z 2 --peers "$@"
+  on "$ranks" "$both${ranks}_stream" "$program" -z 3 "$@"
+}
+
 collectives() {
-  for mode in "" _stream; do
-    how="-z 2 --peers"
-    [ -z "$mode" ] || how="-z 3"
-    options="$how --repeats 5 -l 0.01 -n 1000 -w 20"
-    on "$1" "p2p$1$mode" sendrecv_perf $options --pattern all -b 8 -e 8M -f 16
-    on "$1" "scan$1$mode" all_scan_perf $options --algo auto -b 64 -e 64M -f 16
-    on "$1" "gather$1$mode" gather_perf $options --operation allgather -b 256 -e 16M -f 16
-    on "$1" "heads$1$mode" alltoall_perf $options --direction all -b 4K -e 64M -f 4
-    on "$1" "ring$1$mode" ring_perf $options --pattern shift -b 512 -e 32M -f 16
-  done
+  both "$1" p2p sendrecv_perf --pattern all -b 8 -e 8M -f 16
+  both "$1" scan all_scan_perf --algo auto -b 64 -e 64M -f 16
+  both "$1" gather gather_perf --operation allgather -b 256 -e 16M -f 16
+  both "$1" heads alltoall_perf --direction all -b 4K -e 64M -f 4
+  both "$1" ring ring_perf --pattern shift -b 512 -e 32M -f 16
 }
 
 attention() {

@@ -19,7 +19,8 @@ other programs do not interrupt them. us, medians of 5 loops of up to 1000 opera
 stream `NULL`; *stream*: each operation is enqueued and synchronized, after a barrier; *MPI*: the fastest of the MPI
 rows of `--peers` in the run of *blocking*, OpenMPI 4.1.4, pinned with two ranks, `mpi_yield_when_idle` with four.
 *ratio*: MPI / blocking; below 1 MPI is faster. One run: rows from 4 MiB on differ between runs by up to 1.5 times, as
-other virtual machines use the same memory.
+other virtual machines use the same memory. A cache line takes 3 times as long between the processors in some minutes as
+in others, for MPI too: with two ranks, all-gather of 256 B takes 0.15 or 0.51 us by seqpar, 0.22 or 0.56 by MPI.
 
     chrt -f 10 perf/figures.sh build/host NEW_DIRECTORY collectives
     perf/hosts_page.py NEW_DIRECTORY > docs/perf/hosts.md
