@@ -245,6 +245,9 @@ def explain(q, k, v, comm, *, function="attention", log_decay=None, beta=None, *
     layout, and why other algorithms are slower or not supported. function: for another function, the name of one of the
     functions of linear attention, as "gla", with its log_decay and beta."""
     if function == "attention":
+        for name in ("kernel", "return_lse"):
+            if name in options:
+                raise ValueError(f"explain: got {name}, expected none: plans are those of the library's kernels")
         for name, gate in (("log_decay", log_decay), ("beta", beta)):
             if gate is not None:
                 raise ValueError(f"explain: {name} was given, expected none with attention")

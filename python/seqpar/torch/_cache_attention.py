@@ -195,6 +195,9 @@ def cached_attention(q, k, v, comm, *, q_positions, k_positions, queries=None, k
     """
     if schedule not in ("auto", "pass_q", "pass_kv"):
         raise ValueError(f"cached_attention: schedule is {schedule!r}, expected 'auto', 'pass_q' or 'pass_kv'")
+    for name, x in (("q_positions", q_positions), ("k_positions", k_positions)):
+        if x is None:
+            raise ValueError(f"cached_attention: {name} is None, expected the positions of the rank's tokens")
     if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v)):
         raise RuntimeError("cached_attention has no derivative: use it inside torch.no_grad()")
     _require("cached_attention", q, k, v, q_positions, k_positions, window)

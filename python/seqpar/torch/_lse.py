@@ -111,9 +111,15 @@ def decode(q, local_kernel, comm, *, by="all", row_count=None, base="e"):
         raise ValueError(f"decode: by is {by!r}, expected 'all' or 'heads'")
     if q.dim() < 3:
         raise ValueError(f"decode: q has the shape {list(q.shape)}, expected [...][heads][dim] with at least three dimensions")
+    if not callable(local_kernel):
+        raise TypeError(f"decode: local_kernel is a {type(local_kernel).__name__}, expected a function of the queries")
     if by == "heads":
         q = _ops.all_gather(q.detach(), q.dim() - 2, [], comm.name)
-    out, lse = local_kernel(q)
+    found = local_kernel(q)
+    if not isinstance(found, (tuple, list)) or len(found) != 2:
+        count = f"{len(found)} results" if isinstance(found, (tuple, list)) else f"a {type(found).__name__}"
+        raise ValueError(f"decode: local_kernel returned {count}, expected (out, lse)")
+    out, lse = found
     if out.shape[:-1] != q.shape[:-1]:
         raise ValueError(f"decode: local_kernel returned out {list(out.shape)} for q {list(q.shape)}, expected {[*q.shape[:-1], 'dim']}")
     merge = _all if by == "all" else _by_heads

@@ -17,6 +17,8 @@ from ._mask import fill
 
 def spec(**fields):
     """A description as a string, without fields at their defaults (None)."""
+    if fields["algorithm"] is None:
+        raise ValueError(f"algorithm: got None, expected one of {', '.join(_abi.ATTN_ALGORITHMS)}")
     return ";".join(f"{name}={value}" for name, value in fields.items() if value is not None)
 
 

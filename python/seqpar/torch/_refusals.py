@@ -59,6 +59,13 @@ def _require_comm(name, number, args, kwargs):
         raise TypeError(f"{name}: {error}") from None
 
 
+def _require_tensors(name, error, args):
+    """Raises TypeError if `error` is that an argument lacks an attribute of tensors. Before Python 3.10 errors do not tell."""
+    for x in args:
+        if isinstance(error, AttributeError) and getattr(error, "obj", error) is x and not isinstance(x, (torch.Tensor, Comm)):
+            raise TypeError(f"{name}: got a {type(x).__module__}.{type(x).__qualname__}, expected a torch.Tensor") from error
+
+
 def _explained(name, error, args):
     """A PyTorch error about an unsupported use of the operators, with a text that names the function; None: another
     error."""
@@ -101,6 +108,7 @@ def telling(comm=None):
             except Exception as error:
                 _require_comm(function.__name__, number, args, kwargs)
                 tell(comm or _comm_of(args, kwargs), error)
+                _require_tensors(function.__name__, error, args)
                 explained = _explained(function.__name__, error, (*args, *kwargs.values()))
                 if explained is not None:
                     setattr(explained, _TOLD, True)

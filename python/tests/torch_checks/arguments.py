@@ -115,6 +115,23 @@ def other_values_than_communicators(comm, seed):
 
 
 @check
+def other_values_than_tensors_and_kernels(comm, seed):
+    x, places = whole(seed, 1, 4, 2, 8), torch.arange(4)[None]
+    lse, array = x[..., 0].contiguous(), x.numpy(force=True)
+    calls = {"all_gather": (), "to_heads": (), "halo": (), "all_scan": (None,), "short_conv": (x[0, :, 0],), "decode": (lambda q: (q, lse),)}
+    for name, rest in calls.items():
+        for other, kind in ((array, "numpy.ndarray"), (None, "builtins.NoneType"), (lse.tolist(), "builtins.list")):
+            raises(TypeError, f"{name}: got a {kind}, expected a torch.Tensor", getattr(sp, name), other, *rest, comm)
+    for kernel, text in ((lambda q: (q, lse, None), "returned 3 results, expected (out, lse)"), (lambda q: None, "returned a NoneType")):
+        raises(ValueError, text, sp.decode, x, kernel, comm)
+    raises(TypeError, "local_kernel is a NoneType, expected a function", sp.decode, x, None, comm)
+    raises(ValueError, "k_positions is None", sp.cached_attention, x, x, x, comm, q_positions=places, k_positions=None)
+    raises(ValueError, "algorithm: got None, expected one of auto, local", sp.attention, x, x, x, comm, algorithm=None)
+    raises(ValueError, "algorithm: got None, expected one of auto, local", sp.gla, x, x, x, -x.abs(), comm, algorithm=None)
+    raises(ValueError, "explain: got kernel, expected none", sp.explain, x, x, x, comm, kernel="sdpa")
+
+
+@check
 def shards_without_a_layout_are_contiguous(comm, seed):
     straight = sp.Layout("contiguous", 4 * comm.size, comm.size)
     q, k, v = (sp.shard(whole(seed + i, 1, straight.tokens, 4, 8), straight, comm) for i in range(3))
