@@ -29,6 +29,12 @@ TEST_CASE("backward kernels of sm_90 for two short heads with a decay a channel"
   shape.gateType = seqparBfloat16;
   checkTwoHeads<Bf16>(shape);
   checkTwoHeads<Fp16>(shapeOfTwo(130, 0.02));
+  shape = shapeOfTwo(200, 0.05);
+  shape.batch = 2;
+  shape.heads = shape.qkHeads = 3;
+  shape.segmentTokens = 128;
+  shape.states = false;
+  checkTwoHeads<Bf16>(shape);
   shape = shapeOfTwo(200, 0.02);
   shape.dk = 48;
   shape.dv = 64;

@@ -21,19 +21,22 @@ struct ChunkTiles {
 
   SEQPAR_DEVICE void fetchKeys(const Task& task, const Item<T>& item, int chunk, int thread) {
     const int64_t token = item.first + int64_t{chunk} * kChunk;
-    fetch<true>(q(chunk), item.q, task.q, task, item, token, thread);
-    fetch<true>(k(chunk), item.k, task.k, task, item, token, thread);
+    const int rows = item.rowsOf(token);
+    fetch<true>(q(chunk), item.q, task.q, task, item, token, rows, thread);
+    fetch<true>(k(chunk), item.k, task.k, task, item, token, rows, thread);
   }
   SEQPAR_DEVICE void fetchValues(const Task& task, const Item<T>& item, int chunk, int thread) {
     const int64_t token = item.first + int64_t{chunk} * kChunk;
-    fetch<false>(v(chunk), item.v, task.v, task, item, token, thread);
-    fetch<false>(dOut(chunk), item.dOut, task.dOut, task, item, token, thread);
+    const int rows = item.rowsOf(token);
+    fetch<false>(v(chunk), item.v, task.v, task, item, token, rows, thread);
+    fetch<false>(dOut(chunk), item.dOut, task.dOut, task, item, token, rows, thread);
   }
   SEQPAR_DEVICE static void fetchSwept(T* keys, T* values, const Task& task, const Item<T>& item, int chunk,
                                        int thread) {
     const int64_t token = item.first + int64_t{chunk} * kChunk;
-    fetch<true>(keys, item.k, task.k, task, item, token, thread);
-    fetch<false>(values, item.v, task.v, task, item, token, thread);
+    const int rows = item.rowsOf(token);
+    fetch<true>(keys, item.k, task.k, task, item, token, rows, thread);
+    fetch<false>(values, item.v, task.v, task, item, token, rows, thread);
   }
   /// States are stored in the layout of shared memory.
   SEQPAR_DEVICE void fetchState(const T* states, int chunk, int thread) {
@@ -44,17 +47,18 @@ struct ChunkTiles {
   }
 
  private:
-  /// Loads a chunk of q or k (kKeys), or of v or dOut. `start`: of the item's first head.
+  /// Loads a chunk of q or k (kKeys), or of v or dOut. `start`: of the item's first head. `rows`: of the chunk, for one
+  /// head, where the compiler would load them for each tensor.
   template <bool kKeys>
   SEQPAR_DEVICE static void fetch(T* to, const T* start, const Input& tensor, const Task& task, const Item<T>& item,
-                                  int64_t token, int thread) {
-    const int rows = item.rowsOf(token), columns = kKeys ? item.keys : item.values;
+                                  int64_t token, int rows, int thread) {
+    const int columns = kKeys ? item.keys : item.values;
     if constexpr (kHeads == 1) {
       fetchRows<kChunk, Half::kThreads>(to, start + token * tensor.token, tensor.token, rows, columns, thread);
     } else {
       const int which = thread / warpgroup::kThreads, head = item.head + which;
       const T* from = item.at(tensor, kKeys ? head / task.group : head) + token * tensor.token;
-      fetchPanel(to, from, tensor.token, rows, which < item.heads ? columns : 0, thread);
+      fetchPanel(to, from, tensor.token, item.rowsOf(token), which < item.heads ? columns : 0, thread);
     }
   }
 };

@@ -131,12 +131,21 @@ struct ChunkProducts {
   /// Stores dA of each token with itself, on the threads that hold it.
   SEQPAR_DEVICE static void keepDiagonal(float* own, const Scores& dA, float scale, const P& me) {
     const int warpIndex = me.inGroup / 32, group = me.thread / warpgroup::kThreads;  // recomputed to save registers
-    const int pair = kHeads == 1 ? warpIndex - group * 2 : warpIndex;                // of the warpgroup's tiles
-    if (me.g / 2 != me.c) return;
-    SEQPAR_UNROLL
-    for (int n = 0; n < 4 * kHeads; ++n) {
-      const int r = n % 2;
-      if (n / 2 == pair) own[me.row + r * 8] = scale * (me.g % 2 == 0 ? dA[n][r * 2] : dA[n][r * 2 + 1]);
+    if constexpr (kHeads == 1) {
+      if (warpIndex / 2 != group || me.g / 2 != me.c) return;
+      SEQPAR_UNROLL
+      for (int r = 0; r < 2; ++r) {
+        const float even = warpIndex % 2 == 0 ? dA[r][r * 2] : dA[2 + r][r * 2],
+                    odd = warpIndex % 2 == 0 ? dA[r][r * 2 + 1] : dA[2 + r][r * 2 + 1];
+        own[me.row + r * 8] = scale * (me.g % 2 == 0 ? even : odd);
+      }
+    } else {
+      if (me.g / 2 != me.c) return;
+      SEQPAR_UNROLL
+      for (int n = 0; n < 4 * kHeads; ++n) {
+        const int r = n % 2;
+        if (n / 2 == warpIndex) own[me.row + r * 8] = scale * (me.g % 2 == 0 ? dA[n][r * 2] : dA[n][r * 2 + 1]);
+      }
     }
   }
 
