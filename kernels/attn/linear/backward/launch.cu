@@ -108,7 +108,7 @@ void addScales(Target& target, char* workspace, int64_t offset, const LinearProb
   addScales(target, workspace, offset + (bytes + 15) / 16 * 16);
 }
 
-/// Adds terms with scales: of all gradients at the same time if each fills the SMs, else one after the other.
+/// Adds terms with scales: of all gradients at the same time, or one after the other with a limit of CTAs.
 cudaError_t addUpScaled(const ScaledSums& sums, const Launch& launch) {
   int64_t units = 0;
   for (int i = 0; i < sums.count; ++i) {
@@ -118,7 +118,7 @@ cudaError_t addUpScaled(const ScaledSums& sums, const Launch& launch) {
   if (units == 0) return cudaSuccess;
   const int64_t most = launch.ctas > 0 ? launch.ctas : sms() * 16,
                 ctas = std::min<int64_t>((units + kSumThreads - 1) / kSumThreads, most);
-  if (sums.count > 1 && (launch.ctas > 0 || ctas < most)) {
+  if (sums.count > 1 && launch.ctas > 0) {
     for (int i = 0; i < sums.count; ++i) {
       const cudaError_t error = addUpScaled({{sums.of[i]}, 1}, launch);
       if (error != cudaSuccess) return error;
