@@ -49,9 +49,6 @@ namespace forward_sm90 {
 bool fits(const LinearProblem&) {
   return false;
 }
-bool fitsStates(const LinearProblem&) {
-  return false;
-}
 int ctasAtOnce(const LinearProblem&) {
   return 0;
 }
@@ -90,7 +87,7 @@ int launchMaps(const SegmentStates& pass, const Launch& launch) {
   if (segments == 0) return cudaSuccess;
   int error = cudaSuccess;
   const bool full = pass.problem.type == seqparFloat32;
-  if (!full && forward_sm90::fitsStates(pass.problem) && forward_sm90::segmentStates(pass, segments, launch, error))
+  if (!full && forward_sm90::fits(pass.problem) && forward_sm90::segmentStates(pass, segments, launch, error))
     return error;
   if (pass.problem.inputGates.data != nullptr) return cudaErrorNotSupported;
   startsEarly(ordinaryRecord(pass.maps), launch);
@@ -136,7 +133,8 @@ size_t outputsWorkspaceSize(const LinearProblem& problem) {
 }
 
 bool outputsArePaired(const LinearProblem& problem) {
-  return problem.type != seqparFloat32 && pairsHeads(problem) && forward_sm90::fits(problem);
+  const bool two = pairsHeads(problem) || joinsShortHeads(problem);
+  return problem.type != seqparFloat32 && two && forward_sm90::fits(problem);
 }
 
 bool fusesInputGate(const LinearProblem& problem) {

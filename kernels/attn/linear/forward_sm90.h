@@ -1,5 +1,5 @@
-// The forward's passes and the backward's first one on sm_90a: bf16, dk from 80 to 256, any dv; dk 64 for pairs of
-// heads (pairs.h).
+// The forward's passes and the backward's first one on sm_90a: bf16, dk from 80 to 256, any dv; shorter for two heads
+// (pairs.h).
 #pragma once
 
 #include "kernels/attn/linear/args.h"
@@ -8,9 +8,6 @@ namespace seqpar::attn::forward_sm90 {
 
 /// Whether these kernels support the current device and `problem`; does not check its pointers and strides.
 bool fits(const LinearProblem& problem);
-
-/// The same for passes 1, which also support two short heads (pairs.h).
-bool fitsStates(const LinearProblem& problem);
 
 /// CTAs at once on the current device; 0: an error.
 int ctasAtOnce(const LinearProblem& problem);

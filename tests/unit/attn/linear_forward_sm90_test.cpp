@@ -1,7 +1,6 @@
 // The forward kernels of linear attention for compute capability 9.0, and pass 1 of their backward pass, on an
 // emulated CTA.
 #include "kernels/attn/linear/forward_sm90/kernel_arguments_sm90.cuh"
-#include "kernels/attn/linear/outputs.cuh"
 #include "linear_backward_check.h"
 #include "linear_forward_check.h"
 #include "unit/seed.h"
@@ -45,26 +44,6 @@ void runStates(const SegmentStates& pass, const Input& keys, const Input& values
   });
 }
 
-/// Pass 1 with two heads of a CTA; pass 3 is that of the other kernels.
-struct JoinedSm90 {
-  static void states(const SegmentStates& pass, int ctas, uint64_t seed) {
-    REQUIRE(joinsShortHeads(pass.problem));
-    runStates<Pass::Forward>(pass, pass.problem.k, pass.problem.v, ctas, seed);
-  }
-  static void outputs(const Outputs& pass, int ctas, uint64_t seed) {
-    using Block = KernelShape<64>;
-    const int segments = allSegments(pass.segments);
-    emulator::run(ctas, Block::kThreads, OutputsShared<Block, true>::kBytes, seed, [&] {
-      for (int64_t index = ptx::block(); index < itemCount(pass.problem, pass.heads, segments, 1);
-           index += ptx::blocks()) {
-        const Item item = itemAt(index, pass.problem, pass.heads, pass.segments, segments, 1);
-        outputsOf<Bfloat16, 64, true>(pass, item, ptx::sharedMemory());
-        ptx::syncthreads();
-      }
-    });
-  }
-};
-
 struct Sm90 {
   static void states(const SegmentStates& pass, int ctas, uint64_t seed) {
     runStates<Pass::Forward>(pass, pass.problem.k, pass.problem.v, ctas, seed);
@@ -101,6 +80,11 @@ struct Sm90 {
           return runCta.template operator()<OutputsCta<Bfloat16, kind(), Heads::Gated, kWide>>();
         }
       }
+      if constexpr (kind() != forward_sm90::GateKind::Uniform && !kWide) {
+        if (joinsShortHeads(pass.problem)) {
+          return runCta.template operator()<OutputsCta<Bfloat16, kind(), Heads::Joined>>();
+        }
+      }
       return runCta.template operator()<OutputsCta<Bfloat16, kind(), Heads::Plain, kWide>>();
     });
   }
@@ -119,15 +103,15 @@ TEST_CASE("forward kernels of sm_90 with a decay a channel") {
   checkForward<Sm90>(spec, Maps::Prefix);
 }
 
-TEST_CASE("pass 1 of sm_90 for two short heads with a decay a channel") {
+TEST_CASE("forward kernels of sm_90 for two short heads with a decay a channel") {
   for (const Decays decays : {Decays::Typical, Decays::Slow, Decays::Strong, Decays::Mixed}) {
     ForwardSpec spec = specOf(Gate::Channel, 300, 64, 64, decays);
     spec.heads = spec.qkHeads = 2;
-    checkForward<JoinedSm90>(spec, Maps::Prefix);
+    checkForward<Sm90>(spec, Maps::PerSegment);
     spec.heads = spec.qkHeads = 3;  // the last CTA has one
     spec.segmentTokens = 128;
     spec.gateType = seqparBfloat16;
-    checkForward<JoinedSm90>(spec, Maps::Prefix, 1);
+    checkForward<Sm90>(spec, Maps::Prefix, 1);
   }
   ForwardSpec spec = specOf(Gate::Channel, 600, 48, 64, Decays::Thirty);
   spec.batch = 2;
@@ -135,11 +119,11 @@ TEST_CASE("pass 1 of sm_90 for two short heads with a decay a channel") {
   spec.qkHeads = 2;
   spec.headsFirst = true;
   spec.segmentTokens = 192;
-  checkForward<JoinedSm90>(spec, Maps::Prefix, 1);
+  checkForward<Sm90>(spec, Maps::PerSegment, 1);
   spec = specOf(Gate::Channel, 170, 64, 48, Decays::Mixed);
   spec.heads = spec.qkHeads = 2;
   spec.sequences = 6;
-  checkSequencesApart<JoinedSm90>(spec, Maps::Prefix);
+  checkSequencesApart<Sm90>(spec, Maps::Prefix);
 }
 
 TEST_CASE("forward kernels of sm_90 with a decay a token or a head, and without") {

@@ -290,7 +290,7 @@ int launchSegmentStateGradients(const SegmentStateGradients& pass, const Launch&
   const bool sm90 = hasSm90(pass.problem, false);
   const int ctas = ctasFor(itemsOf(task), full || sm90 ? 2 : ctasOf(dimensionOf(pass.problem)), launch);
   int error = cudaSuccess;
-  if (forward_sm90::fitsStates(pass.problem) && forward_sm90::segmentStateGradients(pass, segments, launch, error)) {
+  if (forward_sm90::fits(pass.problem) && forward_sm90::segmentStateGradients(pass, segments, launch, error)) {
     if (error != cudaSuccess) return error;
   } else if (startsEarly(ordinaryRecord(pass.maps), launch); sm90) {
     error = withSm90(pass.problem, [&]<class I>() { return I::segmentMaps(task, ctas, stream); });

@@ -5,14 +5,26 @@
 
 namespace seqpar::attn::forward_sm90 {
 
-template <class T, bool Wide>
-class ChannelConsumer : OutputsConsumer<T, OutputsShared, false, false, Wide> {
- public:
-  using Base = OutputsConsumer<T, OutputsShared, false, false, Wide>;
-  using Base::Base;
-  using typename Base::Layout;
+/// A consumer has 64 columns of a head; Joined: a short head.
+template <class T, bool Wide, bool Joined>
+using ChannelOutputs = std::conditional_t<Joined, OutputsConsumer<T, JoinedShared, true, false, Wide, ShortShape>,
+                                          OutputsConsumer<T, OutputsShared, false, false, Wide>>;
 
-  SEQPAR_DEVICE int run(const Sweep& item, int first, const Pipeline<Layout::kStages>& pipeline) {
+template <class T, bool Wide, bool Joined = false>
+class ChannelConsumer : ChannelOutputs<T, Wide, Joined> {
+ public:
+  using Base = ChannelOutputs<T, Wide, Joined>;
+  using Base::Base;
+  using typename Base::Layout, typename Base::Own;
+
+  SEQPAR_DEVICE int run(const Sweep& given, int first, const Pipeline<Layout::kStages>& pipeline) {
+    Sweep item = given;
+    if constexpr (Joined) {
+      item.head += which_;
+      if (item.head >= kernel_.pass.heads.first + kernel_.pass.heads.count) {  // after an odd number of heads
+        return this->each(item, first, pipeline, [](char*, const Chunk&, int, bool) {});
+      }
+    }
     if (Wide && !item.opens) {
       this->resume(item);
     } else {
@@ -52,7 +64,7 @@ class ChannelConsumer : OutputsConsumer<T, OutputsShared, false, false, Wide> {
     const float* const initial =
         pass.initial != nullptr && item.continues ? pass.initial + headIndex(item, problem_) * size : nullptr;
 #pragma unroll
-    for (int i = 0; i < Shape::kStateElements; ++i) state_[i] = 0;
+    for (int i = 0; i < Own::kStateElements; ++i) state_[i] = 0;
     if (item.before == 0 && initial == nullptr) return;  // independent of pass 1: these CTAs may overlap with it
     // From the last segment to the first, or all segments as one; then `initial`.
     if (pass.mapsVisible == Visible::AfterWait) ptx::griddepcontrolWait();
@@ -83,12 +95,13 @@ class ChannelConsumer : OutputsConsumer<T, OutputsShared, false, false, Wide> {
     const float mine = firstChannel + thread_ < problem_.dk ? ptx::ex2Approx(sum * kLog2e) : 0;
     factors[thread_] = mine;
     if (!ptx::barrierRedOr(kConsumerBarrier + which_, kGroupThreads, mine != 0)) return false;
-    const int thread = ptx::opaque(thread_), row = kSwizzleColumns * which_ + 16 * (thread / 32) + thread % 32 / 4;
+    const int thread = ptx::opaque(thread_),
+              row = kSwizzleColumns * this->half() + 16 * (thread / 32) + thread % 32 / 4;
     const float* at = from + column + 2 * (thread % 4) * problem_.dv + row;
     const bool there[2] = {row < values, row + 8 < values};
-    Shape::State numbers;  // loaded together; indexed as in eachOfState()
+    typename Own::State numbers;  // loaded together; indexed as in eachOfState()
 #pragma unroll
-    for (int j = 0; j < Shape::kOctets; ++j) {
+    for (int j = 0; j < Own::kOctets; ++j) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const bool exists = firstChannel + 8 * j < problem_.dk && there[e / 2];
@@ -97,7 +110,7 @@ class ChannelConsumer : OutputsConsumer<T, OutputsShared, false, false, Wide> {
       at += 8 * problem_.dv;
     }
 #pragma unroll
-    for (int j = 0; j < Shape::kOctets; ++j) {
+    for (int j = 0; j < Own::kOctets; ++j) {
       const float2 by = *reinterpret_cast<const float2*>(factors + 8 * j + 2 * (thread % 4));
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
@@ -112,14 +125,14 @@ class ChannelConsumer : OutputsConsumer<T, OutputsShared, false, false, Wide> {
   /// For small exponents within the chunk: queries, keys and the state are relative to the middle of the chunk.
   SEQPAR_DEVICE void multiplySafe(char* stage, const Sweep& item, const Chunk& chunk, int running) {
     const auto with = operands(stage);
-    Shape::Operand a;
+    typename Own::Operand a;
     float out[32];
     awaitOutTile();
     round(a);
     warpgroup::fenceOperand(state_);
     warpgroup::arrive();
 #pragma unroll
-    for (int step = 0; step < Shape::kSteps; ++step) {
+    for (int step = 0; step < Own::kSteps; ++step) {
       warpgroup::multiply<T, Terms::AlongRows>(out, a[step], with.queries + channelStep(step), step > 0);
     }
     addScores(out, with, true);
@@ -144,7 +157,7 @@ class ChannelConsumer : OutputsConsumer<T, OutputsShared, false, false, Wide> {
     const auto with = operands(stage);
     float sum = 0;
 #pragma unroll
-    for (int i = 0; i < Shape::kStateElements; ++i) sum += state_[i] * 0.0F;  // 0, or NaN
+    for (int i = 0; i < Own::kStateElements; ++i) sum += state_[i] * 0.0F;  // 0, or NaN
     const bool finite = !ptx::barrierRedOr(kConsumerBarrier + which_, kGroupThreads, sum != sum);
     awaitOutTile();
 #pragma unroll 1
@@ -155,7 +168,7 @@ class ChannelConsumer : OutputsConsumer<T, OutputsShared, false, false, Wide> {
       if (!finite) {
         // A different weight per channel, so that queries do not cancel.
         multiplyBlock(out, with.queries + rows, [](float x, int channel) {
-          return isfinite(x) ? 0 : 1 + static_cast<float>(channel) / Shape::kChannels;
+          return isfinite(x) ? 0 : 1 + static_cast<float>(channel) / Own::kChannels;
         });
 #pragma unroll
         for (int i = 0; i < 8; ++i) met[i] = out[i] != 0;
@@ -181,12 +194,12 @@ class ChannelConsumer : OutputsConsumer<T, OutputsShared, false, false, Wide> {
   }
   template <class Change>
   SEQPAR_DEVICE void multiplyBlock(float (&out)[8], Matrix queries, const Change& change) {
-    Shape::Operand a;
+    typename Own::Operand a;
     round(a, change);
     warpgroup::fenceOperand(out);
     warpgroup::arrive();
 #pragma unroll
-    for (int step = 0; step < Shape::kSteps; ++step) {
+    for (int step = 0; step < Own::kSteps; ++step) {
       warpgroup::multiply<T, Terms::AlongRows>(out, a[step], queries + channelStep(step), step > 0);
     }
     warpgroup::commit();

@@ -10,14 +10,15 @@
 
 namespace seqpar::attn::forward_sm90 {
 
-template <class T>
+/// Steps: of 16 channels.
+template <class T, int Steps>
 class ExactScores {
  public:
-  /// `logs`: the base-2 logarithms of the decays, in fp16, in the layout of the keys.
-  /// `thread`: opaque, so that nothing derived from it is kept in registers while chunks are not exact.
-  SEQPAR_DEVICE ExactScores(char* stage, const char* logs, int thread)
-      : stage_(ptx::sharedAddress(stage)),
-        logs_(ptx::sharedAddress(logs)),
+  /// `logs`: the base-2 logarithms of the decays, in fp16, in the layout of the keys. `head`: of two, each in a panel
+  /// of the tiles. `thread`: opaque, so that nothing derived from it is kept in registers while chunks are not exact.
+  SEQPAR_DEVICE ExactScores(char* stage, const char* logs, int head, int thread)
+      : stage_(ptx::sharedAddress(stage) + head * kTileBytes),
+        logs_(ptx::sharedAddress(logs) + head * kTileBytes),
         lane_(thread % 32),
         block_(thread / 32 % 4) {}
 
@@ -34,7 +35,7 @@ class ExactScores {
   SEQPAR_DEVICE void multiplySelf(float (&scores)[2][4]) const {
     float products[2][4] = {};
 #pragma unroll 2
-    for (int step = 0; step < Shape::kSteps; ++step) {
+    for (int step = 0; step < Steps; ++step) {
       uint32_t queries[4], keys[4];
       load(queries, stage_ + OutputsShared::kQueries, step);
       load(keys, stage_ + OutputsShared::kKeys, step);
@@ -51,7 +52,7 @@ class ExactScores {
     selectBetween(ones, anchorOf(row, h), anchorOf(row + 8, h), lane_);
     float products[2][4] = {};
 #pragma unroll 2
-    for (int step = 0; step < Shape::kSteps; ++step) {
+    for (int step = 0; step < Steps; ++step) {
       uint32_t queries[4], keys[4], logs[4], x[4], rests[4];
       load(queries, stage_ + OutputsShared::kQueries, step);
       load(keys, stage_ + OutputsShared::kKeys, step);

@@ -52,15 +52,16 @@ inline bool setArguments(StatesKernel& kernel, const SegmentStates& pass, int se
 inline bool setArguments(OutputsKernel& kernel, const Outputs& pass) {
   const LinearProblem& problem = pass.problem;
   HeadRange heads = pass.heads;
-  if (pairs(pass)) heads.count /= 2;
+  const bool joined = joinsShortHeads(problem);
+  if (joined || pairs(pass)) heads.count = (heads.count + 1) / 2;
   const int64_t items = itemCount(problem, heads, allSegments(pass.segments), tilesOf(problem));
   kernel = {pass, items, {}, {}, {}, {}, {}};
   const Input out = {pass.out.data, pass.out.batch, pass.out.token, pass.out.head};
-  return items == 0 ||
-         (encode16(kernel.queries, problem.q, problem.dk, problem.qkHeads, problem) &&
-          encode16(kernel.keys, problem.k, problem.dk, problem.qkHeads, problem) &&
-          encode16(kernel.values, problem.v, problem.dv, problem.heads, problem) &&
-          encodeGates(kernel.gates, problem) && encode16(kernel.out, out, problem.dv, problem.heads, problem));
+  return items == 0 || (encode16(kernel.queries, problem.q, problem.dk, problem.qkHeads, problem) &&
+                        encode16(kernel.keys, problem.k, problem.dk, problem.qkHeads, problem) &&
+                        encode16(kernel.values, problem.v, problem.dv, problem.heads, problem) &&
+                        encodeGates(kernel.gates, problem, joined ? kSwizzleColumns : Shape::kChannels) &&
+                        encode16(kernel.out, out, problem.dv, problem.heads, problem));
 }
 
 /// Calls act() with the kind of gates as a constant.

@@ -110,12 +110,9 @@ bool fitsFrom(int least, const LinearProblem& problem) {
 }  // namespace
 
 bool fits(const LinearProblem& problem) {
-  // Of heads with 64 channels, only pairs are faster here than in the other kernels.
-  return fitsFrom(pairsHeads(problem) ? kSwizzleColumns : kSwizzleColumns + 1, problem);
-}
-
-bool fitsStates(const LinearProblem& problem) {
-  return fits(problem) || (joinsShortHeads(problem) && fitsFrom(0, problem));
+  // Of heads with up to 64 channels, only two per CTA are faster here than in the other kernels.
+  const int least = joinsShortHeads(problem) ? 0 : pairsHeads(problem) ? kSwizzleColumns : kSwizzleColumns + 1;
+  return fitsFrom(least, problem);
 }
 
 size_t workspaceSize(const LinearProblem& problem) {
@@ -171,6 +168,9 @@ bool outputs(const Outputs& pass, const Launch& launch, int& error) {
         return wide ? run(outputsSm90<Bfloat16, kind(), Heads::Gated, true>, kGatedBytes)
                     : run(outputsSm90<Bfloat16, kind(), Heads::Gated>, kGatedBytes);
       }
+    }
+    if constexpr (kind() != GateKind::Uniform) {
+      if (joinsShortHeads(problem)) return run(outputsSm90<Bfloat16, kind(), Heads::Joined>, JoinedShared::kBytes);
     }
     return wide ? run(outputsSm90<Bfloat16, kind(), Heads::Plain, true>, OutputsShared::kBytes)
                 : run(outputsSm90<Bfloat16, kind()>, OutputsShared::kBytes);

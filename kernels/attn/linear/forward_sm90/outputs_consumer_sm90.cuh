@@ -13,13 +13,16 @@ struct OutputsKernel {
   CUtensorMap queries, keys, values, gates, out;
 };
 
-/// One consumer warpgroup: 64 columns of v; Pair: all columns of one of the item's two heads. TwoTiles: outputs of
-/// alternate chunks have different buffers. Wide: the item is one of several sweeps.
-template <class T, class LayoutOf, bool Pair, bool TwoTiles, bool Wide>
+/// One consumer warpgroup: 64 columns of v; Pair: all columns of one of the item's two heads; with Block = ShortShape,
+/// queries and keys of its own, too. TwoTiles: outputs of alternate chunks have different buffers. Wide: the item is
+/// one of several sweeps.
+template <class T, class LayoutOf, bool Pair, bool TwoTiles, bool Wide, class Block = Shape>
 class OutputsConsumer {
  public:
   using Layout = LayoutOf;
-  static constexpr bool kReadsLoaded = !std::is_same_v<Layout, OutputsShared>;  ///< values that are not prepared
+  using Own = Block;
+  static constexpr bool kJoined = !std::is_same_v<Own, Shape>;
+  static_assert(!kJoined || (Pair && !Wide));
   static constexpr float kToState = Numbers<T>::kStateScale;
 
   SEQPAR_DEVICE OutputsConsumer(const OutputsKernel& kernel, char* shared, int which)
@@ -44,7 +47,7 @@ class OutputsConsumer {
       const Chunk chunk = chunks.take();
       char* const stage = shared_ + running % Layout::kStages * Layout::kStageBytes;
       pipeline.waitPrepared(running);
-      if (kReadsLoaded) pipeline.waitFull(running);
+      if (Layout::kValuesLoaded) pipeline.waitFull(running);
       multiply(stage, chunk, running, !chunks.more());
       __syncwarp();
       if (lane_ == 0) ptx::mbarrierArrive(pipeline.empty(running));
@@ -65,8 +68,9 @@ class OutputsConsumer {
   }
   /// The consumer's columns of the tile, in halves.
   SEQPAR_DEVICE int half() const { return Pair ? 0 : which_; }
-  static SEQPAR_DEVICE const float* vectors(const char* stage, int number) {
-    return reinterpret_cast<const float*>(stage + Layout::kVectors) + number * Shape::kChannels;
+  SEQPAR_DEVICE const float* vectors(const char* stage, int number) const {
+    return reinterpret_cast<const float*>(stage + Layout::kVectors) + number * Shape::kChannels +
+           (kJoined ? which_ * Own::kChannels : 0);
   }
   SEQPAR_DEVICE void syncGroup() const { ptx::barrierSync(kConsumerBarrier + which_, kGroupThreads); }
 
@@ -74,7 +78,7 @@ class OutputsConsumer {
   template <bool mayForget>
   SEQPAR_DEVICE void scaleState(const float* factors) {
 #pragma unroll
-    for (int j = 0; j < Shape::kOctets; ++j) {
+    for (int j = 0; j < Own::kOctets; ++j) {
       const float2 by = *reinterpret_cast<const float2*>(factors + 8 * j + 2 * (lane_ % 4));
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
@@ -86,15 +90,15 @@ class OutputsConsumer {
 
   /// A over all channels: change(element, channel) of the state, rounded.
   template <class Change>
-  SEQPAR_DEVICE void round(Shape::Operand& a, const Change& change) const {
+  SEQPAR_DEVICE void round(typename Own::Operand& a, const Change& change) const {
     const int first = 2 * ptx::opaque(lane_ % 4);
 #pragma unroll
-    for (int i = 0; i < Shape::kStateElements; i += 2) {
+    for (int i = 0; i < Own::kStateElements; i += 2) {
       const int channel = 8 * (i / 4) + first;
       a[i / 8][i / 2 % 4] = Numbers<T>::pack(change(state_[i], channel), change(state_[i + 1], channel + 1));
     }
   }
-  SEQPAR_DEVICE void round(Shape::Operand& a) const {
+  SEQPAR_DEVICE void round(typename Own::Operand& a) const {
     round(a, [](float x, int) { return x * kToState; });
   }
 
@@ -102,8 +106,8 @@ class OutputsConsumer {
     Matrix queries, keys, values, scores;
   };
   SEQPAR_DEVICE Operands operands(const char* stage) const {
-    const uint32_t at = ptx::sharedAddress(stage);
-    return {rowsOf(at + Layout::kQueries), columnsOf(at + Layout::kKeys, kTileBytes),
+    const uint32_t at = ptx::sharedAddress(stage), ofHead = at + (kJoined ? which_ * kTileBytes : 0);
+    return {rowsOf(ofHead + Layout::kQueries), columnsOf(ofHead + Layout::kKeys, kTileBytes),
             columnsOf(at + Layout::kValues + which_ * kTileBytes, kTileBytes),
             rowsOf(at + Layout::kScores + (Pair ? which_ * kTileBytes : 0))};
   }
@@ -145,7 +149,8 @@ class OutputsConsumer {
     return true;
   }
   SEQPAR_DEVICE char* outTile(int running) const {
-    static_assert(!TwoTiles || kReadsLoaded || OutputsShared::kFine == OutputsShared::kOut + kConsumers * kTileBytes);
+    static_assert(!TwoTiles || Layout::kValuesLoaded ||
+                  OutputsShared::kFine == OutputsShared::kOut + kConsumers * kTileBytes);
     return shared_ + Layout::kOut + ((TwoTiles ? running % 2 * 2 : 0) + which_) * kTileBytes;
   }
   /// Waits until the output buffer is free: the outputs of the previous chunk were copied.
@@ -199,7 +204,7 @@ class OutputsConsumer {
   char* shared_;
   int which_, thread_, lane_;
   SweepMemory memory_;  ///< Wide
-  Shape::State state_;
+  typename Own::State state_;
 };
 
 }  // namespace seqpar::attn::forward_sm90

@@ -16,15 +16,18 @@ constexpr int stagesFor(int stageBytes, int others) {
 }
 
 /// The heads of an item. Plain: one, without an input gate. Gated: one with an input gate, and Pair: two, which have
-/// factors of tokens (HeadFactors) that multiply values.
-enum class Heads { Plain, Gated, Pair };
+/// factors of tokens (HeadFactors) that multiply values. Joined: two short ones with channel decays.
+enum class Heads { Plain, Gated, Pair, Joined };
 
-struct OutputsShared {
+/// Count: heads, each with a tile of scores.
+template <int Count>
+struct OutputsSharedOf {
+  static constexpr bool kValuesLoaded = false;  ///< consumers read values that are not prepared
   static constexpr int kQueries = 0;
   static constexpr int kKeys = kKeyBytes;
   static constexpr int kValues = 2 * kKeyBytes;
   static constexpr int kScores = kValues + kValueBytes;  ///< [query][key], a tile
-  static constexpr int kVectors = kScores + kTileBytes;
+  static constexpr int kVectors = kScores + Count * kTileBytes;
   static constexpr int kVectorBytes = 4 * Shape::kChannels;
   static constexpr int kStageBytes = wholeTiles(kVectors + 6 * kVectorBytes);  ///< the transforms define the vectors
   static constexpr int kOthers = kConsumers * kTileBytes + 2 * kKeyBytes + 2 * kVectorBytes + 16;
@@ -40,11 +43,14 @@ struct OutputsShared {
   static constexpr int kBytes = kBarriers + Pipeline<kStages>::kBarrierBytes;
   static_assert(kStages >= 2 && kBytes <= ptx::kSharedBytesSm90);
 };
+using OutputsShared = OutputsSharedOf<1>;
+using JoinedShared = OutputsSharedOf<2>;
 
 /// With factors of tokens: the values, scores of each head (FactorTransform), and vectors (HeadFactors). A pair has the
 /// same queries and keys, and values of 64 columns each. One head has two output tiles per consumer.
 template <int Count>
 struct FactorShared {
+  static constexpr bool kValuesLoaded = true;
   static constexpr int kQueries = OutputsShared::kQueries, kKeys = OutputsShared::kKeys,
                        kValues = OutputsShared::kValues, kScores = OutputsShared::kScores;
   static constexpr int kVectors = kScores + Count * kTileBytes;
@@ -72,19 +78,19 @@ SEQPAR_DEVICE void clearOthers(char* stage, int length) {
   ptx::barrierSync(kTransformBarrier, kGroupThreads);
 }
 
-/// Transform warpgroup: scores (+)= Q K^T, D of 64 x 64, from matrices in shared memory.
-template <class T>
+/// Transform warpgroup: scores (+)= Q K^T, D of 64 x 64, from `Steps` steps of matrices in shared memory.
+template <class T, int Steps = Shape::kSteps>
 SEQPAR_DEVICE void addScores(float (&scores)[32], const char* queries, const char* keys, bool add) {
   const Matrix q = rowsOf(ptx::sharedAddress(queries)), k = rowsOf(ptx::sharedAddress(keys));
 #pragma unroll
-  for (int step = 0; step < Shape::kSteps; ++step) {
+  for (int step = 0; step < Steps; ++step) {
     warpgroup::multiply<T, Terms::AlongRows, Terms::AlongRows>(scores, q + channelStep(step), k + channelStep(step),
                                                                add || step > 0);
   }
 }
-/// Executes the addScores() of `act`, and waits for them.
-template <class Act>
-SEQPAR_DEVICE void makeScores(float (&scores)[32], const Act& act) {
+/// Executes the addScores() of `act`, of one or two heads, and waits for them.
+template <int Count, class Act>
+SEQPAR_DEVICE void makeScores(float (&scores)[Count], const Act& act) {
   warpgroup::fenceOperand(scores);
   warpgroup::arrive();
   act();
@@ -99,11 +105,11 @@ SEQPAR_DEVICE void multiplyScores(float (&scores)[32], const char* stage) {
              [&] { addScores<T>(scores, stage + OutputsShared::kQueries, stage + OutputsShared::kKeys, false); });
 }
 
-/// Stores rounded scores to the stage's tile; 0 for keys after the query.
+/// Stores rounded scores to one of the stage's tiles; 0 for keys after the query.
 template <class T>
-SEQPAR_DEVICE void putScores(char* stage, const float (&scores)[32]) {
+SEQPAR_DEVICE void putScores(char* stage, const float (&scores)[32], int tile = 0) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
-  const uint32_t at = ptx::sharedAddress(stage) + OutputsShared::kScores;
+  const uint32_t at = ptx::sharedAddress(stage) + OutputsShared::kScores + tile * kTileBytes;
   const auto number = [&](int i) {
     const int query = 16 * warp + lane / 4 + 8 * (i / 2 % 2), key = 8 * (i / 4) + 2 * (lane % 4) + i % 2;
     // Assigned, not multiplied by 0: they may have overflowed.

@@ -4,7 +4,8 @@
 //
 // Work      a CTA of 512 threads, one per SM, takes items (batch, segment, head, 128 columns of v) in steps of the
 // grid.
-//           Heads::Pair: two heads of 64 columns that share queries and keys instead of one, one per consumer. Wide:
+//           Heads::Pair: two heads of 64 columns that share queries and keys instead of one, one per consumer.
+//           Heads::Joined: two heads of 64 channels and columns with channel decays, one in each panel of a tile. Wide:
 //           sweeps
 // Roles     warpgroup 0: producer, one thread issues TMA loads; 1: transform, decays and scores; 2, 3: consumers,
 //           wgmma, 64 columns of v each. Registers: kProducerRegisters, kTransformRegisters, kConsumerRegisters.
@@ -27,24 +28,39 @@
 
 namespace seqpar::attn::forward_sm90 {
 
+template <Heads H>
+using OutputsLayout = std::conditional_t<H == Heads::Joined, JoinedShared, UniformShared<H>>;
+
+template <class T, bool Uniform, Heads H, bool Wide>
+struct ConsumerOf {
+  using Type = UniformConsumer<T, H, Wide>;
+};
+template <class T, Heads H, bool Wide>
+struct ConsumerOf<T, false, H, Wide> {
+  using Type = ChannelConsumer<T, Wide, H == Heads::Joined>;
+};
+
 /// Wide: more than 128 channels, in sweeps.
 template <class T, GateKind Kind, Heads H = Heads::Plain, bool Wide = false>
 class OutputsCta {
  public:
   static constexpr bool kUniform = Kind == GateKind::Uniform;
-  static constexpr bool kFactors = H != Heads::Plain, kPair = H == Heads::Pair;
+  static constexpr bool kJoined = H == Heads::Joined, kPair = H == Heads::Pair || kJoined;
+  static constexpr bool kFactors = kUniform && H != Heads::Plain;
   static constexpr int kCount = kPair ? 2 : 1;
-  static_assert(kUniform || !kFactors);
-  using Layout = UniformShared<H>;
-  using Consumer = std::conditional_t<kUniform, UniformConsumer<T, H, Wide>, ChannelConsumer<T, Wide>>;
+  static_assert(kUniform ? !kJoined : H == Heads::Plain || (kJoined && !Wide));
+  using Layout = OutputsLayout<H>;
+  using Consumer = typename ConsumerOf<T, kUniform, H, Wide>::Type;
   using Transform = std::conditional_t<kFactors, FactorTransform<T, kCount>, UniformTransform<T>>;
   static constexpr int kProducerRegisters = kFactors   ? 40
                                             : kUniform ? 24
                                                        : 32,
-                       kTransformRegisters = kPair      ? 120
+                       kTransformRegisters = kJoined    ? 216
+                                             : kPair    ? 120
                                              : kUniform ? 104
                                                         : 160,
-                       kConsumerRegisters = kPair      ? 176
+                       kConsumerRegisters = kJoined    ? 128
+                                            : kPair    ? 176
                                             : kFactors ? 184
                                             : kUniform ? 192
                                                        : 160;
@@ -64,12 +80,15 @@ class OutputsCta {
     const int role = static_cast<int>(threadIdx.x) / kGroupThreads;
     if (role == kProducer) {
       warpgroup::setmaxnregDec<kProducerRegisters>();
-      const int warp = static_cast<int>(threadIdx.x) / 32;
+      [[maybe_unused]] const int warp = static_cast<int>(threadIdx.x) / 32;
       if (threadIdx.x == 0) {
         each([&](const Sweep& item, int first) { return load(item, first); });
-      } else if (kFactors && warp > 0 && warp <= kCount) {
-        HeadFactors<kCount> factors(problem_, shared_, warp - 1);
-        each([&](const Sweep& item, int first) { return factors.run(item, first, pipeline_); });
+      }
+      if constexpr (kFactors) {
+        if (warp > 0 && warp <= kCount) {
+          HeadFactors<kCount> factors(problem_, shared_, warp - 1);
+          each([&](const Sweep& item, int first) { return factors.run(item, first, pipeline_); });
+        }
       }
     } else if (role == kTransform) {
       if constexpr (kUniform) {
@@ -78,7 +97,8 @@ class OutputsCta {
         each([&](const Sweep& item, int first) { return transform.run(item, first, pipeline_); });
       } else {
         warpgroup::setmaxnregInc<kTransformRegisters>();
-        ChannelTransform<T, Kind> transform(problem_, shared_);
+        const HeadRange& heads = kernel_.pass.heads;
+        ChannelTransform<T, Kind, kCount> transform(problem_, shared_, heads.first + heads.count);
         each([&](const Sweep& item, int first) { return transform.run(item, first, pipeline_); });
       }
     } else {
@@ -96,11 +116,15 @@ class OutputsCta {
     const Segments& cut = kernel_.pass.segments;
     int first = 0;
     HeadRange heads = kernel_.pass.heads;
-    if (kPair) heads = {heads.first / 2, heads.count / 2};
+    if (kJoined) {
+      heads.count = (heads.count + 1) / 2;
+    } else if (kPair) {
+      heads = {heads.first / 2, heads.count / 2};
+    }
     for (int64_t index = blockIdx.x; index < kernel_.items; index += gridDim.x) {
       const auto itemOf = [&] {
         Item item = itemAt(Wide ? index + ptx::opaque(0) : index, problem_, heads, cut, allSegments(cut), tiles);
-        if (kPair) item.head *= 2;
+        if (kPair) item.head += kJoined ? item.head - heads.first : item.head;
         return item;
       };
       first += eachSweep<Wide>(itemOf, first, act);
@@ -119,14 +143,16 @@ class OutputsCta {
       const uint32_t full = pipeline_.full(running);
       const int token = static_cast<int>(chunk.token);
       if (Kind != GateKind::Uniform) ptx::tmaPrefetch(kernel_.gates, item.firstChannel(), item.head, token, batch);
+      if (kJoined) ptx::tmaPrefetch(kernel_.gates, 0, item.head + 1, token, batch);
       ptx::mbarrierArriveExpectTx(full, 2 * kKeyBytes + kValueBytes);
 #pragma unroll
       for (int tile = 0; tile < Shape::kMostTiles; ++tile) {
         const int column = tile * kSwizzleColumns, at = tile * kTileBytes;
         if (tile < Shape::kKeyTiles) {
-          ptx::tmaLoad(stage + Layout::kQueries + at, kernel_.queries, full, item.firstChannel() + column, qk, token,
-                       batch);
-          ptx::tmaLoad(stage + Layout::kKeys + at, kernel_.keys, full, item.firstChannel() + column, qk, token, batch);
+          const int channel = kJoined ? 0 : item.firstChannel() + column,
+                    head = kJoined ? qkHead(problem_, item.head + tile) : qk;
+          ptx::tmaLoad(stage + Layout::kQueries + at, kernel_.queries, full, channel, head, token, batch);
+          ptx::tmaLoad(stage + Layout::kKeys + at, kernel_.keys, full, channel, head, token, batch);
         }
         if (tile >= Shape::kValueTiles) continue;
         ptx::tmaLoad(stage + Layout::kValues + at, kernel_.values, full,

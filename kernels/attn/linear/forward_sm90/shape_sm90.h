@@ -33,6 +33,9 @@ struct BlockShape {
 /// with more channels are processed in blocks (sweeps_sm90.cuh).
 using Shape = BlockShape<128, 128>;
 
+/// One of two short heads with channel decays (pairs.h), in a panel of the tiles.
+using ShortShape = BlockShape<kSwizzleColumns, 2 * kSwizzleColumns>;
+
 /// The blocks of a head's channels.
 constexpr int keyBlocks(int dk) {
   return (dk + Shape::kChannels - 1) / Shape::kChannels;

@@ -16,19 +16,24 @@
 
 namespace seqpar::attn::forward_sm90 {
 
-template <class T, GateKind Kind>
+/// HeadCount: one head, or two, each in a panel of the queries' and keys' tiles. If a head's chunk is exact, the
+/// other's is, too.
+template <class T, GateKind Kind, int HeadCount = 1>
 class ChannelTransform {
  public:
-  using Layout = OutputsShared;
+  using Layout = OutputsSharedOf<HeadCount>;
 
-  SEQPAR_DEVICE ChannelTransform(const LinearProblem& problem, char* shared) : problem_(problem), shared_(shared) {}
+  /// endHead: the launch has the heads before this one.
+  SEQPAR_DEVICE ChannelTransform(const LinearProblem& problem, char* shared, int endHead)
+      : problem_(problem), shared_(shared), endHead_(endHead) {}
 
   SEQPAR_DEVICE int run(const Sweep& item, int first, const Pipeline<Layout::kStages>& pipeline) {
     ForwardChunks chunks(item);
+    const int head = item.head + (HeadCount > 1 ? me_.tile : 0), channel = HeadCount > 1 ? 4 * me_.quad : me_.channel;
     rows_ = static_cast<const char*>(problem_.gates.data) +
-            bytesOf(Kind) * (item.batch * problem_.gates.batch + item.head * problem_.gates.head + item.firstChannel() +
-                             me_.channel);
-    firstChannel_ = item.firstChannel();
+            bytesOf(Kind) *
+                (item.batch * problem_.gates.batch + head * problem_.gates.head + item.firstChannel() + channel);
+    hasGates_ = item.firstChannel() + channel < problem_.dk && (HeadCount == 1 || head < endHead_);
     carries_ = false;
     Chunk chunk, next;
     const auto take = [&] { next = chunks.more() ? chunks.take() : Chunk(); };
@@ -85,8 +90,7 @@ class ChannelTransform {
   };
   SEQPAR_DEVICE Rows rowsOf(const Chunk& chunk) const {
     const int64_t stride = bytesOf(Kind) * problem_.gates.token;
-    return {rows_ + (chunk.token + me_.firstToken()) * stride, stride,
-            firstChannel_ + me_.channel < problem_.dk ? chunk.length - me_.firstToken() : 0};
+    return {rows_ + (chunk.token + me_.firstToken()) * stride, stride, hasGates_ ? chunk.length - me_.firstToken() : 0};
   }
   /// Loads `Count` gates of a chunk, starting at the thread's token `first`; 0 for invalid tokens and channels.
   template <int Count>
@@ -235,17 +239,19 @@ class ChannelTransform {
       if (t == 0) greatest[matrix] = largest(products);
     });
     warpgroup::fenceProxyAsync();
-    float scores[32];
+    Scores scores;
     bool fit = any(fminf(greatest[0], greatest[1]) >= kSmallest);
     if (fit) {
-      makeScores(scores, [&] { addScores<Float16>(scores, fine(0), fine(1), false); });
+      makeScores(scores, [&] { addAll<Float16>(scores, fine(0), fine(1), false); });
       float sum = 0;
 #pragma unroll
-      for (int i = 0; i < 32; ++i) sum = fmaf(scores[i], 0, sum);  // 0, or NaN
+      for (const float score : scores) sum = fmaf(score, 0, sum);  // 0, or NaN
       fit = !any(sum != 0);
     }
-    if (!fit) multiplyScores<T>(scores, stage);
-    putScores<T>(stage, scores);
+    if (!fit) {
+      makeScores(scores, [&] { addAll<T>(scores, stage + Layout::kQueries, stage + Layout::kKeys, false); });
+    }
+    putAll(stage, scores);
   }
   static constexpr float kSmallest = 0x1p-6F;
 
@@ -258,13 +264,30 @@ class ChannelTransform {
     });
     warpgroup::fenceProxyAsync();
     any(false);
-    float scores[32];
+    Scores scores;
     makeScores(scores, [&] {
-      addScores<T>(scores, stage + Layout::kQueries, stage + Layout::kKeys, false);
-      addScores<T>(scores, fine(0), stage + Layout::kKeys, true);
-      addScores<T>(scores, stage + Layout::kQueries, fine(1), true);
+      addAll<T>(scores, stage + Layout::kQueries, stage + Layout::kKeys, false);
+      addAll<T>(scores, fine(0), stage + Layout::kKeys, true);
+      addAll<T>(scores, stage + Layout::kQueries, fine(1), true);
     });
-    putScores<T>(stage, scores);
+    putAll(stage, scores);
+  }
+  using Scores = float[HeadCount * 32];
+  static SEQPAR_DEVICE auto& ofHead(Scores& scores, int head) {
+    return reinterpret_cast<float(&)[32]>(scores[head * 32]);
+  }
+  /// addScores() of all heads.
+  template <class Image>
+  static SEQPAR_DEVICE void addAll(Scores& scores, const char* queries, const char* keys, bool add) {
+#pragma unroll
+    for (int head = 0; head < HeadCount; ++head) {
+      addScores<Image, Shape::kSteps / HeadCount>(ofHead(scores, head), queries + head * kTileBytes,
+                                                  keys + head * kTileBytes, add);
+    }
+  }
+  static SEQPAR_DEVICE void putAll(char* stage, Scores& scores) {
+#pragma unroll
+    for (int head = 0; head < HeadCount; ++head) putScores<T>(stage, ofHead(scores, head), head);
   }
 
   static SEQPAR_DEVICE float4 bounded(float4 x) {
@@ -275,7 +298,7 @@ class ChannelTransform {
   /// A thread's tokens are one block.
   SEQPAR_DEVICE void prepareExact(char* stage, const Chunk& chunk) {
     char* const scores = stage + Layout::kScores;
-    for (int i = static_cast<int>(threadIdx.x) % kGroupThreads; i < kTileBytes / 16; i += kGroupThreads) {
+    for (int i = static_cast<int>(threadIdx.x) % kGroupThreads; i < HeadCount * kTileBytes / 16; i += kGroupThreads) {
       reinterpret_cast<uint4*>(scores)[i] = make_uint4(0, 0, 0, 0);
     }
     load(chunk);  // reload: their sums may be infinite
@@ -285,7 +308,10 @@ class ChannelTransform {
       *reinterpret_cast<uint2*>(logs + me_.offset(me_.firstToken() + t)) = packed<Float16>(bounded(kLog2e * sums_[t]));
     }
     ptx::barrierSync(kTransformBarrier, kGroupThreads);
-    ExactScores<T>(stage, logs, ptx::opaque(static_cast<int>(threadIdx.x))).run();
+#pragma unroll 1
+    for (int head = 0; head < HeadCount; ++head) {
+      ExactScores<T, Shape::kSteps / HeadCount>(stage, logs, head, ptx::opaque(static_cast<int>(threadIdx.x))).run();
+    }
     ptx::barrierSync(kTransformBarrier, kGroupThreads);
     load(chunk);  // again: the scores need the registers
     float4 sum = make_float4(0, 0, 0, 0);
@@ -304,9 +330,10 @@ class ChannelTransform {
   char* shared_;
   QuadLane me_;
   const char* rows_ = nullptr;
-  int firstChannel_ = 0;  ///< of the sweep
-  bool carries_ = false;  ///< whether the previous chunk left the state relative to its middle
-  float4 sums_[kTokens];  ///< gates, later their sums
+  int endHead_;
+  bool hasGates_ = false;  ///< whether the thread's channels of the item exist
+  bool carries_ = false;   ///< whether the previous chunk left the state relative to its middle
+  float4 sums_[kTokens];   ///< gates, later their sums
 };
 
 }  // namespace seqpar::attn::forward_sm90

@@ -50,8 +50,8 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
   if (shard_.reserves && whole_.content == Maps::PerSegment) idle_ = idleSmsOfGradients(shape, whole_.segments);
   forward_ = whole_;
   if (spans_.empty()) {
-    LinearProblem items = shape;  // a pair of heads is one
-    if (outputsArePaired(shape)) items.heads /= 2;
+    LinearProblem items = shape;  // two heads of a CTA are one
+    if (outputsArePaired(shape)) items.heads = (items.heads + 1) / 2;
     forward_.segments = cutForward(items, ctas, supportsLead(shape));
   }
   forward_.content = fastestMaps(shape, forward_.segments);
