@@ -62,6 +62,7 @@ constexpr int kOfScores = 9, kOfTotal = 10;  ///< named barriers
 template <class T>
 struct GroupMemory {
   static constexpr int kStages = 3, kConsumerWarps = 16;
+  static constexpr int kSlots = 2 * kStages;  ///< of factors and sums, which are kept longer than tiles
   /// A head's tiles, factors and sums.
   struct Stage {
     alignas(1024) T v[kTilePanel], dOut[kTilePanel], before[kImage], after[kImage];
@@ -89,16 +90,21 @@ struct GroupMemory {
   T matrices[2][kTilePanel];  ///< A of even and odd heads
   T sum[kTilePanel];          ///< dA, added over the heads
   T out[kTilePanel];          ///< dv
-  Factors factors[kStages];
-  Sums sums[kStages];
+  Factors factors[kSlots];
+  Sums sums[kSlots];
   /// mbarriers (group_sm90.h).
   alignas(8) uint64_t full[kStages], empty[kStages], partial[kStages], shared, sharedEmpty, sharedPartial;
+  uint64_t summed[kSlots], written[kSlots];
 
   SEQPAR_DEVICE void init() {
     for (int i = 0; i < kStages; ++i) {
       ptx::mbarrierInit(ptx::sharedAddress(full + i), 1 + 32);  // the loading thread, the warp of factors
       ptx::mbarrierInit(ptx::sharedAddress(empty + i), kConsumerWarps);
       ptx::mbarrierInit(ptx::sharedAddress(partial + i), 1);
+    }
+    for (int i = 0; i < kSlots; ++i) {
+      ptx::mbarrierInit(ptx::sharedAddress(summed + i), kConsumerWarps);
+      ptx::mbarrierInit(ptx::sharedAddress(written + i), 1);
     }
     ptx::mbarrierInit(ptx::sharedAddress(&shared), 1);
     ptx::mbarrierInit(ptx::sharedAddress(&sharedEmpty), kConsumerWarps);
@@ -131,6 +137,9 @@ struct GroupPosition {
 template <int kCount>
 struct StagesOf {
   int stage = 0, parity = 0;
+
+  /// The next of twice as many slots.
+  SEQPAR_DEVICE int slot() const { return stage + parity * kCount; }
   SEQPAR_DEVICE void next() {
     if (++stage == kCount) {
       stage = 0;
@@ -159,6 +168,14 @@ SEQPAR_DEVICE void arriveWarp(uint64_t& barrier, const GroupPosition& me) {
   if (me.lane == 0) ptx::mbarrierArrive(ptx::sharedAddress(&barrier));
 }
 
+/// Arrives once for a warp that has stored its sums and does not read the head's tiles any more.
+template <class Memory, class Stages>
+SEQPAR_DEVICE void finishHead(Memory& memory, const Stages& pipe, const GroupPosition& me) {
+  ptx::syncwarp();
+  if (me.lane != 0) return;
+  ptx::mbarrierArrive(ptx::sharedAddress(memory.empty + pipe.stage));
+  ptx::mbarrierArrive(ptx::sharedAddress(memory.summed + pipe.slot()));
+}
 /// Stores 8 elements.
 SEQPAR_DEVICE void putUnit(const Target& to, uint16_t* at, const uint32_t (&words)[4]) {
   if (to.wide) return ptx::storeStreaming(static_cast<void*>(at), words);

@@ -62,54 +62,45 @@ struct GroupProducers {
     for (int unit = rows * 8 + lane; unit < kTilePanel / 8; unit += 32) ptx::store(panel + unit * 8, kZeros);
   }
 
-  /// One warp: factors of each head, and gradients of gates from the sums of earlier ones.
-  SEQPAR_DEVICE static void computeFactors(const GroupTask& task, Memory& memory) {
-    Pipe pipe, done;
-    const int lane = ptx::thread() % 32;
-    int ahead = 0;
-    int64_t finishing = ptx::block();  // item and head of the next gradients of gates
-    int finishingHead = 0;
-    const auto finish = [&] {
-      GroupItem item(task, finishing);
-      while (item.rows == 0) item = GroupItem(task, finishing += ptx::blocks());
-      awaitPhase(memory.empty[done.stage], done.parity);
-      writeGates(task, item, item.head + finishingHead, memory.factors[done.stage], memory.sums[done.stage], lane);
-      ptx::syncwarp();
-      done.next();
-      if (++finishingHead == task.group) {
-        finishingHead = 0;
-        finishing += ptx::blocks();
+  /// Decays and input gates of tokens 2 lane and 2 lane + 1.
+  struct Gates {
+    float logs[2], gates[2];
+
+    SEQPAR_DEVICE void load(const GroupTask& task, const GroupItem& item, int head, int lane) {
+      const HeadInputGates input(task.inputGates, task.inputGateType, item.sequence, head);
+      SEQPAR_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const int row = lane * 2 + i;
+        const bool valid = row < item.rows;
+        logs[i] = 0;
+        gates[i] = valid ? 1.f : 0.f;
+        if (!valid) continue;
+        if (task.gate == Gate::Token) {
+          logs[i] = static_cast<const float*>(
+              task.gates.data)[item.sequence * task.gates.batch + (item.token + row) * task.gates.token +
+                               head * task.gates.head];
+        } else if (task.gate == Gate::Head) {
+          logs[i] = static_cast<const float*>(task.gates.data)[head];
+        }
+        if (input.given()) gates[i] = input.read(item.token + row);
       }
-    };
+    }
+  };
+  /// One warp: factors of each head. The next head's gates are loaded meanwhile.
+  SEQPAR_DEVICE static void computeFactors(const GroupTask& task, Memory& memory) {
+    Pipe pipe;
+    StagesOf<Memory::kSlots> slots;
+    const int lane = ptx::thread() % 32;
     uint32_t partial = 0, sharedPartial = 0;  // parities
+    Gates next;
     eachChunk(task, [&](const GroupItem& item) {
+      next.load(task, item, item.head, lane);
       for (int h = 0; h < task.group; ++h) {
-        const int head = item.head + h;
-        float logs[2], gates[2];
-        const HeadInputGates input(task.inputGates, task.inputGateType, item.sequence, head);
-        SEQPAR_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          const int row = lane * 2 + i;
-          const bool valid = row < item.rows;
-          logs[i] = 0;
-          gates[i] = valid ? 1.f : 0.f;
-          if (!valid) continue;
-          if (task.gate == Gate::Token) {
-            logs[i] = static_cast<const float*>(
-                task.gates.data)[item.sequence * task.gates.batch + (item.token + row) * task.gates.token +
-                                 head * task.gates.head];
-          } else if (task.gate == Gate::Head) {
-            logs[i] = static_cast<const float*>(task.gates.data)[head];
-          }
-          if (input.given()) gates[i] = input.read(item.token + row);
-        }
-        if (ahead == kStages) {
-          finish();
-        } else {
-          ++ahead;
-        }
-        auto& factors = memory.factors[pipe.stage];
-        const float own[2] = {bounded(logs[0]), bounded(logs[1])};
+        const Gates of = next;
+        if (h + 1 < task.group) next.load(task, item, item.head + h + 1, lane);
+        awaitPhase(memory.written[slots.stage], slots.parity ^ 1);
+        auto& factors = memory.factors[slots.stage];
+        const float own[2] = {bounded(of.logs[0]), bounded(of.logs[1])};
         float before = own[0] + own[1];
         SEQPAR_UNROLL
         for (int distance = 1; distance < 32; distance *= 2) {
@@ -124,7 +115,7 @@ struct GroupProducers {
           factors.sums[row] = sum;
           factors.fromStart[row] = row < item.rows ? task.scale * decayOf(sum) : 0.f;
           factors.inverses[row] = ptx::ex2Approx(-sum);
-          factors.gates[row] = gates[i];
+          factors.gates[row] = of.gates[i];
           factors.toEnd[row] = row < item.rows ? decayOf(last - sum) : 0.f;
         }
         if (item.rows < kChunk) {
@@ -146,11 +137,26 @@ struct GroupProducers {
           ptx::syncwarp();
           if (h == 0 && lane == 0) ptx::mbarrierArrive(ptx::sharedAddress(&memory.shared));
         }
+        awaitPhase(memory.empty[pipe.stage], pipe.parity ^ 1);  // `full` is in this head's phase
         ptx::mbarrierArrive(ptx::sharedAddress(memory.full + pipe.stage));
         pipe.next();
+        slots.next();
       }
     });
-    for (; ahead > 0; --ahead) finish();
+  }
+  /// One warp: gradients of the gates of each head.
+  SEQPAR_DEVICE static void writeAllGates(const GroupTask& task, Memory& memory) {
+    StagesOf<Memory::kSlots> slots;
+    const int lane = ptx::thread() % 32;
+    eachChunk(task, [&](const GroupItem& item) {
+      for (int h = 0; h < task.group; ++h) {
+        awaitPhase(memory.summed[slots.stage], slots.parity);
+        writeGates(task, item, item.head + h, memory.factors[slots.stage], memory.sums[slots.stage], lane);
+        ptx::syncwarp();
+        if (lane == 0) ptx::mbarrierArrive(ptx::sharedAddress(memory.written + slots.stage));
+        slots.next();
+      }
+    });
   }
   SEQPAR_DEVICE static void writeGates(const GroupTask& task, const GroupItem& item, int head,
                                        const typename Memory::Factors& factors, const typename Memory::Sums& sums,

@@ -31,8 +31,8 @@ struct GroupScores {
         const GroupPosition me = place.opaque();
         Memory& memory = opaqueMemory<Memory>();
         auto& stage = memory.stages[pipe.stage];
-        const auto& factors = memory.factors[pipe.stage];
-        auto& sums = memory.sums[pipe.stage];
+        const auto& factors = memory.factors[pipe.slot()];
+        auto& sums = memory.sums[pipe.slot()];
         T* matrix = memory.matrices[odd];
         odd ^= 1;
         awaitPhase(memory.full[pipe.stage], pipe.parity);
@@ -87,7 +87,7 @@ struct GroupScores {
           }
         }
         storeRowSums(sums.values[me.group], rows, me);
-        arriveWarp(memory.empty[pipe.stage], me);
+        finishHead(memory, pipe, me);
         writeValues(dv, gates, task, item, item.head + h, memory, me);
         pipe.next();
       }

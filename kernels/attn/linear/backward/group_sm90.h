@@ -15,11 +15,12 @@
 // Work      a CTA of 640 threads, one per SM, takes items (sequence, group, segment, chunk) in steps of the grid, and
 //           processes the group's heads one after the other
 // Roles     warpgroups 0, 1: A, dA and dv; 2: dq; 3: dk, and the product of S and E; 4: one thread loads, one warp
-//           computes factors and writes gates' gradients
+//           computes factors, another writes gates' gradients
 // Tiles     chunks of 64 tokens; q and k 64 x 128, v and dO 64 x 64, S and E 128 x 64
 // Smem      GroupMemory: q, k, three stages of v, dO, S and E (48 KiB each), A of two heads, the sum of dA, dv
 // Barriers  mbarriers of stages: full (loads and factors to consumers), empty (the reverse); shared, sharedEmpty: the
 //           same for q and k; partial, sharedPartial: loads of tiles in which the warp of factors zeroes rows.
+//           summed, written of slots: sums to the warp of gates' gradients, and the reverse.
 //           Named: kOfScores (A is stored), kOfTotal (the sum of dA is stored)
 // Overlap   heads, also of the next item, are loaded up to three ahead. No overlap with other kernels
 #pragma once
@@ -58,6 +59,8 @@ struct GroupKernel {
       const int warp = ptx::uniform(ptx::thread() / 32 % 4);
       if (warp == 1) {
         GroupProducers<T>::computeFactors(task, memory);
+      } else if (warp == 2) {
+        GroupProducers<T>::writeAllGates(task, memory);
       } else if (warp == 0 && ptx::thread() % 32 == 0) {
         GroupProducers<T>::load(task, memory);
       }

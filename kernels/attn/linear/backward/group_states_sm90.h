@@ -109,7 +109,7 @@ struct GroupStates {
         const GroupPosition me = place.opaque();
         Memory& memory = opaqueMemory<Memory>();
         auto& stage = memory.stages[pipe.stage];
-        const auto& factors = memory.factors[pipe.stage];
+        const auto& factors = memory.factors[pipe.slot()];
         awaitPhase(memory.full[pipe.stage], pipe.parity);
         float rows[2] = {0, 0};
         const float by[2] = {factors.fromStart[me.row], factors.fromStart[me.row + 8]};
@@ -118,8 +118,8 @@ struct GroupStates {
         } else {
           stateTerms<false>(dq, rows, memory.q, stage.dOut, stage.before, by, me);
         }
-        storeRowSums(memory.sums[pipe.stage].states, rows, me);
-        arriveWarp(memory.empty[pipe.stage], me);
+        storeRowSums(memory.sums[pipe.slot()].states, rows, me);
+        finishHead(memory, pipe, me);
         pipe.next();
       }
       ptx::barrierSync<kOfTotal, 4 * warpgroup::kThreads>();
@@ -149,7 +149,7 @@ struct GroupStates {
         const GroupPosition me = place.opaque();
         Memory& memory = opaqueMemory<Memory>();
         auto& stage = memory.stages[pipe.stage];
-        const auto& factors = memory.factors[pipe.stage];
+        const auto& factors = memory.factors[pipe.slot()];
         awaitPhase(memory.full[pipe.stage], pipe.parity);
         const float by[2] = {factors.toEnd[me.row] * factors.gates[me.row],
                              factors.toEnd[me.row + 8] * factors.gates[me.row + 8]};
@@ -166,8 +166,8 @@ struct GroupStates {
           addExactly(dk, stage.v, stage.after, by);
           sum = times(decayOf(factors.sums[kChunk - 1]), product(stage.before, stage.after, me));
         }
-        if (me.lane == 0) memory.sums[pipe.stage].carry[me.warp] = sum;
-        arriveWarp(memory.empty[pipe.stage], me);
+        if (me.lane == 0) memory.sums[pipe.slot()].carry[me.warp] = sum;
+        finishHead(memory, pipe, me);
         pipe.next();
       }
       ptx::barrierSync<kOfTotal, 4 * warpgroup::kThreads>();
