@@ -256,6 +256,28 @@ void checkShortItems(std::mt19937_64& random) {
   }
 }
 
+/// Enough heads for a forward by states of chunks.
+void checkManyHeads(std::mt19937_64& random) {
+  static constexpr int kDimensions[][2] = {{256, 64}, {144, 128}, {192, 64}};
+  static constexpr int64_t kTokens[] = {1, 130, 500};
+  for (int i = 0; i < 9; ++i) {
+    ForwardSpec spec;
+    spec.dk = kDimensions[i % 3][0];
+    spec.dv = kDimensions[i % 3][1];
+    spec.heads = 64;
+    spec.qkHeads = 1 << random() % 4;
+    spec.batch = 2;
+    spec.gate = static_cast<Gate>(i / 3);
+    spec.tokens = kTokens[random() % std::size(kTokens)];
+    spec.decays = static_cast<Decays>(random() % 5);
+    spec.initial = random() % 2 == 0;
+    spec.headsFirst = random() % 2 == 0;
+    spec.segmentTokens = 192;
+    spec.seed = random();
+    checkCase(spec, random() % 2 == 0 ? 0 : 5, false, false, Maps::PerSegment);
+  }
+}
+
 void checkRefused() {
   LinearProblem problem;
   problem.heads = problem.qkHeads = 1;
@@ -294,6 +316,7 @@ int main(int argc, char** argv) {
               random() % 2 == 0 ? Maps::PerSegment : Maps::Prefix);
   }
   checkRefused();
+  if (!small) checkManyHeads(random);
   if (!small) checkShortItems(random);
   if (!small) checkNotFinite(random);
   if (!small) checkRepeated(random);

@@ -1,5 +1,6 @@
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <type_traits>
 
 #include "kernels/attn/linear/args.h"
@@ -67,6 +68,12 @@ size_t workspaceSize(const LinearProblem&) {
 bool outputs(const Outputs&, const Launch&, int&) {
   return false;
 }
+size_t chunkStatesSize(const LinearProblem&) {
+  return 0;
+}
+bool forwardByChunks(const Outputs&, const Launch&, int&) {
+  return false;
+}
 }  // namespace forward_sm90
 #endif
 
@@ -129,7 +136,8 @@ bool supportsLead(const LinearProblem& problem) {
 }
 
 size_t outputsWorkspaceSize(const LinearProblem& problem) {
-  return problem.type != seqparFloat32 && forward_sm90::fits(problem) ? forward_sm90::workspaceSize(problem) : 0;
+  if (problem.type == seqparFloat32 || !forward_sm90::fits(problem)) return 0;
+  return std::max(forward_sm90::workspaceSize(problem), forward_sm90::chunkStatesSize(problem));
 }
 
 bool outputsArePaired(const LinearProblem& problem) {
@@ -153,6 +161,11 @@ int launchSegmentStates(const SegmentStates& pass, const Launch& launch) {
 }
 
 int launchForward(const Outputs& pass, const Launch& on) {
+  int byChunks = cudaSuccess;
+  if (allowed(pass.problem, pass.heads) && aligned(pass.problem, pass.out) &&
+      forward_sm90::forwardByChunks(pass, on, byChunks)) {
+    return byChunks;
+  }
   LaunchSequence alone;
   Launch launch = on;
   if (launch.sequence == nullptr) launch.sequence = &alone;

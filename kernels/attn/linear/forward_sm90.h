@@ -24,4 +24,15 @@ bool segmentStates(const SegmentStates& pass, int segments, const Launch& launch
 bool segmentStateGradients(const SegmentStateGradients& pass, int segments, const Launch& launch, int& error);
 bool outputs(const Outputs& pass, const Launch& launch, int& error);
 
+/// Whether a forward of `problem` is faster by the states before every 128 tokens, which all outputs then read
+/// (chunks/chunk_outputs_sm90.h). Token decays or none; not packed.
+bool formsChunks(const LinearProblem& problem);
+
+/// The bytes of Outputs::workspace for that; 0: not formsChunks().
+size_t chunkStatesSize(const LinearProblem& problem);
+
+/// Launches that forward, with `pass` as for launchForward(). Returns false if it is not possible, and launches
+/// nothing.
+bool forwardByChunks(const Outputs& pass, const Launch& launch, int& error);
+
 }  // namespace seqpar::attn::forward_sm90

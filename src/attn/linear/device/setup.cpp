@@ -65,10 +65,10 @@ void DevicePasses::carve(Arena& arena) {
   }
   if (shard_.training) {
     after_ = arena.take(sizes.maps);
-    workspace_ = arena.take(sizes.gradients);
+    workspace_ = arena.take(std::max(sizes.gradients, outputsBytes_));  // a call has one of the passes
     if (!parts_.empty()) headGates_ = static_cast<float*>(arena.take(shard_.heads * sizeof(float)));
   }
-  outputsWorkspace_ = static_cast<float*>(arena.take(outputsBytes_));
+  outputsWorkspace_ = static_cast<float*>(shard_.training ? workspace_ : arena.take(outputsBytes_));
   if (multipliesValues()) {
     products_ = arena.take(shard_.batch * shard_.tokens * shard_.heads * shard_.dv * bytesOf(shard_.type));
   }

@@ -1,0 +1,95 @@
+// The sm_90 kernels of a forward by states of chunks, on an emulated CTA, compared with the reference in fp64.
+#include "kernels/attn/linear/chunks/chunk_outputs_sm90.h"
+#include "linear_backward_check.h"
+
+using namespace seqpar;
+using namespace seqpar::attn;
+using namespace seqpar::attn::backward;
+using namespace seqpar::attn::backward::test;
+using namespace seqpar::test;
+
+namespace {
+
+template <int kHeads, int kKeyBlocks, bool kGated>
+void checkOutputs(BackwardShape shape) {
+  const Seed seed;
+  INFO(shape.name() << ", seed " << seed);
+  shape.segmentTokens = std::max<int64_t>((shape.tokens + 63) / 64 * 64, 64);
+  const BackwardCase c(shape, seed);
+  const GatedValues gated(c.v, c.problem(c.q.data(), c.k.data(), c.v.data(), c.gates.data()), seed);
+  LinearProblem problem = c.problem(c.q.data(), c.k.data(), c.v.data(), c.gates.data());
+  if (kGated) gated.giveTo(problem);
+  std::vector<uint16_t> out(static_cast<size_t>(c.reference.valueSize()) + 8, 0xffff);
+  uint16_t* at = out.data();
+  while (reinterpret_cast<uintptr_t>(at) % 16 != 0) ++at;
+  Task task = taskOf(problem, c.segmentsAt(nullptr), {0, problem.heads}, c.dOutput(at));
+  task.together = kHeads;
+  task.initial = c.initial.empty() ? nullptr : c.initial.data();
+  sm90::ChunkStatesTask states;
+  REQUIRE(sm90::encodeMaps<Bf16>(states, task));
+  states.to = chunkStatesOf(task, forward_sm90::kOutputTiles);
+  states.to.directions = 1;
+  std::vector<uint16_t> images(static_cast<size_t>(states.to.bytes(task) / 2), 0xffff);
+  std::vector<float> finalState(c.stateGradient.size(), NAN);
+  states.to.states = images.data();
+  states.to.finalState = finalState.data();
+  using States = sm90::ChunkStatesKernel<Bf16, kHeads, kGated>;
+  using Outputs = forward_sm90::ChunkOutputsKernel<Bf16, kKeyBlocks, kGated>;
+  emulator::run(2, States::kThreads, sizeof(typename States::Memory), seed, [&] { States::run(states); });
+  emulator::run(3, Outputs::kThreads, sizeof(typename Outputs::Memory), seed, [&] { Outputs::run(states); });
+
+  const LinearOutputs expected = linearReference(c.reference, c.inputs);
+  std::vector<double> found;
+  for (size_t i = 0; i < expected.out.size(); ++i) found.push_back(ptx::lowOf<Bf16>(at[i]));
+  checkError("out", found, expected.out, 0x1p-7);
+  checkError("final state", wide(finalState), expected.finalState, 0x1p-8);
+}
+
+BackwardShape shapeOfHeads(int64_t tokens, int heads, int qkHeads, double decay) {
+  BackwardShape shape = shapeOf(Gate::Token, tokens, 128, 64, decay);
+  shape.heads = heads;
+  shape.qkHeads = qkHeads;
+  return shape;
+}
+
+}  // namespace
+
+TEST_CASE("outputs from states of chunks, for pairs of heads") {
+  checkOutputs<kPair, 1, true>(shapeOfHeads(460, 6, 1, 0.05));
+  checkOutputs<kPair, 1, false>(shapeOfHeads(130, 4, 2, 0.5));
+  BackwardShape shape = shapeOfHeads(200, 4, 2, 0.05);
+  shape.batch = 2;
+  shape.states = false;
+  checkOutputs<kPair, 1, true>(shape);
+  for (const Gate gate : {Gate::None, Gate::Head}) {
+    shape.gate = gate;
+    shape.states = true;
+    checkOutputs<kPair, 1, false>(shape);
+  }
+  shape.tokens = 1;
+  checkOutputs<kPair, 1, false>(shape);
+}
+
+TEST_CASE("outputs from states of chunks with strong decays") {
+  for (const double decay : {2.0, 30.0, kZeros}) {
+    checkOutputs<kPair, 1, true>(shapeOfHeads(260, 2, 1, decay));
+    checkOutputs<kPair, 1, false>(shapeOfHeads(260, 2, 1, decay));
+  }
+}
+
+TEST_CASE("outputs from states of chunks with blocks of keys and values") {
+  BackwardShape shape = shapeOfHeads(300, 4, 2, 0.05);
+  shape.dk = 256;
+  checkOutputs<kPair, 2, true>(shape);
+  shape.dk = 144;
+  checkOutputs<kPair, 2, false>(shape);
+  shape.heads = 3;
+  shape.qkHeads = 1;
+  shape.dv = 128;
+  checkOutputs<1, 2, true>(shape);
+  shape.dk = 96;
+  shape.dv = 80;
+  checkOutputs<1, 1, false>(shape);
+  shape.dv = 192;
+  checkOutputs<1, 1, true>(shape);
+}
