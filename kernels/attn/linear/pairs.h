@@ -41,8 +41,9 @@ inline bool joinsShortHeads(const LinearProblem& problem) {
 bool outputsArePaired(const LinearProblem& problem);
 /// The same for the backward's.
 bool gradientsArePaired(const LinearProblem& problem);
-/// The heads that the backward's pass 3 processes at once on the current device. Only in builds with CUDA.
-int gradientsAtOnce(const LinearProblem& problem);
+/// The heads that the backward's pass 3 processes at once on the current device. `alone`: no other rank needs this
+/// rank's map. Only in builds with CUDA.
+int gradientsAtOnce(const LinearProblem& problem, bool alone);
 
 /// `paired`: gradientsArePaired()'s result, for which less memory suffices.
 size_t gradientsWorkspaceSize(const LinearProblem& problem, const Segments& segments, bool paired);

@@ -246,14 +246,16 @@ bool gradientsArePaired(const LinearProblem& problem) {
          backward::hasSm90(problem, true);
 }
 
-int gradientsAtOnce(const LinearProblem& problem) {
+int gradientsAtOnce(const LinearProblem& problem, bool alone) {
   using namespace backward;
   // The last of an odd number of heads takes the time of two.
   const int heads = problem.heads, pairs = (heads + kPair - 1) / kPair;
   if (hasSm90(problem, true) && hasTwoHeads(problem)) return sms() * heads / pairs;
   if (!gradientsArePaired(problem)) return ctasAtOnce(problem);
-  // Groups: one segment, because pass 1 would take longer than the states of a head's chunks one after the other.
-  return formsGroups(problem) ? static_cast<int>(problem.batch * problem.heads) : ctasAtOnce(problem) * kPair;
+  // Groups of a rank that is alone: one segment, because pass 1 would take longer than the states of a head's chunks
+  // one after the other. Other ranks need pass 1, which is faster with more segments.
+  const bool one = alone && formsGroups(problem);
+  return one ? static_cast<int>(problem.batch * problem.heads) : ctasAtOnce(problem) * kPair;
 }
 
 int backwardSharedBytes(const LinearProblem& problem) {

@@ -41,7 +41,7 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
   const int ctas = ctasAtOnce(shape);
   if (ctas == 0) fail(seqparUnhandledCudaError, kDeviceWho, ": the kernels do not run on device ", exec.device());
   paired_ = gradientsArePaired(shape);
-  const int ofHeads = gradientsAtOnce(shape);
+  const int ofHeads = gradientsAtOnce(shape, shard.alone);
   whole_ = wholeOf(shard, ofHeads, spans_);
   parts_ = partsOf(shard, ofHeads);
   outputsBytes_ = outputsWorkspaceSize(shape);
