@@ -139,7 +139,7 @@ void DevicePasses::forwardAlone(const Inputs& in, const Tensor& out, const float
   sequence_.end();
   multiplyValues(in);
   if (byParts(in)) return outputsByParts(in, out, incoming, final);
-  const Part& part = shard_.reserves ? whole_ : forward_;
+  const Part& part = leavesMaps() ? whole_ : forward_;
   attn::Outputs pass{problem(part, in), part.segments, allHeads(), mapsBefore(part), incoming, outputOf(out), final};
   pass.content = part.content;
   pass.storesMaps = keeps(part);

@@ -52,8 +52,10 @@ class DevicePasses final : public Passes {
   bool byParts(const Inputs& in, const Gradients& to) const {
     return (in.initial != nullptr || to.dInitial != nullptr) && !parts_.empty();
   }
+  /// Whether the forward leaves maps in the caller's memory. A rank that is alone has no maps of a single segment.
+  bool leavesMaps() const { return shard_.reserves && (!shard_.alone || whole_.segments.count > 1 || !spans_.empty()); }
   /// Whether the forward stores the states of a part's segments in the caller's memory.
-  bool keeps(const Part& part) const { return shard_.reserves && &part == &whole_; }
+  bool keeps(const Part& part) const { return leavesMaps() && &part == &whole_; }
   StateMaps mapsBefore(const Part& part) const { return mapsOf(part, keeps(part) ? kept_ : before_); }
   LinearProblem problem(const Part& part, const Inputs& in) const;
   /// Whether the scan reads the maps of a part's segments instead of the rank's.

@@ -60,7 +60,7 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
 
 void DevicePasses::carve(Arena& arena) {
   const PartSizes sizes = largestOf(whole_, parts_, paired_);
-  if (!shard_.reserves || !parts_.empty()) {
+  if (!leavesMaps() || !parts_.empty()) {
     before_ = arena.take(std::max(sizes.maps, stateMapsSize(forward_.shape, forward_.segments)));
   }
   if (shard_.training) {
