@@ -116,7 +116,7 @@ SEQPAR_DEVICE bool sweepChannels(const Task& task, const Item<T>& item, const Ha
   using Decays = ChannelDecays<T>;
   using Gates = SweptGates<T, kHeads>;
   const auto fetchTiles = [&](int chunk) {
-    if (chunk < item.chunks) opaqueMemory<Memory>().fetchSwept(task, item, chunk, place.opaque().thread);
+    if (chunk < item.chunks) opaqueMemory<Memory>().fetchSwept(task, item, chunk, place.opaque());
     ptx::cpAsyncCommitGroup();
   };
   const auto fetchGates = [&](int chunk) {

@@ -105,9 +105,9 @@ struct GradientsKernel {
     Producer producer;
     if (item.chunks > 0) {
       producer.load(task, item, item.chunks - 1, me.opaque());
-      memory.fetchKeys(task, item, item.chunks - 1, me.opaque().thread);
+      memory.fetchKeys(task, item, item.chunks - 1, me.opaque());
       ptx::cpAsyncCommitGroup();
-      memory.fetchValues(task, item, item.chunks - 1, me.opaque().thread);
+      memory.fetchValues(task, item, item.chunks - 1, me.opaque());
     }
     ptx::cpAsyncCommitGroup();
     StateOf gradient;
@@ -313,7 +313,7 @@ struct GradientsKernel {
     warpgroup::commit();
     if (!isLast) Roles::awaitDone(chunk + 1);
     if (chunk > 0) {
-      memory.fetchKeys(task, item, chunk - 1, me.opaque().thread);
+      memory.fetchKeys(task, item, chunk - 1, me.opaque());
       ptx::cpAsyncCommitGroup();
     }
     warpgroup::wait<0>();
@@ -321,7 +321,7 @@ struct GradientsKernel {
     Roles::arriveAdded();
     if (!isLast) Producer::finish(task, item, chunk + 1, memory, me.opaque());
     if (chunk > 0) {
-      memory.fetchValues(task, item, chunk - 1, me.opaque().thread);
+      memory.fetchValues(task, item, chunk - 1, me.opaque());
       ptx::cpAsyncCommitGroup();
     }
     if (kChannel || chunk > 0) keepCarry(gradient, memory.before, kChannel ? chunk : chunk - 1, memory, me.opaque());
@@ -360,9 +360,9 @@ struct GradientsKernel {
     }
     Producer::storeCarry(memory, chunk, carry, me.opaque());
     if (chunk == 0) return;
-    memory.fetchKeys(task, item, chunk - 1, me.opaque().thread);
+    memory.fetchKeys(task, item, chunk - 1, me.opaque());
     ptx::cpAsyncCommitGroup();
-    memory.fetchValues(task, item, chunk - 1, me.opaque().thread);
+    memory.fetchValues(task, item, chunk - 1, me.opaque());
     ptx::cpAsyncCommitGroup();
     Roles::awaitStateRead();
     memory.fetchState(statesOf(task), chunk - 1, me.opaque().thread);

@@ -19,24 +19,24 @@ struct ChunkTiles {
   SEQPAR_DEVICE T* v(int chunk) { return tiles[4 + chunk % 2]; }
   SEQPAR_DEVICE T* dOut(int chunk) { return tiles[6 + chunk % 2]; }
 
-  SEQPAR_DEVICE void fetchKeys(const Task& task, const Item<T>& item, int chunk, int thread) {
+  SEQPAR_DEVICE void fetchKeys(const Task& task, const Item<T>& item, int chunk, const Half& me) {
     const int64_t token = item.first + int64_t{chunk} * kChunk;
     const int rows = item.rowsOf(token);
-    fetch<true>(q(chunk), item.q, task.q, task, item, token, rows, thread);
-    fetch<true>(k(chunk), item.k, task.k, task, item, token, rows, thread);
+    fetch<true>(q(chunk), item.q, task.q, task, item, token, rows, me);
+    fetch<true>(k(chunk), item.k, task.k, task, item, token, rows, me);
   }
-  SEQPAR_DEVICE void fetchValues(const Task& task, const Item<T>& item, int chunk, int thread) {
+  SEQPAR_DEVICE void fetchValues(const Task& task, const Item<T>& item, int chunk, const Half& me) {
     const int64_t token = item.first + int64_t{chunk} * kChunk;
     const int rows = item.rowsOf(token);
-    fetch<false>(v(chunk), item.v, task.v, task, item, token, rows, thread);
-    fetch<false>(dOut(chunk), item.dOut, task.dOut, task, item, token, rows, thread);
+    fetch<false>(v(chunk), item.v, task.v, task, item, token, rows, me);
+    fetch<false>(dOut(chunk), item.dOut, task.dOut, task, item, token, rows, me);
   }
   SEQPAR_DEVICE static void fetchSwept(T* keys, T* values, const Task& task, const Item<T>& item, int chunk,
-                                       int thread) {
+                                       const Half& me) {
     const int64_t token = item.first + int64_t{chunk} * kChunk;
     const int rows = item.rowsOf(token);
-    fetch<true>(keys, item.k, task.k, task, item, token, rows, thread);
-    fetch<false>(values, item.v, task.v, task, item, token, rows, thread);
+    fetch<true>(keys, item.k, task.k, task, item, token, rows, me);
+    fetch<false>(values, item.v, task.v, task, item, token, rows, me);
   }
   /// States are stored in the layout of shared memory.
   SEQPAR_DEVICE void fetchState(const T* states, int chunk, int thread) {
@@ -47,18 +47,19 @@ struct ChunkTiles {
   }
 
  private:
-  /// Loads a chunk of q or k (kKeys), or of v or dOut. `start`: of the item's first head. `rows`: of the chunk, for one
-  /// head, where the compiler would load them for each tensor.
+  /// Loads a chunk of q or k (kKeys), or of v or dOut. `start`: of the item's first head. With two heads, the head is
+  /// that of the warpgroup, a uniform value: ptxas of CUDA 13.0 computed the quotient of the thread's index again from
+  /// a register that it had overwritten, and both warpgroups loaded dOut of the first head.
   template <bool kKeys>
   SEQPAR_DEVICE static void fetch(T* to, const T* start, const Input& tensor, const Task& task, const Item<T>& item,
-                                  int64_t token, int rows, int thread) {
+                                  int64_t token, int rows, const Half& me) {
     const int columns = kKeys ? item.keys : item.values;
     if constexpr (kHeads == 1) {
-      fetchRows<kChunk, Half::kThreads>(to, start + token * tensor.token, tensor.token, rows, columns, thread);
+      fetchRows<kChunk, Half::kThreads>(to, start + token * tensor.token, tensor.token, rows, columns, me.thread);
     } else {
-      const int which = thread / warpgroup::kThreads, head = item.head + which;
+      const int head = item.head + me.group;
       const T* from = item.at(tensor, kKeys ? head / task.group : head) + token * tensor.token;
-      fetchPanel(to, from, tensor.token, item.rowsOf(token), which < item.heads ? columns : 0, thread);
+      fetchPanel(to, from, tensor.token, rows, me.group < item.heads ? columns : 0, me);
     }
   }
 };
@@ -125,8 +126,8 @@ struct ChannelMemory : ChunkTiles<T, kHeads> {
   SEQPAR_DEVICE T* afterAfter(const Half& me) { return this->after + kMatrix / 2 + me.group * kTilePanel; }
   SEQPAR_DEVICE T* sweptKeys(int chunk) { return chunk % 3 < 2 ? this->tiles[chunk % 3 * 2] : this->after; }
   SEQPAR_DEVICE T* sweptValues(int chunk) { return sweptKeys(chunk) + kTile; }
-  SEQPAR_DEVICE void fetchSwept(const Task& task, const Item<T>& of, int chunk, int thread) {
-    Tiles::fetchSwept(sweptKeys(chunk), sweptValues(chunk), task, of, chunk, thread);
+  SEQPAR_DEVICE void fetchSwept(const Task& task, const Item<T>& of, int chunk, const Half& me) {
+    Tiles::fetchSwept(sweptKeys(chunk), sweptValues(chunk), task, of, chunk, me);
   }
   /// Keys in the form that the state's gradient multiplies.
   SEQPAR_DEVICE T* stateKeys(int chunk) { return this->k(chunk); }
@@ -134,9 +135,9 @@ struct ChannelMemory : ChunkTiles<T, kHeads> {
   SEQPAR_DEVICE char* sweptGates(int chunk) { return reinterpret_cast<char*>(this->tiles[4 + chunk % 2 * 2]); }
 
   /// Queries, keys and their decays.
-  SEQPAR_DEVICE void fetchKeys(const Task& task, const Item<T>& of, int chunk, int thread) {
-    Tiles::fetchKeys(task, of, chunk, thread);
-    decays.fetch(ChannelDecays<T>::kept(task, chunk), chunk, thread);
+  SEQPAR_DEVICE void fetchKeys(const Task& task, const Item<T>& of, int chunk, const Half& me) {
+    Tiles::fetchKeys(task, of, chunk, me);
+    decays.fetch(ChannelDecays<T>::kept(task, chunk), chunk, me.thread);
   }
 };
 

@@ -129,11 +129,11 @@ SEQPAR_DEVICE void fetchRows(T* to, const T* from, int64_t stride, int rows, int
 /// Loads kChunk x 64 elements of each of two heads, which are the tile's panels. A warpgroup loads one head; `from` is
 /// its first element.
 template <class T>
-SEQPAR_DEVICE void fetchPanel(T* to, const T* from, int64_t stride, int rows, int columns, int thread) {
+SEQPAR_DEVICE void fetchPanel(T* to, const T* from, int64_t stride, int rows, int columns, const Place<2>& me) {
   constexpr int kRows = warpgroup::kThreads / 8;
-  const int panel = thread / warpgroup::kThreads, firstRow = thread % warpgroup::kThreads / 8, unit = thread % 8;
+  const int firstRow = me.inGroup / 8, unit = me.thread % 8;
   from += firstRow * stride + unit * 8;
-  to = unitOf<kChunk>(to, firstRow, panel * 8 + unit);
+  to = unitOf<kChunk>(to + me.group * kTilePanel, firstRow, unit);
   SEQPAR_UNROLL
   for (int i = 0; i < kChunk; i += kRows) {
     ptx::cpAsync16(to + i * kPanel, from, firstRow + i < rows && unit * 8 < columns);
