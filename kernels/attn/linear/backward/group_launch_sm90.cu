@@ -22,13 +22,6 @@ __global__ void __launch_bounds__(sm90::GroupKernel<Bf16>::kThreads, 1)
   sm90::GroupKernel<Bf16>::run(task);
 }
 
-int sms() {
-  int device = 0, count = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return 1;
-  if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) return 1;
-  return count;
-}
-
 }  // namespace
 
 cudaError_t launchGroups(const Task& task, const ChunkStates& chunks, const Launch& launch) {
@@ -37,9 +30,8 @@ cudaError_t launchGroups(const Task& task, const ChunkStates& chunks, const Laun
   if (!sm90::encodeMaps<Bf16>(chain, task) || !sm90::encodeMaps<Bf16>(group, task)) return cudaErrorNotSupported;
   chain.to = group.chunks = chunks;
   group.chunksOfSegment = static_cast<int>((task.segmentTokens + kChunk - 1) / kChunk);
-  const int most = launch.ctas > 0 ? launch.ctas : sms();
   const auto gridOfItems = [&](int64_t items) {
-    return dim3(static_cast<unsigned>(std::clamp<int64_t>(items, 1, most)));
+    return dim3(static_cast<unsigned>(std::clamp<int64_t>(items, 1, launch.ctas)));
   };
   const auto runStates = [&]<bool kGated>() {
     using Kernel = States<kGated>;

@@ -95,93 +95,79 @@ struct GroupStates {
       addExactly(dq, dOut, state, by);
     }
   }
-  /// dq: terms of the states of all heads, then of the scores.
-  SEQPAR_DEVICE static void queries(const GroupTask& task) {
+  /// Calls add(x, memory, pipe, position) for each head of each chunk, adds the scores' term to x, the sum of dA times
+  /// the tile of k or q, and stores x in `to`. kSums: the terms of dA. kBarrier: of the warpgroup.
+  template <auto kSums, int kBarrier, class Add>
+  SEQPAR_DEVICE static void eachHead(const GroupTask& task, const Target& to, T (Memory::*tile)[kTile],
+                                     const Add& add) {
     const GroupPosition place;
     Pipe pipe;
     int shared = 0;
     eachChunk(task, [&](const GroupItem& item) {
       awaitPhase(opaqueMemory<Memory>().shared, shared);
       shared ^= 1;
-      Wide dq;
-      clear(dq);
+      Wide x;
+      clear(x);
       for (int h = 0; h < task.group; ++h) {
         const GroupPosition me = place.opaque();
         Memory& memory = opaqueMemory<Memory>();
-        auto& stage = memory.stages[pipe.stage];
-        const auto& factors = memory.factors[pipe.slot()];
         awaitPhase(memory.full[pipe.stage], pipe.parity);
-        float rows[2] = {0, 0};
-        const float by[2] = {factors.fromStart[me.row], factors.fromStart[me.row + 8]};
-        if (factors.areLittle()) {
-          stateTerms<true>(dq, rows, memory.q, stage.dOut, stage.before, by, me);
-        } else {
-          stateTerms<false>(dq, rows, memory.q, stage.dOut, stage.before, by, me);
-        }
-        storeRowSums(memory.sums[pipe.slot()].states, rows, me);
+        add(x, memory, pipe, me);
         finishHead(memory, pipe, me);
         pipe.next();
       }
       ptx::barrierSync<kOfTotal, 4 * warpgroup::kThreads>();
       warpgroup::arrive();
-      warpgroup::multiplyAll<T, Terms::AlongRows, Terms::Rows, 4>(dq, Operand{opaqueMemory<Memory>().sum}, kChunk,
-                                                                  Operand{opaqueMemory<Memory>().k, kTilePanelBytes},
-                                                                  kChunk, true);
+      warpgroup::multiplyAll<T, kSums, Terms::Rows, 4>(x, Operand{opaqueMemory<Memory>().sum}, kChunk,
+                                                       Operand{opaqueMemory<Memory>().*tile, kTilePanelBytes}, kChunk,
+                                                       true);
       warpgroup::commit();
       warpgroup::wait<0>();
-      warpgroup::fenceOperand(dq);
-      warpgroup::sync(2);
-      write(dq, task, task.dq, item, item.head / task.group, opaqueMemory<Memory>().k, place.opaque());
+      warpgroup::fenceOperand(x);
+      warpgroup::sync(kBarrier);
+      write(x, task, to, item, item.head / task.group, opaqueMemory<Memory>().*tile, place.opaque());
       arriveWarp(opaqueMemory<Memory>().sharedEmpty, place);
     });
   }
+  /// dq: terms of the states of all heads, then of the scores.
+  SEQPAR_DEVICE static void queries(const GroupTask& task) {
+    const auto add = [](Wide& dq, Memory& memory, const Pipe& pipe, const GroupPosition& me) {
+      auto& stage = memory.stages[pipe.stage];
+      const auto& factors = memory.factors[pipe.slot()];
+      float rows[2] = {0, 0};
+      const float by[2] = {factors.fromStart[me.row], factors.fromStart[me.row + 8]};
+      if (factors.areLittle()) {
+        stateTerms<true>(dq, rows, memory.q, stage.dOut, stage.before, by, me);
+      } else {
+        stateTerms<false>(dq, rows, memory.q, stage.dOut, stage.before, by, me);
+      }
+      storeRowSums(memory.sums[pipe.slot()].states, rows, me);
+    };
+    eachHead<Terms::AlongRows, 2>(task, task.dq, &Memory::k, add);
+  }
   /// dk: the same.
   SEQPAR_DEVICE static void keys(const GroupTask& task) {
-    const GroupPosition place;
-    Pipe pipe;
-    int shared = 0;
-    eachChunk(task, [&](const GroupItem& item) {
-      awaitPhase(opaqueMemory<Memory>().shared, shared);
-      shared ^= 1;
-      Wide dk;
-      clear(dk);
-      for (int h = 0; h < task.group; ++h) {
-        const GroupPosition me = place.opaque();
-        Memory& memory = opaqueMemory<Memory>();
-        auto& stage = memory.stages[pipe.stage];
-        const auto& factors = memory.factors[pipe.slot()];
-        awaitPhase(memory.full[pipe.stage], pipe.parity);
-        const float by[2] = {factors.toEnd[me.row] * factors.gates[me.row],
-                             factors.toEnd[me.row + 8] * factors.gates[me.row + 8]};
-        float sum;
-        if (factors.areLittle()) {
-          uint32_t words[4][4];
-          loadScaled(words, stage.v, by, me);
-          warpgroup::fenceOperand(dk);
-          addProduct(dk, words, stage.after);
-          sum = decayOf(factors.sums[kChunk - 1]) * product(stage.before, stage.after, me);
-          warpgroup::wait<0>();
-          warpgroup::fenceOperand(dk);
-        } else {
-          addExactly(dk, stage.v, stage.after, by);
-          sum = times(decayOf(factors.sums[kChunk - 1]), product(stage.before, stage.after, me));
-        }
-        if (me.lane == 0) memory.sums[pipe.slot()].carry[me.warp] = sum;
-        finishHead(memory, pipe, me);
-        pipe.next();
+    const auto add = [](Wide& dk, Memory& memory, const Pipe& pipe, const GroupPosition& me) {
+      auto& stage = memory.stages[pipe.stage];
+      const auto& factors = memory.factors[pipe.slot()];
+      const float by[2] = {factors.toEnd[me.row] * factors.gates[me.row],
+                           factors.toEnd[me.row + 8] * factors.gates[me.row + 8]};
+      float sum;
+      if (factors.areLittle()) {
+        uint32_t words[4][4];
+        loadScaled(words, stage.v, by, me);
+        warpgroup::fenceOperand(dk);
+        addProduct(dk, words, stage.after);
+        sum = decayOf(factors.sums[kChunk - 1]) * product(stage.before, stage.after, me);
+        warpgroup::wait<0>();
+        warpgroup::fenceOperand(dk);
+      } else {
+        addExactly(dk, stage.v, stage.after, by);
+        sum = times(decayOf(factors.sums[kChunk - 1]), product(stage.before, stage.after, me));
       }
-      ptx::barrierSync<kOfTotal, 4 * warpgroup::kThreads>();
-      warpgroup::arrive();
-      warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, 4>(dk, Operand{opaqueMemory<Memory>().sum}, kChunk,
-                                                             Operand{opaqueMemory<Memory>().q, kTilePanelBytes}, kChunk,
-                                                             true);
-      warpgroup::commit();
-      warpgroup::wait<0>();
-      warpgroup::fenceOperand(dk);
-      warpgroup::sync(3);
-      write(dk, task, task.dkOut, item, item.head / task.group, opaqueMemory<Memory>().q, place.opaque());
-      arriveWarp(opaqueMemory<Memory>().sharedEmpty, place);
-    });
+      if (me.lane == 0) memory.sums[pipe.slot()].carry[me.warp] = sum;
+    };
+    eachHead<Terms::Rows, 3>(task, task.dkOut, &Memory::q, add);
   }
   /// The sum of S E over a quarter of their elements: the diagonal of products of 8 by 16 with 16 by 8 elements.
   SEQPAR_DEVICE static float product(const T* before, const T* after, const GroupPosition& me) {

@@ -33,7 +33,7 @@ struct InstanceSm90 {
 };
 
 /// The sm_90 kernels for groups of heads (group_sm90.h): the states of all chunks, then all gradients.
-/// cudaErrorNotSupported: the TMA does not support the layout of the tensors.
+/// launch.ctas: the most CTAs. cudaErrorNotSupported: the TMA does not support the layout of the tensors.
 cudaError_t launchGroups(const Task& task, const ChunkStates& chunks, const Launch& launch);
 
 /// Launches a kernel with a task. Returns the launch's own error.

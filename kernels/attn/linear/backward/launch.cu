@@ -230,7 +230,7 @@ cudaError_t runGroups(const Gradients& pass, Task& task, const Workspace& worksp
   chunks.states = base + workspace.states;
   chunks.gradients = base + workspace.stateGradients;
   if (launch.sequence != nullptr) launch.sequence->end();
-  return launchGroups(task, chunks, launch);
+  return launchGroups(task, chunks, {launch.stream, launch.ctas > 0 ? launch.ctas : sms()});
 #else
   (void)pass, (void)task, (void)workspace, (void)launch;
   return cudaErrorNotSupported;

@@ -67,11 +67,8 @@ bool forwardByChunks(const Outputs& pass, const Launch& launch, int& error) {
     using States = backward::sm90::ChunkStatesKernel<Bf16, kHeads, kGated>;
     const cudaError_t failed = run<States>(states, itemsOf(task), ctas, launch.stream);
     if (failed != cudaSuccess) return failed;
-    const auto outputs = [&]<int kKeyBlocks>() {
-      using Outputs = ChunkOutputsKernel<Bf16, kKeyBlocks, kGated>;
-      return run<Outputs>(states, unitsOf(task), ctas, launch.stream);
-    };
-    return task.keyBlocks > 1 ? outputs.template operator()<2>() : outputs.template operator()<1>();
+    using Outputs = ChunkOutputsKernel<Bf16, 2, kGated>;
+    return run<Outputs>(states, unitsOf(task), ctas, launch.stream);
   };
   const auto runHeads = [&]<int kHeads>() {
     return problem.inputGates.data != nullptr ? runBoth.template operator()<kHeads, true>()

@@ -105,19 +105,8 @@ class DifferenceSm90 {
   SEQPAR_DEVICE bool scaleRows(const KeyTile& rows, float* norms, float scale) const {
     constexpr int kParts = 4, kUnits = kKeys / 8 / kParts;
     const int thread = threadAgain(), t = thread / kParts, part = thread % kParts;
-    float squares = 0, zero = 0;
-    SEQPAR_UNROLL
-    for (int n = 0; n < kUnits; ++n) {
-      uint32_t words[4];
-      ptx::load(words, rows.unit(t, part + n * kParts));
-      SEQPAR_UNROLL
-      for (const uint32_t word : words) {
-        const float low = ptx::lowOf<T>(word), high = ptx::highOf<T>(word);
-        squares += low * low + high * high;
-      }
-    }
-    squares += ptx::shflXor(squares, 1);
-    squares += ptx::shflXor(squares, 2);
+    const float squares = squaresOf<T>(rows, t, part);
+    float zero = 0;
     const float norm = scale * (task_.normalize ? 1 / sqrtf(squares + 1e-6F) : 1);
     if (part == 0) norms[t] = norm;
     SEQPAR_UNROLL

@@ -25,25 +25,29 @@ SEQPAR_DEVICE float decayOf(const Task& task, int64_t batch, const Chunk& chunk,
   return decayOfLog(loadNumber(task.gates.data, task.gateType, rowOf(task.gates, batch, chunk.first + t, head)));
 }
 
+/// The sum of the squares of row t. Four threads have a row, and `part` is the thread's number among them.
+template <class T, class Rows>
+SEQPAR_DEVICE float squaresOf(const Rows& rows, int t, int part) {
+  float squares = 0;
+  SEQPAR_UNROLL
+  for (int unit = part; unit < kKeys / 8; unit += 4) {
+    uint32_t words[4];
+    ptx::load(words, rows.unit(t, unit));
+    SEQPAR_UNROLL
+    for (const uint32_t word : words) {
+      const float low = ptx::lowOf<T>(word), high = ptx::highOf<T>(word);
+      squares += low * low + high * high;
+    }
+  }
+  squares += ptx::shflXor(squares, 1);
+  return squares + ptx::shflXor(squares, 2);
+}
+
 /// norms[t] = scale, divided by the length of row t if rows are normalized. 256 threads.
 template <class T, class Rows>
 SEQPAR_DEVICE void loadNorms(float* norms, const Rows& rows, bool normalize, float scale) {
   const int t = ptx::thread() / 4, part = ptx::thread() % 4;
-  float squares = 0;
-  if (normalize) {
-    SEQPAR_UNROLL
-    for (int unit = part; unit < kKeys / 8; unit += 4) {
-      uint32_t words[4];
-      ptx::load(words, rows.unit(t, unit));
-      SEQPAR_UNROLL
-      for (const uint32_t word : words) {
-        const float low = ptx::lowOf<T>(word), high = ptx::highOf<T>(word);
-        squares += low * low + high * high;
-      }
-    }
-    squares += ptx::shflXor(squares, 1);
-    squares += ptx::shflXor(squares, 2);
-  }
+  const float squares = normalize ? squaresOf<T>(rows, t, part) : 0;
   if (part == 0) norms[t] = scale * (normalize ? 1 / sqrtf(squares + 1e-6F) : 1);
 }
 
