@@ -33,7 +33,7 @@ extern "C" {
 SEQPAR_API seqparResult_t seqparStreamCreate(seqparStream_t* stream);
 /**
  * Waits for the stream's work, then frees it. Errors of work that seqparStreamSynchronize() has not returned are lost.
- * NULL has no effect. Errors: InvalidArgument (no stream).
+ * NULL has no effect. Errors: InvalidArgument (no stream), InvalidUsage (called by work of this stream).
  */
 SEQPAR_API seqparResult_t seqparStreamDestroy(seqparStream_t stream);
 /**

@@ -28,16 +28,6 @@ seqparResult_t create(const char* call, const char* argument, HandleTable<Object
   });
 }
 
-template <typename Object, typename Handle>
-seqparResult_t destroy(const char* call, const char* argument, const char* kind, HandleTable<Object, Handle>& table,
-                       Handle handle) {
-  return atBoundary(call, [&] {
-    if (handle == nullptr) return;
-    require(table, handle, call, argument, kind);
-    table.remove(handle);
-  });
-}
-
 /// While it exists, the thread counts as outside of all calls and without an error: a program's function may run on a
 /// thread that waits in a call.
 class OutsideOfCalls {
@@ -63,7 +53,14 @@ SEQPAR_API seqparResult_t seqparStreamCreate(seqparStream_t* stream) {
 }
 
 SEQPAR_API seqparResult_t seqparStreamDestroy(seqparStream_t stream) {
-  return destroy("seqparStreamDestroy", "stream", "host stream", streams(), stream);
+  const char* call = "seqparStreamDestroy";
+  if (stream == nullptr) return seqparSuccess;
+  return onStream(call, stream, [&](HostStream& found) {
+    if (found.runsHere()) fail(seqparInvalidUsage, call, ": called by work of this stream, expected another caller");
+    found.wait();  // before the removal: work may call on its stream
+    if (!streams().remove(stream)) failHandle(stream, call, "stream", "host stream");
+    found.close();
+  });
 }
 
 SEQPAR_API seqparResult_t seqparStreamSynchronize(seqparStream_t stream) {
@@ -104,7 +101,10 @@ SEQPAR_API seqparResult_t seqparEventCreate(seqparEvent_t* event) {
 }
 
 SEQPAR_API seqparResult_t seqparEventDestroy(seqparEvent_t event) {
-  return destroy("seqparEventDestroy", "event", "host event", events(), event);
+  const char* call = "seqparEventDestroy";
+  return atBoundary(call, [&] {
+    if (event != nullptr && !events().remove(event)) require(events(), event, call, "event", "host event");
+  });
 }
 
 SEQPAR_API seqparResult_t seqparEventRecord(seqparEvent_t event, seqparStream_t stream) {

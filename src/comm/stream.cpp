@@ -8,13 +8,14 @@ HostStream::HostStream(unsigned polls)
     : queue_(std::make_shared<StreamQueue>(errors_, polls)),
       worker_(startThread("a stream", [queue = queue_.get()] { queue->serve(); })) {}
 
-HostStream::~HostStream() {
+void HostStream::close() {
+  if (!worker_.joinable()) return;
   queue_->stop();
   worker_.join();
 }
 
 void HostStream::synchronize() {
-  queue_->wait(queue_->last());
+  wait();
   errors_.report();
 }
 

@@ -19,13 +19,19 @@ class HostStream {
   explicit HostStream(unsigned polls = 0);
   HostStream(const HostStream&) = delete;
   HostStream& operator=(const HostStream&) = delete;
-  /// Runs all enqueued work, then ends the thread.
-  ~HostStream();
+  ~HostStream() { close(); }
+
+  /// Runs all enqueued work, then ends the thread. The last reference may then be dropped by the stream's own work.
+  void close();
+  /// True in the stream's own work.
+  bool runsHere() const { return queue_->runsHere(); }
 
   /// Enqueues work. An Error of the work is stored for synchronize(), and for streams that wait for this one.
   void enqueue(Task&& work) { queue_->enqueue(std::move(work)); }
   /// Runs or awaits everything enqueued so far; throws the first Error of work since the last call.
   void synchronize();
+  /// Runs or awaits everything enqueued so far; keeps the Errors.
+  void wait() { queue_->wait(queue_->last()); }
   bool idle() const { return queue_->query(queue_->last()); }
 
   /// Records an error of the running work. Later operations of communicators on this stream send nothing (spoiled()).

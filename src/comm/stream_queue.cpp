@@ -103,6 +103,11 @@ bool StreamQueue::query(size_t item) {
   return false;
 }
 
+bool StreamQueue::runsHere() const {
+  const std::lock_guard lock(mutex_);
+  return running_ && runner_ == std::this_thread::get_id();
+}
+
 bool StreamQueue::awaited() const {
   const std::lock_guard lock(mutex_);
   return waiters_ > 0;
@@ -128,6 +133,7 @@ void StreamQueue::noteWait() {
 
 void StreamQueue::run(Lock& lock, size_t item, bool yields) {
   running_ = true;
+  runner_ = std::this_thread::get_id();
   while (!queue_.empty() && !finished(item) && !(yields && waiters_ > 0)) runFirst(lock);
   running_ = false;
   hurried_ = !queue_.empty();

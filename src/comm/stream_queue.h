@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <thread>
 
 #include "base/task.h"
 #include "comm/stream_errors.h"
@@ -37,6 +38,8 @@ class StreamQueue {
   /// finished(item). If false, the worker starts on the queue without a nap.
   bool query(size_t item);
 
+  /// True in an item that this thread runs.
+  bool runsHere() const;
   /// True if a thread waits while another one runs items.
   bool awaited() const;
 
@@ -80,6 +83,7 @@ class StreamQueue {
   std::atomic<size_t> enqueued_{0}, finished_{0};
   size_t awaited_ = SIZE_MAX;         ///< the first item that a sleeping thread waits for
   std::atomic<bool> running_{false};  ///< a thread runs items
+  std::thread::id runner_;            ///< that thread
   unsigned waiters_ = 0;              ///< threads that wait for the thread that runs items
   std::atomic<bool> stopping_{false};
   Worker worker_ = Worker::Busy;

@@ -1,6 +1,7 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -114,6 +115,52 @@ TEST_CASE("destroying a stream waits for its work, and a destroyed event still o
   CHECK(seqparStreamDestroy(stream) == seqparSuccess);
   CHECK(seqparStreamSynchronize(other.handle) == seqparSuccess);
   CHECK(value == 3);
+}
+
+TEST_CASE("work can call on its stream while another thread destroys the stream") {
+  struct Calls {
+    seqparStream_t stream = nullptr;
+    std::atomic<bool> began{false};
+    int failed = 0;
+  } calls;
+  REQUIRE(seqparStreamCreate(&calls.stream) == seqparSuccess);
+  const auto work = [](void* argument) {
+    auto& mine = *static_cast<Calls*>(argument);
+    open(mine.began);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+    while (std::chrono::steady_clock::now() < end) {
+      if (seqparStreamFail(mine.stream, seqparSystemError, "the test's work") != seqparSuccess) ++mine.failed;
+    }
+  };
+  REQUIRE(seqparStreamLaunch(calls.stream, work, &calls) == seqparSuccess);
+  CHECK(seqparStreamQuery(calls.stream) == seqparInProgress);  // the stream's thread runs it
+  waitFor(&calls.began);
+  CHECK(seqparStreamDestroy(calls.stream) == seqparSuccess);
+  CHECK(calls.failed == 0);
+}
+
+TEST_CASE("work cannot destroy its stream") {
+  struct Call {
+    seqparStream_t stream = nullptr;
+    seqparResult_t result = seqparSuccess;
+    std::string text;
+  };
+  for (const bool waits : {false, true}) {  // on the stream's thread or on the thread that waits
+    const Stream stream;
+    Call call{stream.handle};
+    REQUIRE(seqparStreamLaunch(
+                stream.handle,
+                [](void* argument) {
+                  auto& mine = *static_cast<Call*>(argument);
+                  mine.result = seqparStreamDestroy(mine.stream);
+                  mine.text = seqparGetLastError(nullptr);
+                },
+                &call) == seqparSuccess);
+    while (!waits && seqparStreamQuery(stream.handle) == seqparInProgress) std::this_thread::yield();
+    REQUIRE(seqparStreamSynchronize(stream.handle) == seqparSuccess);
+    CHECK(call.result == seqparInvalidUsage);
+    CHECK(call.text == "seqparStreamDestroy: called by work of this stream, expected another caller");
+  }
 }
 
 TEST_CASE("collectives on one or two streams run in call order while the caller continues") {
