@@ -1,4 +1,5 @@
 #include "api/boundary.h"
+#include "base/thread_object.h"
 #include "base/thread_variable.h"
 
 namespace seqpar {
@@ -14,7 +15,7 @@ class Recent {
   /// The thread's place among the callers of entry().
   static Callers::Place* place() noexcept { return place_; }
   static void keep(seqparComm_t handle, std::shared_ptr<CommEntry> entry) {
-    static thread_local Owner owner;
+    Owner& owner = ofThread<Owner>();
     handle_ = handle;
     forks_ = forks();
     owner.replace(std::move(entry));
@@ -87,8 +88,10 @@ void keepError(seqparComm_t handle) noexcept {
 }
 
 std::string& threadError() noexcept {
-  static thread_local std::string text;
-  return text;
+  struct Latest {
+    std::string text;
+  };
+  return ofThread<Latest>().text;
 }
 
 void setThreadError(const char* call, std::string_view text) noexcept {

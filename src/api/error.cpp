@@ -4,6 +4,7 @@
 #include <string>
 
 #include "api/boundary.h"
+#include "base/thread_object.h"
 
 using namespace seqpar;
 
@@ -45,7 +46,10 @@ SEQPAR_API const char* seqparGetLastError(seqparComm_t comm) {
   // one that was waiting.
   const auto& health = entry->comm->health();
   // A thread of a plan asks too: each thread has its own text per communicator, which another thread's call keeps.
-  thread_local std::map<seqparComm_t, std::string> texts;
+  struct Texts {
+    std::map<seqparComm_t, std::string> of;
+  };
+  auto& texts = ofThread<Texts>().of;
   const char* kept = kNoMemory;
   try {
     std::string& text = texts[comm];

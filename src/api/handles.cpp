@@ -1,6 +1,7 @@
 #include "api/handles.h"
 
 #include "api/describe.h"
+#include "base/thread_object.h"
 
 namespace seqpar {
 
@@ -21,7 +22,7 @@ HandleTable<HostEvent, seqparEvent_t>& events() {
 }
 
 std::shared_ptr<HostStream> requireStream(const char* call, seqparStream_t stream, const char* kind) {
-  static thread_local HandleTable<HostStream, seqparStream_t>::Recent recent;
+  auto& recent = ofThread<HandleTable<HostStream, seqparStream_t>::Recent>();
   auto found = stream == nullptr ? nullptr : recent.find(streams(), stream);
   if (!found) failHandle(stream, call, "stream", kind);
   return found;

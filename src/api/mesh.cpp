@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "api/meshes.h"
+#include "base/thread_object.h"
 #include "base/versioned.h"
 #include "mesh/print.h"
 #include "mesh/search.h"
@@ -171,7 +172,10 @@ MeshSchedule scheduleOf(seqparMeshPass_t pass, MeshShape shape, const MeshCosts&
     MeshCosts costs;
     MeshSchedule schedule;
   };
-  thread_local std::array<Latest, 2> latest;
+  struct Both {
+    std::array<Latest, 2> of;
+  };
+  auto& latest = ofThread<Both>().of;
   Latest& known = latest[static_cast<size_t>(pass)];
   const auto& has = known.schedule.shape;
   if (known.schedule.tiles.empty() || has.a != shape.a || has.b != shape.b || known.costs.step != costs.step ||
@@ -198,6 +202,7 @@ SEQPAR_API seqparResult_t seqparMeshCreate(seqparMesh_t* mesh, int a, int b, con
     const auto planned = plan(call, params == nullptr ? &defaults : params, comm);
     auto entry = std::make_shared<MeshEntry>();
     entry->comm = handle;
+    entry->entry = require(comms(), handle, call, "comm", "communicator");
     entry->shape = choose ? searchShapes(planned.problem, planned.links).front().shape : MeshShape{a, b};
     for (const auto axis : {seqparMeshAxisQ, seqparMeshAxisKv}) {
       entry->groups[static_cast<size_t>(axis)] = meshGroup(entry->shape, axis, comm.rank());

@@ -9,8 +9,10 @@
 
 namespace seqpar {
 
+/// A mesh with the communicator's entry, which keeps the entry's address from being reused.
 struct MeshEntry {
   seqparComm_t comm = nullptr;
+  std::shared_ptr<CommEntry> entry;
   MeshShape shape;
   std::array<MeshGroup, 2> groups;        ///< by seqparMeshAxis_t
   std::array<MeshSchedule, 2> schedules;  ///< by seqparMeshPass_t

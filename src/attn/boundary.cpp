@@ -1,13 +1,16 @@
 #include "attn/boundary.h"
 
+#include "base/thread_object.h"
 #include "seqpar/attn.h"
 
 namespace seqpar::attn {
 namespace {
 
 std::string& lastError() {
-  thread_local std::string text;
-  return text;
+  struct Latest {
+    std::string text;
+  };
+  return ofThread<Latest>().text;
 }
 
 }  // namespace

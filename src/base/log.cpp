@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <memory>
 
 #include "base/env.h"
 
@@ -46,8 +47,8 @@ bool notices() noexcept {
 
 void writeLog(LogLevel level, const std::string& text) noexcept {
   try {
-    static const std::string host = hostName();
-    const auto line = concat(host, ":", getpid(), ":", syscall(SYS_gettid), " seqpar ",
+    static const auto* const host = std::make_unique<std::string>(hostName()).release();  // threads may outlive statics
+    const auto line = concat(*host, ":", getpid(), ":", syscall(SYS_gettid), " seqpar ",
                              kNames[static_cast<size_t>(level)], " ", text, "\n");
     [[maybe_unused]] const auto written = write(STDERR_FILENO, line.data(), line.size());
   } catch (const std::exception&) {

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/nvtx.h"
+#include "base/thread_object.h"
 #include "base/ticks.h"
 
 namespace seqpar {
@@ -18,8 +19,10 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr size_t kMostKept = 1024;
 
 std::string& description() noexcept {
-  static thread_local std::string text;
-  return text;
+  struct Latest {
+    std::string text;
+  };
+  return ofThread<Latest>().text;
 }
 
 std::string describe(const CallRecord& record) {

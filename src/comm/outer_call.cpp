@@ -5,6 +5,7 @@
 
 #include "base/current_call.h"
 #include "base/error.h"
+#include "base/thread_object.h"
 
 namespace seqpar {
 namespace {
@@ -15,8 +16,7 @@ struct Inside {
 };
 
 Inside& inside() {
-  static thread_local Inside mine;
-  return mine;
+  return ofThread<Inside>();
 }
 
 }  // namespace
