@@ -46,7 +46,9 @@ SEQPAR_API seqparResult_t seqparStreamSynchronize(seqparStream_t stream);
 SEQPAR_API seqparResult_t seqparStreamQuery(seqparStream_t stream);
 /**
  * Enqueues a call of function(argument), which must not throw and must not call this library on the same stream, except
- * for seqparStreamFail(), which reports that the function failed. Errors: InvalidArgument (no stream, `function` NULL).
+ * for seqparStreamFail(), which reports that the function failed. Nor may it wait for later work of the stream: it ends
+ * a communicator with collectives there by seqparCommFail(), since seqparCommAbort() would wait for them. Errors:
+ * InvalidArgument (no stream, `function` NULL).
  */
 SEQPAR_API seqparResult_t seqparStreamLaunch(seqparStream_t stream, void (*function)(void*), void* argument);
 /**

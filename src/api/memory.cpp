@@ -1,4 +1,6 @@
 // Allocation of buffers.
+#include <pthread.h>
+
 #include <functional>
 #include <unordered_map>
 
@@ -38,6 +40,9 @@ class Allocations {
     return true;
   }
 
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
+
  private:
   void keep(void* pointer, std::function<void()> free) {
     const std::lock_guard lock(mutex_);
@@ -48,8 +53,13 @@ class Allocations {
   std::unordered_map<void*, std::function<void()>> pointers_;
 };
 
+/// A forked child frees its copies of its parent's memory, so it has this table too: no thread may be changing it then.
 Allocations& allocations() {
-  static auto* const table = std::make_unique<Allocations>().release();
+  static auto* const table = [] {
+    auto* const made = std::make_unique<Allocations>().release();
+    pthread_atfork([] { allocations().lock(); }, [] { allocations().unlock(); }, [] { allocations().unlock(); });
+    return made;
+  }();
   return *table;
 }
 

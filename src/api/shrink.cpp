@@ -43,11 +43,14 @@ std::shared_ptr<CommEntry> buildAlone(const CommConfig& config) {
 }
 
 /// seqparGetLastError() returns the thread's error, no longer that of the lost communicator.
-void reportInsteadOfFailure(seqparComm_t handle) {
+void reportInsteadOfFailure(seqparComm_t handle) noexcept {
   const auto entry = comms().find(handle);
-  if (!entry || entry->comm == nullptr || entry->comm->health().ok()) return;
-  const std::lock_guard lock(entry->mutex);
-  entry->ending = threadError();
+  if (!entry || !entry->callers.enter(nullptr)) return;  // another thread may be ending the communicator
+  {
+    const std::lock_guard lock(entry->mutex);
+    if (!entry->comm->health().ok()) assignText(entry->ending, threadError());
+  }
+  entry->callers.leave(nullptr);
 }
 
 }  // namespace

@@ -12,6 +12,12 @@ uint64_t OwnedCounter::nextOfAnother() noexcept {
   return value_.fetch_add(1);
 }
 
+bool OwnedCounter::undo(uint64_t value) noexcept {
+  if (owner_.load() != &shared_) endOwnership();
+  uint64_t latest = value + 1;
+  return value_.compare_exchange_strong(latest, value);
+}
+
 void OwnedCounter::endOwnership() noexcept {
   const std::lock_guard lock(mutex_);
   if (owner_.load() == &shared_) return;

@@ -27,6 +27,8 @@ class OwnedCounter {
     }
     return nextOfAnother();
   }
+  /// Takes back the latest call of next(), which returned `value`. False if there was a later call.
+  bool undo(uint64_t value) noexcept;
   /// The number of calls of next() that this thread knows of.
   uint64_t load() const noexcept { return value_.load(); }
 

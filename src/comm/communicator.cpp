@@ -7,6 +7,7 @@
 
 #include "base/asymmetric_fence.h"
 #include "base/memory.h"
+#include "base/thread_object.h"
 #include "bootstrap/lineage.h"
 
 namespace seqpar {
@@ -60,8 +61,10 @@ std::vector<SharedSettings> checkSettings(Allgather& control, const CommConfig& 
 
 /// The calling thread's pending comparison.
 std::shared_ptr<const Comparison>& pending() {
-  static thread_local std::shared_ptr<const Comparison> mine;
-  return mine;
+  struct Pending {
+    std::shared_ptr<const Comparison> comparison;
+  };
+  return ofThread<Pending>().comparison;
 }
 
 }  // namespace
@@ -82,6 +85,7 @@ Communicator::Communicator(Allgather& oob, CommConfig config, Descent descent)
   health_.onFailure([this](seqparResult_t, const std::string& text) {
     control_->announce(text);
     failChild(text);
+    const std::lock_guard lock(originMutex_);
     if (descent_.lineage) descent_.lineage->serve();
     calls_.write(text);
   });
@@ -125,6 +129,7 @@ void Communicator::adoptLineage() {
     first = std::make_shared<Lineage>(rank(), size(), ControlOptions{config_.timeout, config_.interfaceName});
   }
   const auto settings = checkSettings(*control_, config_, first ? first->card() : LineageCard{});
+  const std::lock_guard lock(originMutex_);
   calls_.identify(settings[0].id, rank(), size());
   if (!first) return;
   std::vector<LineageCard> cards;
@@ -217,7 +222,7 @@ std::shared_ptr<const Comparison> Communicator::takeComparison() {
 void Communicator::comparePending() {
   if (const auto comparison = takeComparison()) {
     const uint64_t ticket = issue("SEQPAR_CHECK");
-    comparisons_->enqueue([this, ticket, comparison] {
+    enqueue(*comparisons_, ticket, "SEQPAR_CHECK", [this, ticket, comparison] {
       try {
         execute(
             ticket, "SEQPAR_CHECK", [](Mailbox&) {}, comparison.get());
@@ -271,6 +276,12 @@ void Communicator::failTurn(uint64_t ticket, const char* name) {
     lost(seqparInternalError, FixedText{name, ": ", error.what()});
     throw;
   }
+}
+
+void Communicator::failEnqueue(uint64_t ticket, const char* name) {
+  if (issuedTickets_.undo(ticket)) throw;
+  awaitTurn(ticket);  // another thread has issued a later one
+  failTurn(ticket, name);
 }
 
 void Communicator::execute(uint64_t ticket, const char* name, const std::function<void(Mailbox&)>& work,

@@ -88,12 +88,12 @@ class Communicator {
     if (stream == nullptr) {
       execute(ticket, name, std::cref(work), comparison.get(), record, call.get());
     } else {
-      stream->enqueue(
-          [this, stream, ticket, name, record, call, work = std::move(work), comparison = std::move(comparison)] {
-            const auto spoiled = stream->spoiled();
-            if (spoiled) lose(spoiled->error.what());
-            execute(ticket, name, std::cref(work), comparison.get(), record, call.get());
-          });
+      enqueue(*stream, ticket, name,
+              [this, stream, ticket, name, record, call, work = std::move(work), comparison = std::move(comparison)] {
+                const auto spoiled = stream->spoiled();
+                if (spoiled) lose(spoiled->error.what());
+                execute(ticket, name, std::cref(work), comparison.get(), record, call.get());
+              });
     }
   }
 
@@ -175,6 +175,17 @@ class Communicator {
 
  private:
   uint64_t issue(const char* name);
+  /// Enqueues `work`, which runs in the turn of `ticket`.
+  template <typename Work>
+  void enqueue(HostStream& stream, uint64_t ticket, const char* name, Work&& work) {
+    try {
+      stream.enqueue(std::forward<Work>(work));
+    } catch (const std::exception&) {
+      failEnqueue(ticket, name);
+    }
+  }
+  /// Throws the current exception again, after it has ended the turn of `ticket`, which later operations wait for.
+  [[noreturn]] void failEnqueue(uint64_t ticket, const char* name);
   /// Runs `work` in the turn of `ticket`, after the comparison and as a part of `call` if they are not null.
   void execute(uint64_t ticket, const char* name, const std::function<void(Mailbox&)>& work,
                const Comparison* comparison, const CallReference& record = {}, OuterCall* call = nullptr);
@@ -201,6 +212,7 @@ class Communicator {
   SEQPAR_THREAD_VARIABLE static inline thread_local constinit const Communicator* pendingOf_ = nullptr;
 
   Health health_;
+  std::mutex originMutex_;  ///< of descent_ and calls_' identity, while a failure may interrupt the creation
   std::mutex childMutex_;
   std::weak_ptr<Health> child_;  ///< of healthOfChild()
   CallLog calls_;

@@ -17,12 +17,26 @@ void throwFirst(const StreamFailures& failures) {
   if (!failures.empty()) throw Error(failures.front()->error);
 }
 
+/// Errors that another stream has thrown neither spoil later work nor go to further streams, but report() must not
+/// return success because of them.
+void StreamErrors::dropReported() {
+  const auto first = std::find_if(failures_.begin(), failures_.end(), isReported);
+  if (first == failures_.end()) return;
+  if (dropped_ == nullptr) dropped_ = *first;
+  std::erase_if(failures_, isReported);
+  std::erase_if(own_, isReported);
+}
+
 void StreamErrors::keep(seqparResult_t result, const std::string& text, bool spoils) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(failures_, isReported);
-  const bool known =
-      spoils ? std::any_of(failures_.begin(), failures_.end(), [](auto& f) { return f->spoils; }) : !failures_.empty();
-  if (!known) failures_.push_back(std::make_shared<StreamFailure>(Error(result, text), spoils));
+  dropReported();
+  // An inherited error does not hide one of this stream: it is dropped once another stream has thrown it.
+  const bool known = std::any_of(own_.begin(), own_.end(), [spoils](auto& f) { return !spoils || f->spoils; });
+  if (!known) {
+    own_.reserve(own_.size() + 1);
+    failures_.push_back(std::make_shared<StreamFailure>(Error(result, text), spoils));
+    own_.push_back(failures_.back());
+  }
   any_.store(true, std::memory_order_release);
 }
 
@@ -43,11 +57,11 @@ StreamFailures StreamErrors::unreported() const {
 void StreamErrors::inherit(const StreamFailures& failures) {
   if (failures.empty() && !any_.load(std::memory_order_acquire)) return;
   const std::lock_guard lock(mutex_);
-  std::erase_if(failures_, isReported);
+  dropReported();
   for (const auto& failure : failures) {
     if (std::find(failures_.begin(), failures_.end(), failure) == failures_.end()) failures_.push_back(failure);
   }
-  any_.store(noMemory_ || !failures_.empty(), std::memory_order_release);
+  any_.store(noMemory_ || dropped_ != nullptr || !failures_.empty(), std::memory_order_release);
 }
 
 std::shared_ptr<const StreamFailure> StreamErrors::spoiled() const {
@@ -62,14 +76,18 @@ std::shared_ptr<const StreamFailure> StreamErrors::spoiled() const {
 void StreamErrors::report() {
   if (!any_.load(std::memory_order_acquire)) return;
   StreamFailures failures;
+  std::shared_ptr<const StreamFailure> dropped;
   bool noMemory = false;
   {
     const std::lock_guard lock(mutex_);
     failures.swap(failures_);
+    own_.clear();
+    dropped.swap(dropped_);
     noMemory = std::exchange(noMemory_, false);
     any_.store(false, std::memory_order_release);
   }
   for (const auto& failure : failures) failure->reported.store(true);
+  if (dropped != nullptr) throw Error(dropped->error);
   throwFirst(failures);
   if (noMemory) throw std::bad_alloc();
 }

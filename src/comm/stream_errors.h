@@ -29,7 +29,7 @@ void throwFirst(const StreamFailures& failures);
 /// The errors that no synchronize() of the stream has thrown yet.
 class StreamErrors {
  public:
-  /// Adds an error unless the first one is known.
+  /// Adds an error of the stream's own work, unless an earlier one is known.
   void keep(seqparResult_t result, const std::string& text, bool spoils);
   /// Adds an error that there is no memory for.
   void keepNoMemory() noexcept;
@@ -43,10 +43,14 @@ class StreamErrors {
   void report();
 
  private:
+  void dropReported();
+
   mutable std::mutex mutex_;
-  StreamFailures failures_;
+  StreamFailures failures_;                       ///< also those of other streams
+  StreamFailures own_;                            ///< the stream's own ones of failures_
+  std::shared_ptr<const StreamFailure> dropped_;  ///< the first one since report() that another stream has thrown
   bool noMemory_ = false;
-  std::atomic<bool> any_{false};  ///< false: failures_ is empty
+  std::atomic<bool> any_{false};  ///< false: there is no error
 };
 
 }  // namespace seqpar

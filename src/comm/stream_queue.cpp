@@ -65,6 +65,8 @@ void StreamQueue::hurryAll() {
 
 size_t StreamQueue::enqueue(Task&& work) {
   const std::lock_guard lock(mutex_);
+  // The worker may have ended: the work would never run.
+  if (stopping_) fail(seqparInvalidArgument, "the stream is being destroyed, expected a stream in use");
   queue_.push(std::move(work));
   const size_t item = enqueued_.load(std::memory_order_relaxed) + 1;
   enqueued_.store(item, std::memory_order_release);

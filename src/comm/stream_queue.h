@@ -28,7 +28,8 @@ class StreamQueue {
   StreamQueue& operator=(const StreamQueue&) = delete;
   ~StreamQueue();
 
-  /// Appends work and returns its number, from 1. An exception of the work is added to the stream's errors.
+  /// Appends work and returns its number, from 1. An exception of the work is added to the stream's errors. Throws
+  /// after stop() and without memory.
   size_t enqueue(Task&& work);
   /// The number of the latest item.
   size_t last() const { return enqueued_.load(std::memory_order_acquire); }

@@ -2,8 +2,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <functional>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "common/ranks.h"
 #include "common/sanitized.h"
@@ -77,4 +81,31 @@ TEST_CASE("a forked child's calls on its parent's communicator are refused, and 
     expectSuccess(seqparStreamDestroy(stream), "seqparStreamDestroy");
   });
   CHECK(errors == "");
+}
+
+TEST_CASE("a forked child frees memory while its parent's threads allocate") {
+  seqparComm_t comm = nullptr;
+  REQUIRE(seqparCommInitAll(&comm, 1, nullptr) == seqparSuccess);
+  void* buffer = nullptr;
+  REQUIRE(seqparMemAlloc(&buffer, 100, comm) == seqparSuccess);
+  std::atomic<bool> stop{false};
+  std::vector<std::jthread> threads;
+  for (int thread = 0; thread < 3; ++thread) {
+    threads.emplace_back([&] {
+      void* own = nullptr;
+      while (!stop && seqparMemAlloc(&own, 100, comm) == seqparSuccess) seqparMemFree(own);
+    });
+  }
+  int status = 0;
+  for (int child = 0; child < 50 && status == 0; ++child) {
+    status = inChild([&] {
+      alarm(60);
+      expectSuccess(seqparMemFree(buffer), "seqparMemFree");
+    });
+  }
+  stop = true;
+  threads.clear();
+  CHECK(status == 0);
+  CHECK(seqparMemFree(buffer) == seqparSuccess);
+  CHECK(seqparCommDestroy(comm) == seqparSuccess);
 }

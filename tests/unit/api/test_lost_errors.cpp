@@ -124,6 +124,28 @@ TEST_CASE("a stream that is never synchronized passes each new error on once") {
   CHECK(seqparStreamSynchronize(mine.handle) == seqparSystemError);
 }
 
+TEST_CASE("an error that a stream got does not hide its own, which it returns whatever other streams return") {
+  const Stream first, second, third, apart;
+  const Event event;
+  launchFailure(first);
+  event.join(second, first);
+  const auto own = [](void* stream) {
+    seqparStreamFail(static_cast<seqparStream_t>(stream), seqparInvalidUsage, "its own error");
+  };
+  expectSuccess(seqparStreamLaunch(second.handle, own, second.handle), "seqparStreamLaunch");
+  REQUIRE(seqparEventRecord(event.handle, second.handle) == seqparSuccess);
+  CHECK(seqparEventSynchronize(event.handle) == seqparSystemError);
+  CHECK(seqparStreamSynchronize(first.handle) == seqparSystemError);
+  event.join(second, apart);  // drops the first stream's error, which was returned
+  event.join(third, second);
+  CHECK(seqparStreamSynchronize(third.handle) == seqparInvalidUsage);
+  CHECK(lastError() == "seqparStreamSynchronize: its own error");
+  event.join(second, apart);
+  CHECK(seqparStreamSynchronize(second.handle) == seqparSystemError);  // the first one since the last call
+  CHECK(seqparStreamSynchronize(second.handle) == seqparSuccess);
+  for (const Stream* stream : {&first, &third}) CHECK(seqparStreamSynchronize(stream->handle) == seqparSuccess);
+}
+
 TEST_CASE("a difference on a side stream is reported by the joining stream and as the communicator's error") {
   const auto errors = onRanks(3, true, [](seqparComm_t comm, int rank) {
     const Stream mine, side;

@@ -62,6 +62,17 @@ void waitPromptly(const Stream& stream) {
 
 }  // namespace
 
+TEST_CASE("a queue that ends takes no work, which would never run") {
+  Queue of;
+  bool ran = false;
+  of.queue.enqueue([&ran] { ran = true; });
+  of.queue.stop();
+  CHECK_THROWS_WITH(of.queue.enqueue([] {}), "the stream is being destroyed, expected a stream in use");
+  of.queue.wait(of.queue.last());
+  CHECK(ran);
+  CHECK(of.queue.last() == 1);
+}
+
 TEST_CASE("a thread that waits for an item runs it and all before it, in order, and no later ones") {
   Queue one;
   std::vector<int> order;

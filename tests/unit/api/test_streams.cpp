@@ -147,7 +147,8 @@ TEST_CASE("work cannot destroy its stream") {
   };
   for (const bool waits : {false, true}) {  // on the stream's thread or on the thread that waits
     const Stream stream;
-    Call call{stream.handle};
+    Call call;
+    call.stream = stream.handle;
     REQUIRE(seqparStreamLaunch(
                 stream.handle,
                 [](void* argument) {
@@ -221,6 +222,31 @@ TEST_CASE("bad streams, events and functions are refused") {
 }
 
 #ifndef SEQPAR_SANITIZED
+TEST_CASE("a collective that cannot be enqueued without memory leaves its communicator usable") {
+  const Stream stream;
+  seqparComm_t comm = nullptr;
+  REQUIRE(seqparCommInitAll(&comm, 1, nullptr) == seqparSuccess);
+  std::atomic<bool> gate{false};
+  REQUIRE(seqparStreamLaunch(stream.handle, waitFor, &gate) == seqparSuccess);
+  int sent = 1, received = 0;
+  const auto copy = [&](void* on) {
+    return seqparSendRecv(&sent, sizeof(int), 0, &received, sizeof(int), 0, comm, on);
+  };
+  seqparResult_t result = seqparSuccess;
+  {
+    const AddressLimit limit(size_t{4} << 20);
+    for (int call = 0; result == seqparSuccess && call < 1000000; ++call) result = copy(stream.handle);
+  }
+  CHECK(result == seqparSystemError);
+  open(gate);
+  CHECK(seqparStreamSynchronize(stream.handle) == seqparSuccess);
+  CHECK(received == 1);
+  sent = 2;
+  CHECK(copy(nullptr) == seqparSuccess);  // would wait for the failed call's turn
+  CHECK(received == 2);
+  CHECK(seqparCommDestroy(comm) == seqparSuccess);
+}
+
 TEST_CASE("a stream without a thread is a SystemError") {
   std::vector<seqparStream_t> streams;
   seqparResult_t result = seqparSuccess;

@@ -47,6 +47,22 @@ TEST_CASE("a second thread continues, and the first one after it") {
   CHECK(counter.load() == 3);
 }
 
+TEST_CASE("the latest value can be taken back, by any thread, and only that one") {
+  OwnedCounter counter;
+  CHECK(counter.next() == 0);
+  CHECK(counter.next() == 1);
+  CHECK_FALSE(counter.undo(0));
+  CHECK(counter.undo(1));
+  CHECK_FALSE(counter.undo(1));
+  CHECK(counter.next() == 1);
+  uint64_t second = 0;
+  std::thread([&] { second = counter.next(); }).join();
+  CHECK(second == 2);
+  CHECK(counter.undo(2));
+  CHECK(counter.load() == 2);
+  CHECK(counter.next() == 2);
+}
+
 TEST_CASE("another thread starts to count while the owner counts: no value is lost") {
   constexpr int kRounds = 100;
   constexpr uint64_t kEach = 50;
