@@ -10,7 +10,9 @@ import torch.distributed as dist
 
 from .. import _abi
 
-open_comms = {}  # name -> Comm, for operators, which take plain arguments
+# name -> Comm, for operators, which take plain arguments. Names contain the rank and the number of ranks: a compiler stores
+# graphs for later runs by the operators' arguments, and sizes of results depend on both.
+open_comms = {}
 # The handle of torch's current stream of a GPU, without a Stream object, if this release provides it.
 _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream",
                           lambda index: torch.cuda.current_stream(index).cuda_stream)
@@ -51,8 +53,8 @@ class Comm:
     Attributes: name, rank, size; device: torch.device("cpu"), or the GPU of the operators' tensors.
     """
 
-    def __init__(self, name, handle, device, group=None, plans=64, packings=4):
-        self.name, self.device, self.group = name, device, group
+    def __init__(self, label, handle, device, group=None, plans=64, packings=4):
+        self._label, self.device, self.group = label, device, group
         self._handle = handle
         self.plans, self.uses, self._most_plans, self._most_packings = {}, itertools.count(), plans, packings
         self.prepared = {}  # of _prepared.py
@@ -61,7 +63,10 @@ class Comm:
         self._side, self._started, self._abandoned = None, {}, collections.deque()
         info = self.query()
         self.rank, self.size = info["rank"], info["nranks"]
-        open_comms[name] = self
+        self.name = f"{label}/{self.rank} of {self.size}"
+        while self.name in open_comms:
+            self.name += "+"  # the name belongs to a destroyed group with an open communicator: torch reuses names
+        open_comms[self.name] = self
 
     def __repr__(self):
         return f"seqpar.torch.Comm({self.name!r}, rank={self.rank}, size={self.size}, device={str(self.device)!r})"
@@ -246,10 +251,7 @@ class Comm:
         handle = ctypes.c_void_p()
         self.run("seqparCommShrink", self.handle, ctypes.byref(params), ctypes.byref(handle))
         self._close_lost()
-        name = f"{self.name}/shrunk"
-        while name in open_comms:
-            name += "+"
-        return Comm(name, handle, self.device, None, self._most_plans, self._most_packings)
+        return Comm(f"{self._label}/shrunk", handle, self.device, None, self._most_plans, self._most_packings)
 
     @property
     def parent_ranks(self):

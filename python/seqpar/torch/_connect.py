@@ -106,11 +106,10 @@ def comm(group=None, *, single=False, device=None, timeout=None, transport=None,
     if packings < 1:
         raise ValueError(f"comm: packings is {packings}, expected at least 1")
     device = _device_of(device, group)
-    name = f"{'alone' if alone else group.group_name}/{device.type}"
-    while name in open_comms:
-        if open_comms[name].group is group:
-            return open_comms[name]
-        name += "+"  # the name belongs to a destroyed group with an open communicator: torch reuses names
+    label = f"{'alone' if alone else group.group_name}/{device.type}"
+    for one in open_comms.values():
+        if one._label == label and one.group is group:
+            return one
     config = _config_of(device, timeout, transport, check_arguments, ctas)
     if alone:
         token, handle = _abi.UniqueId(), ctypes.c_void_p()
@@ -118,7 +117,7 @@ def comm(group=None, *, single=False, device=None, timeout=None, transport=None,
         call(_abi.check, _abi.lib.seqparCommInitRankConfig(ctypes.byref(handle), 1, token, 0, ctypes.byref(config)))
     else:
         handle = _bootstrap(group, config, device)
-    return Comm(name, handle, device, group, plans, packings)
+    return Comm(label, handle, device, group, plans, packings)
 
 
 def close():

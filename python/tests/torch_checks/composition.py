@@ -1,5 +1,9 @@
 """PyTorch's use of the operators: opcheck, compiled graphs, checkpointing, groups, errors."""
 
+import os
+import tempfile
+import unittest.mock
+
 import torch
 import torch.distributed as dist
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
@@ -104,6 +108,21 @@ def compiled_graphs_are_whole_and_equal(comm, seed):
         same(compiled, value, 50)
         for one, other in zip(gradients, exact):  # sums of terms of the largest's size
             same(one / other.abs().max(), other / other.abs().max(), 50)
+
+
+@check
+def ranks_do_not_share_compiled_graphs(comm, seed):
+    """Inductor stores graphs on disk, under their operators' arguments: other ranks, and runs with other numbers of ranks, have
+    results of other sizes."""
+    heads = 2 * comm.size - 1  # the last rank has fewer
+    folder = [tempfile.mkdtemp() if comm.rank == 0 else None]
+    dist.broadcast_object_list(folder, 0)
+    x = whole(seed + comm.rank, 1, 2, heads, 3)
+    with unittest.mock.patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=folder[0]):
+        for _ in range(2):  # the second graph is read from the disk
+            torch.compiler.reset()
+            own = torch.compile(lambda x: sp.to_heads(x, comm), fullgraph=True)(x)
+            same(own, sp.to_heads(x, comm))
 
 
 @check
