@@ -99,6 +99,8 @@ def mamba2_against_a_recurrence(comm, seed):
             same(run(seq_idx=mine)[0], y, 20)
             options["cu_seqlens"] = (0, 4, tokens)
             raises(ValueError, "expected the bounds in cu_seqlens", run, seq_idx=mine)
+            mine.data = torch.zeros_like(mine)  # no new version
+            raises(ValueError, "seq_idx changes at None", run, seq_idx=mine)
 
 
 @check
