@@ -2,6 +2,7 @@
 #include "kernels/arch/ptx.h"
 
 #include <algorithm>
+#include <exception>
 #include <numeric>
 #include <random>
 
@@ -18,7 +19,12 @@ constexpr int kOfBlock = 16;
 
 void fiberMain() {
   test::follow(cta->begin);
-  (*cta->kernel)();
+  // No exception may leave a fiber: the stack ends here.
+  try {
+    (*cta->kernel)();
+  } catch (...) {
+    cta->failure = std::current_exception();
+  }
   Fiber& fiber = cta->fibers[cta->current];
   test::lead(cta->end);
   fiber.done = true;
@@ -74,6 +80,7 @@ void runCta(Cta& own, std::mt19937_64& random) {
         own.moved = false;
         for (int t = w * 32; t < w * 32 + 32; ++t) {
           if (!own.fibers[t].done) resume(t);
+          if (own.failure != nullptr) std::rethrow_exception(own.failure);
         }
         any |= own.moved;
       } while (own.moved);

@@ -6,6 +6,7 @@
 #include <csetjmp>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <list>
 #include <map>
@@ -105,7 +106,8 @@ struct Cta {
   char begin, end;
   const std::function<void()>* kernel = nullptr;
   bool moved = false;
-  bool held = false;  ///< a thread waits for earlier launches
+  bool held = false;           ///< a thread waits for earlier launches
+  std::exception_ptr failure;  ///< that a thread threw
 };
 extern Cta* cta;
 

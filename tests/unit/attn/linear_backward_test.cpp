@@ -141,6 +141,15 @@ TEST_CASE("backward kernels in fp32") {
   check<float, 128, false>(shape);
 }
 
+TEST_CASE("an exception of an emulated thread ends the launch") {
+  CHECK_THROWS_WITH(emulator::run(2, 64, 0, 1,
+                                  [] {
+                                    if (ptx::thread() == 40) throw std::logic_error("thread 40");
+                                    ptx::syncthreads();
+                                  }),
+                    "thread 40");
+}
+
 TEST_CASE("an emulated CTA finds threads that wait for each other") {
   CHECK_THROWS(emulator::run(1, 64, 0, 1, [] {
     if (ptx::thread() < 32) ptx::syncthreads();
