@@ -92,7 +92,7 @@ phase() { # NAME
         '^(test_(base|bootstrap|transport|api|ring)|unit_(device|exchange)|attn|fault|.*_threads)' \
         test_base test_bootstrap test_transport test_api test_ring unit_device_channels unit_device_matrix unit_exchange \
         unit_exchange_byte_fifos \
-        attn_test attn_kernels_test emulated_race support_table fault campaign lifetimes shrink mp_threads mp_soak
+        attn_test attn_kernels_test emulated_race support_table fault campaign lifetimes at_exit shrink mp_threads mp_soak
       ;;
     fuzz) build_and_test fuzz '^fuzz' fuzz_wire fuzz_wire_seeds ;;
     cuda)

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/process.h"
 
 namespace seqpar {
 namespace {
@@ -57,7 +58,12 @@ std::unique_ptr<Allgather> makeSolo() {
 }
 
 RendezvousServers& RendezvousServers::instance() {
-  static RendezvousServers servers;
+  // Threads, and destructors of global objects, may still use it while the process exits.
+  auto& servers = ofProcess<RendezvousServers>();
+  struct Exit {
+    ~Exit() { ofProcess<RendezvousServers>().endAll(); }
+  };
+  static const Exit exit;
   return servers;
 }
 
@@ -68,6 +74,12 @@ Descriptor RendezvousServers::start(Listener listener, RootOptions options, bool
   std::erase_if(servers_, [](const auto& one) { return one->over(); });
   servers_.push_back(std::move(server));
   return connection;
+}
+
+void RendezvousServers::endAll() {
+  std::vector<std::unique_ptr<RootServer>> ended;
+  const std::lock_guard lock(mutex_);
+  ended.swap(servers_);
 }
 
 void RendezvousServers::end(const Token& token) {

@@ -31,6 +31,8 @@ class RendezvousServers {
   Descriptor start(Listener listener, RootOptions options, bool local);
   /// Ends the server with this token, if it runs in this process.
   void end(const Token& token);
+  /// Sends the remaining output of all servers.
+  void endAll();
 
  private:
   std::mutex mutex_;
