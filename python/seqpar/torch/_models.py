@@ -167,6 +167,17 @@ def watch(model):
                 module.register_forward_hook(_after)
 
 
+def require_set(model, name):
+    """Raises ValueError unless the model, or a model inside it, has the registered attn_implementation `name` (None: any). Models
+    that compute attention without the interface of transformers keep the former one, with a warning."""
+    names = registrations if name is None else {name} & registrations.keys()
+    if (names or name is None) and not any(_implementation(module) in names for module in model.modules()):
+        expected = repr(name or "seqpar")
+        raise ValueError(f"seqpar attention: {type(model).__name__} has attn_implementation {_implementation(model)!r}, expected {expected}: "
+                         + (f"call set_attn_implementation({expected}) before" if name is None else
+                            "it computes attention without the interface of transformers, so on each rank's tokens alone"))
+
+
 def watch_all(base):
     """Calls watch() for each model of the class `base` when it is built, or gets another attn_implementation."""
     if getattr(base.post_init, "seqpar_watches", False):
@@ -181,6 +192,9 @@ def _watching(original):
     @functools.wraps(original)
     def watched(self, *arguments, **named):
         result = original(self, *arguments, **named)
+        given = arguments[0] if arguments else named.get("attn_implementation")
+        if isinstance(given, str):  # of set_attn_implementation()
+            require_set(self, given)
         watch(self)
         return result
 

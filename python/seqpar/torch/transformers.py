@@ -97,7 +97,7 @@ class Registration:
             key = self.layout.key if self.layout is not None else (
                 f"{_plans.kind_of(algorithm)}:{local * comm.size}:{comm.size}:1:1:")
             cut = "" if bounds is None else ",".join(map(str, bounds))
-            return query + _positions.check(positions, query, key, cut, comm.name), bounds
+            return query + _positions.check(positions, query.detach(), key, cut, comm.name), bounds
         layout = self.layout or Layout(_plans.kind_of(algorithm), local * comm.size, comm.size)
         packing = _positions.packing_of(positions, layout, bounds, comm)
         if packing is not None and len(packing) > 2 and query.shape[0] != 1:
@@ -166,5 +166,6 @@ def register(comm, *, layout=None, cu_seqlens=None, algorithm="auto", kernel=Non
         _models.registrations[full] = registration
     _models.watch_all(PreTrainedModel)
     if model is not None:
+        _models.require_set(model, None)
         _models.watch(model)
     return registration

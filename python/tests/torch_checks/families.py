@@ -134,6 +134,10 @@ def families_that_are_refused(comm, seed):
         model = _model(transformers, name, _config(transformers, name if name != "Llama4" else "Llama4Text", more), "eager")
         raises(ValueError, text, model.set_attn_implementation, "seqpar")
     assert found >= 5, found
+    alone = transformers.BloomForCausalLM(transformers.BloomConfig(vocab_size=60, hidden_size=32, n_layer=1, n_head=4))
+    raises(ValueError, "without the interface of transformers", alone.set_attn_implementation, "seqpar")
+    raises(ValueError, "has attn_implementation 'eager', expected 'seqpar'", register, comm, model=alone)
+    alone.set_attn_implementation("sdpa")  # which it does not accept either: transformers warns
 
 
 def _llama(transformers, comm, **more):
