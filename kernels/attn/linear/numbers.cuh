@@ -19,6 +19,7 @@ struct Numbers<Bfloat16> {
   static constexpr float kSafeLog2 = -90;
   static constexpr float kLargest = 3e38F;
   static constexpr float kStateScale = 1;
+  static constexpr bool kRaises = false;
   static SEQPAR_DEVICE float2 unpack(uint32_t two) {
     return make_float2(__uint_as_float(two << 16), __uint_as_float(two & 0xffff0000U));
   }
@@ -34,6 +35,8 @@ struct Numbers<Float16> {
   static constexpr float kLargest = 60000;
   static constexpr float kStateScale = 1.0F / 256;  ///< states are multiplied by this before rounding to fp16, because
                                                     ///< they may exceed its range
+  static constexpr bool kRaises = true;  ///< decayed values are multiplied by a power of 2 (raiseOf()) before rounding,
+                                         ///< because they may be subnormal in fp16
   static SEQPAR_DEVICE float2 unpack(uint32_t two) { return __half22float2(*reinterpret_cast<const __half2*>(&two)); }
   static SEQPAR_DEVICE uint32_t pack(float low, float high) { return floatsToHalves(low, high); }
   static SEQPAR_DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {

@@ -116,7 +116,8 @@ SEQPAR_DEVICE void advanceExact(BlockOutputs (&outputs)[2], State<Shape>& state,
   }
 }
 
-/// For one decay of all channels, which v already contains. `Forget`: it is 0.
+/// For one decay of all channels, which v already contains. `Forget`: it is 0; otherwise the state is multiplied by
+/// `decay`.
 template <class T, class Shape, bool Forget>
 SEQPAR_DEVICE void advanceUniform(BlockOutputs (&outputs)[2], State<Shape>& state, const PreparedStage<Shape>& stage,
                                   float decay) {
@@ -201,6 +202,7 @@ SEQPAR_DEVICE void outputsOf(const Outputs& pass, const Item& item, char* shared
   using Layout = OutputsShared<Shape, PerChannel>;
   using Loaded = typename Layout::Loaded;
   using KeyTile = typename Loaded::KeyTile;
+  constexpr bool kRaises = Numbers<T>::kRaises && !PerChannel;
   const LinearProblem& problem = pass.problem;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const uint32_t base = ptx::sharedAddress(shared);
@@ -222,6 +224,7 @@ SEQPAR_DEVICE void outputsOf(const Outputs& pass, const Item& item, char* shared
   for (int number = 0; number < Layout::kStages - 1; ++number) loadStage(number);
   const int column = item.tile * Shape::kValues + warp * Shape::kWarpValues;  // first column of v
   State<Shape> state;
+  float raise = 1;  // power of 2 that the state is multiplied by
   startState(state, pass, item, decays, column);
   char* const out = static_cast<char*>(pass.out.data) + 2 * (item.batch * pass.out.batch + item.begin * pass.out.token +
                                                              item.head * pass.out.head + column);
@@ -262,6 +265,7 @@ SEQPAR_DEVICE void outputsOf(const Outputs& pass, const Item& item, char* shared
                                2 * Shape::kWarpValues * warp);
     }
     BlockOutputs outputs[2];
+    [[maybe_unused]] float nextRaise = 1;
     stage.stateScale = stage.exactGroups == 0 ? state.template roundingScale<T>() : Numbers<T>::kStateScale;
     if constexpr (PerChannel) {
       if (stage.exactGroups == 0) {
@@ -270,8 +274,15 @@ SEQPAR_DEVICE void outputsOf(const Outputs& pass, const Item& item, char* shared
         advanceExact<T>(outputs, state, stage);
       }
     } else {
-      const float last = __shfl_sync(0xffffffffU, sum, 31), toEnd = ptx::ex2Approx(last - sum),
-                  decay = ptx::ex2Approx(last);
+      const float last = __shfl_sync(0xffffffffU, sum, 31), decay = ptx::ex2Approx(last);
+      float toEnd = ptx::ex2Approx(last - sum), ofState = decay;
+      if constexpr (kRaises) {
+        constexpr float kMost = 0x1p87F;  // then a raised state is at most 2^101
+        const float next = fminf(raiseOf(stage.values), kMost * (stage.stateScale * raise));
+        ofState *= next * inversePower(raise);
+        toEnd *= next;
+        nextRaise = next;
+      }
 #pragma unroll
       for (int block = 0; block < 2; ++block) {
         float factors[4];
@@ -282,9 +293,9 @@ SEQPAR_DEVICE void outputsOf(const Outputs& pass, const Item& item, char* shared
         scaleValues<T>(stage.values[block], factors);
       }
       if (decay != 0) {
-        advanceUniform<T, Shape, false>(outputs, state, stage, decay);
+        advanceUniform<T, Shape, false>(outputs, state, stage, ofState);
       } else {
-        advanceUniform<T, Shape, true>(outputs, state, stage, decay);
+        advanceUniform<T, Shape, true>(outputs, state, stage, ofState);
       }
       // A decay of 0 from the start to a token discards the state's contribution, even NaN and infinity.
       const float fromStart = ptx::ex2Approx(sum);
@@ -314,7 +325,7 @@ SEQPAR_DEVICE void outputsOf(const Outputs& pass, const Item& item, char* shared
 #pragma unroll
     for (int block = 0; block < 2; ++block) {
       if (Numbers<T>::kStateScale != 1) {
-        const float back = 1 / stage.stateScale;
+        const float back = 1 / (stage.stateScale * raise);
         outputs[block].each([&](float& number, int) { number *= back; });
       }
       const auto addScores = [&](const uint4& four, const uint32_t(&values)[4]) {
@@ -327,9 +338,11 @@ SEQPAR_DEVICE void outputsOf(const Outputs& pass, const Item& item, char* shared
       outputs[block].template store<T>(out + 2 * (token + block * kBlockTokens) * pass.out.token, 2 * pass.out.token,
                                        there - block * kBlockTokens, problem.dv - column);
     }
+    if constexpr (kRaises) raise = nextRaise;
   }
   ptx::cpAsyncWaitGroup<0>();
   if (pass.finalState != nullptr && item.segment == pass.segments.count - 1) {
+    if constexpr (kRaises) state.each([&](float& number, int, int) { number *= inversePower(raise); });
     state.store(pass.finalState + headIndex(item, problem) * problem.dk * problem.dv + column, problem.dk, problem.dv,
                 problem.dv - column);
   }

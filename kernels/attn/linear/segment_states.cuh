@@ -58,6 +58,7 @@ SEQPAR_DEVICE void segmentState(const SegmentStates& pass, const Item& item, cha
   using Layout = SegmentStatesShared<Shape, PerChannel>;
   using Loaded = typename Layout::Loaded;
   using KeyTile = typename Loaded::KeyTile;
+  constexpr bool kRaises = Numbers<T>::kRaises && !PerChannel;
   const LinearProblem& problem = pass.problem;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const uint32_t base = ptx::sharedAddress(shared);
@@ -97,6 +98,7 @@ SEQPAR_DEVICE void segmentState(const SegmentStates& pass, const Item& item, cha
                            Loaded::ValueTile::fragmentAcross(stageAt + Loaded::kValuesAt, block * kBlockTokens, lane) +
                                2 * Shape::kWarpValues * warp);
     }
+    [[maybe_unused]] float back = 1;  // factor of the stage's term
     if constexpr (PerChannel) {
       decayKeys<T, Shape>(stage + Loaded::kKeys, stage + Loaded::kGates, warp, source.fullGates(), lane, later);
       __syncthreads();
@@ -105,7 +107,14 @@ SEQPAR_DEVICE void segmentState(const SegmentStates& pass, const Item& item, cha
       const float sum = stageSum(source.tokenGates() ? reinterpret_cast<const float*>(stage + Loaded::kGates) : nullptr,
                                  constant, there < kStageTokens ? static_cast<int>(there) : kStageTokens, lane);
       const float total = __shfl_sync(0xffffffffU, sum, 31);
-      const float factor = ptx::ex2Approx(later.x + (total - sum));  // of this lane's token
+      float factor;  // of this lane's token
+      if constexpr (kRaises) {
+        const float raise = raiseOf(values);
+        factor = ptx::ex2Approx(total - sum) * raise;
+        back = ptx::ex2Approx(later.x) * inversePower(raise);
+      } else {
+        factor = ptx::ex2Approx(later.x + (total - sum));
+      }
 #pragma unroll
       for (int block = 0; block < 2; ++block) {
         float factors[4];
@@ -120,11 +129,18 @@ SEQPAR_DEVICE void segmentState(const SegmentStates& pass, const Item& item, cha
     const uint32_t keysAt = KeyTile::fragment(stageAt + Loaded::kKeys, 0, lane);
 #pragma unroll
     for (int step = 0; step < Shape::kSteps; ++step) {
-#pragma unroll
-      for (int block = 0; block < 2; ++block) {
-        uint32_t keys[4];
+      const auto load = [&](uint32_t(&keys)[4], int block) {
         ptx::ldmatrixX4Trans(keys, keysAt + KeyTile::offset(block * kBlockTokens, 16 * step));
-        state.template add<T>(step, values[block], keys);
+      };
+      if constexpr (kRaises) {
+        state.template addTimes<T>(back, step, values, load);
+      } else {
+#pragma unroll
+        for (int block = 0; block < 2; ++block) {
+          uint32_t keys[4];
+          load(keys, block);
+          state.template add<T>(step, values[block], keys);
+        }
       }
     }
   }

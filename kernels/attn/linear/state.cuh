@@ -78,6 +78,24 @@ struct State {
     Numbers<T>::multiply(tile[2 * step + 1], values, keys[2], keys[3]);
   }
 
+  /// Adds `by` times V^T K of two blocks of 16 tokens; keys(fragments of K, block).
+  template <class T, class Keys>
+  SEQPAR_DEVICE void addTimes(float by, int step, const uint32_t (&values)[2][4], const Keys& keys) {
+    float sums[2][4] = {};
+#pragma unroll
+    for (int block = 0; block < 2; ++block) {
+      uint32_t b[4];
+      keys(b, block);
+      Numbers<T>::multiply(sums[0], values[block], b[0], b[1]);
+      Numbers<T>::multiply(sums[1], values[block], b[2], b[3]);
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      float& number = tile[2 * step + i / 4][i % 4];
+      number = fmaf(sums[i / 4][i % 4], by, number);
+    }
+  }
+
   /// Multiplies 16 channels from 16 * step on by decay[channel]; with `mayForget`, a decay of 0 discards even NaN.
   template <bool mayForget>
   SEQPAR_DEVICE void scale(int step, const float* decay, int lane) {
@@ -100,6 +118,21 @@ struct State {
     }
   }
 };
+
+/// The power of 2 that takes the largest element of a warp's fragments of fp16 to 2^14 to 2^15, so that elements times
+/// factors below 1 keep their bits in fp16; 1 if an element is not finite.
+SEQPAR_DEVICE float raiseOf(const uint32_t (&values)[2][4]) {
+  uint32_t largest = 0;  // without the sign: the exponent is in the highest 5 bits
+#pragma unroll
+  for (int i = 0; i < 8; ++i) largest = max(largest, max(values[i / 4][i % 4] << 1, values[i / 4][i % 4] << 17));
+  constexpr uint32_t kInfinite = 31, kTarget = 127 + 15 + 14;  // exponents with a bias of 15; of 127 + 15
+  const uint32_t exponent = ptx::reduxMax(largest) >> 27;
+  return exponent == kInfinite ? 1 : asFloat((kTarget - exponent) << 23);
+}
+/// 1 / x of a power of 2.
+SEQPAR_DEVICE float inversePower(float x) {
+  return asFloat((254U << 23) - asBits(x));
+}
 
 /// A fragment of V^T times a factor per token: lane 4 g + p has the factors of tokens 2p, 2p+1, 2p+8 and 2p+9.
 template <class T>

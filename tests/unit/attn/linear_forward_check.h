@@ -109,10 +109,9 @@ ForwardResults runForward(const ForwardCase& test, Maps content, int ctas, MapFo
   return results;
 }
 
+/// With the inputs of `spec.seed`.
 template <class K>
-void checkForward(ForwardSpec spec, Maps content, int ctas = 2, MapFormat format = MapFormat::RowMajor) {
-  const seqpar::test::Seed seed;
-  spec.seed = seed;
+void checkForwardOf(const ForwardSpec& spec, Maps content, int ctas = 2, MapFormat format = MapFormat::RowMajor) {
   INFO(spec.name() << nameOf(content) << (format == MapFormat::Registers ? ", in registers' layout" : ""));
   ForwardCase test(spec);
   const ForwardResults results = runForward<K>(test, content, ctas, format);
@@ -123,6 +122,13 @@ void checkForward(ForwardSpec spec, Maps content, int ctas = 2, MapFormat format
   }
   checkWithin("output", test.out, found);
   checkWithin("final state", test.finalState, {results.finalState.begin(), results.finalState.end()});
+}
+
+template <class K>
+void checkForward(ForwardSpec spec, Maps content, int ctas = 2, MapFormat format = MapFormat::RowMajor) {
+  const seqpar::test::Seed seed;
+  spec.seed = seed;
+  checkForwardOf<K>(spec, content, ctas, format);
 }
 
 /// The results of other packed sequences have the same bits if all inputs of one sequence are NaN or infinite.

@@ -74,6 +74,25 @@ TEST_CASE("forward kernels in fp16 keep small states") {
   }
 }
 
+TEST_CASE("forward kernels in fp16 keep the state of few tokens under strong decays") {
+  // Decayed values are subnormal in fp16, beside others that are not.
+  ForwardSpec spec = specOf(Gate::Head, 2, 128, 256, Decays::Strong);
+  spec.type = seqparFloat16;
+  spec.batch = 2;
+  spec.heads = spec.qkHeads = 2;
+  spec.headsFirst = true;
+  spec.initial = false;
+  spec.seed = 3081272529185892442U;  // with small values in both tokens' columns
+  checkForwardOf<Portable<Float16, 128, false>>(spec, Maps::Prefix);
+  for (const Decays decays : {Decays::Strong, Decays::Mixed}) {
+    spec = specOf(Gate::Token, decays == Decays::Strong ? 5 : 100, 64, 64, decays);
+    spec.type = seqparFloat16;
+    checkForward<Portable<Float16, 64, false>>(spec, Maps::Prefix);
+    spec.size = 0x1p-9F;
+    checkForward<Portable<Float16, 64, false>>(spec, Maps::Prefix);
+  }
+}
+
 TEST_CASE("forward kernels keep packed sequences apart") {
   for (const bool half : {false, true}) {
     for (const int sequences : {1, 3, 7}) {
@@ -102,6 +121,38 @@ TEST_CASE("forward kernels with packed sequences") {
       checkForward<Portable<Bfloat16, 64, true>>(spec, Maps::Prefix);
     } else {
       checkForward<Portable<Bfloat16, 64, false>>(spec, Maps::Prefix);
+    }
+  }
+}
+
+TEST_CASE("forward kernels in fp16 with random shapes") {
+  const seqpar::test::Seed seed;
+  std::mt19937_64 random(seed);
+  const auto one = [&](const auto& from) { return from[random() % std::size(from)]; };
+  for (int i = 0; i < 8; ++i) {
+    constexpr int kKeys[] = {16, 64, 96, 128, 192, 256}, kValues[] = {16, 64, 80, 128, 256};
+    constexpr int64_t kTokens[] = {1, 2, 3, 15, 16, 17, 31, 33, 64, 65, 127, 200};
+    constexpr Decays kDecays[] = {Decays::Typical, Decays::Slow, Decays::Strong, Decays::Thirty, Decays::Mixed};
+    constexpr Gate kGates[] = {Gate::Head, Gate::Token, Gate::Token, Gate::Channel, Gate::None};
+    ForwardSpec spec = specOf(one(kGates), one(kTokens), one(kKeys), one(kValues), one(kDecays));
+    spec.type = seqparFloat16;
+    spec.batch = 1 + static_cast<int64_t>(random() % 2);
+    spec.heads = 1 + static_cast<int>(random() % 2);
+    spec.headsFirst = random() % 2 == 0;
+    spec.initial = random() % 2 == 0;
+    spec.segmentTokens = 64 * static_cast<int64_t>(1 + random() % 4);
+    if (spec.batch == 1 && random() % 3 == 0) spec.sequences = 1 + static_cast<int>(random() % 6);
+    spec.seed = random();
+    const auto check = [&]<int kDk>() {
+      spec.gate == Gate::Channel ? checkForwardOf<Portable<Float16, kDk, true>>(spec, Maps::Prefix)
+                                 : checkForwardOf<Portable<Float16, kDk, false>>(spec, Maps::Prefix);
+    };
+    if (spec.dk <= 64) {
+      check.operator()<64>();
+    } else if (spec.dk <= 128) {
+      check.operator()<128>();
+    } else {
+      check.operator()<256>();
     }
   }
 }
