@@ -31,6 +31,21 @@ std::vector<double> normal(size_t count, std::mt19937_64& random, double deviati
   return values;
 }
 
+double mixedLog(std::mt19937_64& random) {
+  switch (random() % 8) {
+    case 0:
+      return -std::numeric_limits<double>::infinity();
+    case 1:
+      return -1e4;
+    case 2:
+      return -40;
+    case 3:
+      return 0;
+    default:
+      return -std::uniform_real_distribution<double>(0, 0.2)(random);
+  }
+}
+
 std::vector<float> asFloats(const std::vector<double>& values) {
   return {values.begin(), values.end()};
 }
@@ -69,9 +84,10 @@ std::string BackwardShape::name() const {
   return std::string(gates[static_cast<int>(gate)]) + (gateType == seqparBfloat16 ? "(bf16)" : "") + " " +
          typeName(static_cast<seqparDataType_t>(type)) + " b" + std::to_string(batch) + " t" + std::to_string(tokens) +
          " h" + std::to_string(heads) + "/" + std::to_string(qkHeads) + " d" + std::to_string(dk) + "x" +
-         std::to_string(dv) + " segments of " + std::to_string(segmentTokens) + " decay " + std::to_string(decay) +
-         (states ? " states" : "") + (content == attn::Maps::PerSegment ? " per segment" : "") +
-         (starts.empty() ? "" : " packed") + (inputGates ? " input gates" : "");
+         std::to_string(dv) + " segments of " + std::to_string(segmentTokens) + " decay " +
+         (mixed ? "mixed" : std::to_string(decay)) + (states ? " states" : "") +
+         (content == attn::Maps::PerSegment ? " per segment" : "") + (starts.empty() ? "" : " packed") +
+         (inputGates ? " input gates" : "");
 }
 
 BackwardCase::BackwardCase(const BackwardShape& given, uint64_t seed) : shape(given) {
@@ -100,6 +116,9 @@ BackwardCase::BackwardCase(const BackwardShape& given, uint64_t seed) : shape(gi
     scaleRows(shape.scalesKeys ? inputs.k : inputs.v, width, 23);
     scaleRows(shape.scalesKeys ? inputs.q : dOutValues, width, 37);
   }
+  for (int64_t row = 0; shape.mixed && row < s.valueSize() / s.dv; ++row) {
+    if (random() % 8 == 0) std::fill_n(inputs.v.begin() + row * s.dv, s.dv, 0.0);
+  }
   q = rounded(inputs.q, shape.type);
   k = rounded(inputs.k, shape.type);
   v = rounded(inputs.v, shape.type);
@@ -109,6 +128,10 @@ BackwardCase::BackwardCase(const BackwardShape& given, uint64_t seed) : shape(gi
   std::exponential_distribution<double> draw(1.0);
   std::vector<double> logs(gateNumbers());
   for (double& log : logs) {
+    if (shape.mixed) {
+      log = mixedLog(random);
+      continue;
+    }
     log = std::isinf(shape.decay) ? (draw(random) > 2 ? -std::numeric_limits<double>::infinity() : 0)
                                   : -shape.decay * draw(random);
   }

@@ -18,8 +18,9 @@ struct BackwardShape {
   attn::Gate gate = attn::Gate::Channel;
   int gateType = seqparFloat32;
   int64_t segmentTokens = 512;
-  double decay = 0.05;                           ///< mean of -log a; infinity: some decays are 0, others 1
-  bool states = true;                            ///< an initial state and a gradient of the final one
+  double decay = 0.05;  ///< mean of -log a; infinity: some decays are 0, others 1
+  bool mixed = false;   ///< log-decays are 0, -inf, -1e4 and others next to each other, and some rows of v are 0
+  bool states = true;   ///< an initial state and a gradient of the final one
   attn::Maps content = attn::Maps::Prefix;       ///< of the maps
   double qScale = 1, kScale = 1, dOutScale = 1;  ///< standard deviations
   int smallest = 0, largest = 0;  ///< if not both 0: rows are scaled by 2^-smallest to 2^largest, in each 64 tokens

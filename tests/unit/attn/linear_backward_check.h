@@ -155,9 +155,8 @@ void checkNarrow(Task task, uint64_t seed, const std::vector<float>& dq, const s
 
 /// `mostOfTokens`: error bound of the gradients of q, k, v and the gates; 0: bound for a few roundings of all values.
 template <class T, class K, bool kChannel>
-void checkKernels(BackwardShape shape, double mostOfTokens = 0) {
+void checkKernelsOf(BackwardShape shape, uint64_t seed, double mostOfTokens = 0) {
   shape.type = K::kExact ? seqparFloat32 : std::is_same_v<T, Bf16> ? seqparBfloat16 : seqparFloat16;
-  const seqpar::test::Seed seed;
   INFO(shape.name() << ", seed " << seed);
   const BackwardCase c(shape, seed);
   LinearProblem problem = c.problem(c.q.data(), c.k.data(), c.v.data(), c.gates.data());
@@ -250,6 +249,12 @@ void checkKernels(BackwardShape shape, double mostOfTokens = 0) {
   checkError("gates", sums, c.expectedGates(), mostOfGates);
 }
 
+template <class T, class K, bool kChannel>
+void checkKernels(const BackwardShape& shape, double mostOfTokens = 0) {
+  const seqpar::test::Seed seed;
+  checkKernelsOf<T, K, kChannel>(shape, seed, mostOfTokens);
+}
+
 /// Results of the gradients' kernel, their terms added.
 struct Found {
   std::vector<double> dq, dk, dv, gates;
@@ -292,9 +297,8 @@ Found gradientsOf(const BackwardCase& c, uint64_t seed) {
 
 /// The gradients of other packed sequences have the same bits if all inputs and maps of one sequence are NaN or zero.
 template <class T, class K, bool kChannel>
-void checkSequencesApart(BackwardShape shape) {
+void checkSequencesApart(BackwardShape shape, uint64_t seed) {
   shape.type = K::kExact ? seqparFloat32 : std::is_same_v<T, Bf16> ? seqparBfloat16 : seqparFloat16;
-  const seqpar::test::Seed seed;
   const BackwardCase c(shape, seed);
   const Found expected = gradientsOf<K, kChannel>(c, seed);
   std::vector<int64_t> bounds{0};
@@ -327,6 +331,12 @@ void checkSequencesApart(BackwardShape shape) {
     CHECK(different(expected.dv, found.dv) == 0);
     if (shape.gate != Gate::None) CHECK(different(expected.gates, found.gates) == 0);
   }
+}
+
+template <class T, class K, bool kChannel>
+void checkSequencesApart(const BackwardShape& shape) {
+  const seqpar::test::Seed seed;
+  checkSequencesApart<T, K, kChannel>(shape, seed);
 }
 
 template <class T, int kDimension, bool kChannel>

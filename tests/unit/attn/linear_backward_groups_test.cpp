@@ -2,6 +2,7 @@
 #include "kernels/attn/linear/backward/chunk_states_sm90.h"
 #include "kernels/attn/linear/backward/group_sm90.h"
 #include "linear_backward_check.h"
+#include "random_heads.h"
 
 using namespace seqpar;
 using namespace seqpar::attn;
@@ -141,4 +142,14 @@ TEST_CASE("backward kernels of groups of heads with packed sequences") {
   shape.starts = {0, 5, 64, 65, 130};
   checkSequencesApart<Bf16, GroupKernels<Bf16>, false>(shape);
   checkGroups(groupShape(0, 0.05));
+}
+
+TEST_CASE("backward kernels of groups of heads with random shapes") {
+  const Seed seed;
+  std::mt19937_64 random(seed);
+  for (int i = 0; i < 3; ++i) {
+    const BackwardShape shape = drawHeads({{2, 4, 8, 16, 48}, {80, 96, 112, 128}, {64}}, random);
+    checkKernelsOf<Bf16, GroupKernels<Bf16>, false>(shape, seed);
+    if (!shape.starts.empty()) checkSequencesApart<Bf16, GroupKernels<Bf16>, false>(shape, seed);
+  }
 }

@@ -3,6 +3,7 @@
 
 #include "kernels/attn/linear/backward/chunk_states_sm90.h"
 #include "linear_backward_check.h"
+#include "random_heads.h"
 
 using namespace seqpar;
 using namespace seqpar::attn;
@@ -132,9 +133,8 @@ std::vector<std::vector<double>> recurrence(const BackwardCase& c, int sequence,
 }
 
 template <class T, int kHeads, bool kGated = false>
-void checkStates(BackwardShape shape, int every) {
+void checkStates(BackwardShape shape, int every, uint64_t seed) {
   shape.type = ptx::kIsBf16<T> ? seqparBfloat16 : seqparFloat16;
-  const Seed seed;
   INFO(shape.name() << ", every " << every << ", seed " << seed);
   const BackwardCase c(shape, seed);
   const StatesRun<T, kHeads, kGated> run(c, every, seed);
@@ -165,6 +165,12 @@ void checkStates(BackwardShape shape, int every) {
       checkError("last state", wide(reverse ? run.dInitial : run.finalState), expectedLast, most);
     }
   }
+}
+
+template <class T, int kHeads, bool kGated = false>
+void checkStates(const BackwardShape& shape, int every) {
+  const Seed seed;
+  checkStates<T, kHeads, kGated>(shape, every, seed);
 }
 
 BackwardShape pairShape(int64_t tokens, double decay) {
@@ -249,6 +255,22 @@ TEST_CASE("states of chunks do not depend on values of other sequences or before
         CHECK(found.stateAt(found.states, 0, head, number) == expected.stateAt(expected.states, 0, head, number));
         CHECK(found.stateAt(found.gradients, 0, head, number) == expected.stateAt(expected.gradients, 0, head, number));
       }
+    }
+  }
+}
+
+TEST_CASE("states of chunks with random shapes") {
+  const Seed seed;
+  std::mt19937_64 random(seed);
+  for (int i = 0; i < 4; ++i) {
+    const int every = 1 + static_cast<int>(random() % 2);
+    if (i % 2 == 0) {
+      const BackwardShape shape = drawHeads({{2, 4, 8}, {80, 112, 128, 144, 256}, {64}}, random);
+      shape.inputGates ? checkStates<Bf16, kPair, true>(shape, every, seed)
+                       : checkStates<Bf16, kPair>(shape, every, seed);
+    } else {
+      const BackwardShape shape = drawHeads({{1, 3, 5, 7}, {80, 112, 128, 144, 256}, {16, 64, 80, 128}}, random);
+      shape.inputGates ? checkStates<Bf16, 1, true>(shape, every, seed) : checkStates<Bf16, 1>(shape, every, seed);
     }
   }
 }
