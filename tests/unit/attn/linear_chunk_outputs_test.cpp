@@ -1,6 +1,7 @@
 // The sm_90 kernels of a forward by states of chunks, on an emulated CTA, compared with the reference in fp64.
 #include "kernels/attn/linear/chunks/chunk_outputs_sm90.h"
 #include "linear_backward_check.h"
+#include "random_heads.h"
 
 using namespace seqpar;
 using namespace seqpar::attn;
@@ -10,9 +11,8 @@ using namespace seqpar::test;
 
 namespace {
 
-template <int kHeads, int kKeyBlocks, bool kGated>
-void checkOutputs(BackwardShape shape) {
-  const Seed seed;
+template <int kHeads, bool kGated>
+void checkOutputs(BackwardShape shape, uint64_t seed) {
   INFO(shape.name() << ", seed " << seed);
   shape.segmentTokens = std::max<int64_t>((shape.tokens + 63) / 64 * 64, 64);
   const BackwardCase c(shape, seed);
@@ -34,7 +34,7 @@ void checkOutputs(BackwardShape shape) {
   states.to.states = images.data();
   states.to.finalState = finalState.data();
   using States = sm90::ChunkStatesKernel<Bf16, kHeads, kGated>;
-  using Outputs = forward_sm90::ChunkOutputsKernel<Bf16, kKeyBlocks, kGated>;
+  using Outputs = forward_sm90::ChunkOutputsKernel<Bf16, kGated>;
   emulator::run(2, States::kThreads, sizeof(typename States::Memory), seed, [&] { States::run(states); });
   emulator::run(3, Outputs::kThreads, sizeof(typename Outputs::Memory), seed, [&] { Outputs::run(states); });
 
@@ -45,8 +45,14 @@ void checkOutputs(BackwardShape shape) {
   checkError("final state", wide(finalState), expected.finalState, 0x1p-8);
 }
 
+template <int kHeads, bool kGated>
+void checkOutputs(const BackwardShape& shape) {
+  const Seed seed;
+  checkOutputs<kHeads, kGated>(shape, seed);
+}
+
 BackwardShape shapeOfHeads(int64_t tokens, int heads, int qkHeads, double decay) {
-  BackwardShape shape = shapeOf(Gate::Token, tokens, 128, 64, decay);
+  BackwardShape shape = shapeOf(Gate::Token, tokens, 256, 64, decay);
   shape.heads = heads;
   shape.qkHeads = qkHeads;
   return shape;
@@ -55,41 +61,53 @@ BackwardShape shapeOfHeads(int64_t tokens, int heads, int qkHeads, double decay)
 }  // namespace
 
 TEST_CASE("outputs from states of chunks, for pairs of heads") {
-  checkOutputs<kPair, 1, true>(shapeOfHeads(460, 6, 1, 0.05));
-  checkOutputs<kPair, 1, false>(shapeOfHeads(130, 4, 2, 0.5));
+  checkOutputs<kPair, true>(shapeOfHeads(460, 6, 1, 0.05));
+  checkOutputs<kPair, false>(shapeOfHeads(130, 4, 2, 0.5));
   BackwardShape shape = shapeOfHeads(200, 4, 2, 0.05);
   shape.batch = 2;
   shape.states = false;
-  checkOutputs<kPair, 1, true>(shape);
+  shape.dk = 144;
+  checkOutputs<kPair, true>(shape);
   for (const Gate gate : {Gate::None, Gate::Head}) {
     shape.gate = gate;
     shape.states = true;
-    checkOutputs<kPair, 1, false>(shape);
+    checkOutputs<kPair, false>(shape);
   }
   shape.tokens = 1;
-  checkOutputs<kPair, 1, false>(shape);
+  checkOutputs<kPair, false>(shape);
 }
 
 TEST_CASE("outputs from states of chunks with strong decays") {
   for (const double decay : {2.0, 30.0, kZeros}) {
-    checkOutputs<kPair, 1, true>(shapeOfHeads(260, 2, 1, decay));
-    checkOutputs<kPair, 1, false>(shapeOfHeads(260, 2, 1, decay));
+    checkOutputs<kPair, true>(shapeOfHeads(260, 2, 1, decay));
+    checkOutputs<kPair, false>(shapeOfHeads(260, 2, 1, decay));
   }
 }
 
-TEST_CASE("outputs from states of chunks with blocks of keys and values") {
-  BackwardShape shape = shapeOfHeads(300, 4, 2, 0.05);
-  shape.dk = 256;
-  checkOutputs<kPair, 2, true>(shape);
+TEST_CASE("outputs from states of chunks with blocks of values") {
+  BackwardShape shape = shapeOfHeads(300, 3, 1, 0.05);
   shape.dk = 144;
-  checkOutputs<kPair, 2, false>(shape);
-  shape.heads = 3;
-  shape.qkHeads = 1;
   shape.dv = 128;
-  checkOutputs<1, 2, true>(shape);
-  shape.dk = 96;
+  checkOutputs<1, true>(shape);
+  shape.dk = 192;
   shape.dv = 80;
-  checkOutputs<1, 1, false>(shape);
+  checkOutputs<1, false>(shape);
   shape.dv = 192;
-  checkOutputs<1, 1, true>(shape);
+  checkOutputs<1, true>(shape);
+}
+
+TEST_CASE("outputs from states of chunks with random shapes") {
+  const Seed seed;
+  std::mt19937_64 random(seed);
+  for (int i = 0; i < 4; ++i) {
+    const bool pairs = i % 2 == 0;
+    const std::vector<int> keys = {144, 160, 192, 208, 256};
+    const BackwardShape shape = pairs ? drawHeads({{2, 4, 8, 16}, keys, {64}, false}, random)
+                                      : drawHeads({{1, 3, 5, 7}, keys, {64, 80, 128, 192}, false}, random);
+    if (pairs) {
+      shape.inputGates ? checkOutputs<kPair, true>(shape, seed) : checkOutputs<kPair, false>(shape, seed);
+    } else {
+      shape.inputGates ? checkOutputs<1, true>(shape, seed) : checkOutputs<1, false>(shape, seed);
+    }
+  }
 }

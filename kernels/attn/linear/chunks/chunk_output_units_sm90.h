@@ -13,6 +13,7 @@ using backward::sm90::Half;
 using warpgroup::Operand;
 using warpgroup::Terms;
 
+constexpr int kKeyBlocks = 2;    ///< of 128 channels: keys have more than one
 constexpr int kOutputTiles = 2;  ///< chunks of kChunkTokens per state
 constexpr int kOutputTokens = kOutputTiles * kChunkTokens;
 constexpr int kOutputPanel = kOutputTokens * warpgroup::kPanel;  ///< elements of 64 columns
@@ -26,25 +27,21 @@ struct OutputFactors {
   float totals[kOutputTiles];
 };
 
-template <class T, int kKeyBlocks>
+template <class T>
 struct ChunkOutputsMemory {
-  static constexpr int kStages = kKeyBlocks == 1 ? 4 : 2, kQueries = kKeyBlocks == 1 ? 2 : 1;
-  T queries[kQueries][kKeyBlocks][2 * kOutputPanel];
+  static constexpr int kStages = 2;
+  T queries[kKeyBlocks][2 * kOutputPanel];
   T stages[kStages][(1 + kKeyBlocks) * kOutputPanel];  ///< values and states, or a block of keys
   T out[2][kOutputPanel / 2];
   alignas(16) OutputFactors factors[kStages];
-  alignas(8) uint64_t barriers[kStages][2], queryBarriers[kQueries][2];
+  alignas(8) uint64_t barriers[kStages][2], queryBarriers[2];
 
-  // Argument: running number of a stage, or of queries.
+  // Argument: running number of a stage.
   SEQPAR_DEVICE T* stage(int number) { return stages[number % kStages]; }
   SEQPAR_DEVICE uint32_t full(int number) const { return ptx::sharedAddress(&barriers[number % kStages][0]); }
   SEQPAR_DEVICE uint32_t empty(int number) const { return ptx::sharedAddress(&barriers[number % kStages][1]); }
-  SEQPAR_DEVICE uint32_t queriesFull(int number) const {
-    return ptx::sharedAddress(&queryBarriers[number % kQueries][0]);
-  }
-  SEQPAR_DEVICE uint32_t queriesEmpty(int number) const {
-    return ptx::sharedAddress(&queryBarriers[number % kQueries][1]);
-  }
+  SEQPAR_DEVICE uint32_t queriesFull() const { return ptx::sharedAddress(&queryBarriers[0]); }
+  SEQPAR_DEVICE uint32_t queriesEmpty() const { return ptx::sharedAddress(&queryBarriers[1]); }
   SEQPAR_DEVICE void awaitFull(int number) const { ptx::mbarrierWaitParity(full(number), number / kStages & 1); }
   SEQPAR_DEVICE void awaitEmpty(int number) const {
     if (number >= kStages) ptx::mbarrierWaitParity(empty(number), (number / kStages & 1) ^ 1);
@@ -97,7 +94,7 @@ struct OutputUnit {
 
 /// Calls scores(unit, running number of the queries, of the first stage of keys) before the first unit of each chunk
 /// and key head, and outputs(unit, number of its queries, stage).
-template <int kKeyBlocks, class OnScores, class OnOutputs>
+template <class OnScores, class OnOutputs>
 SEQPAR_DEVICE void eachUnit(const Task& task, const OnScores& scores, const OnOutputs& outputs) {
   const int64_t units = unitsOf(task), end = units * (ptx::block() + 1) / ptx::blocks(),
                 start = units * ptx::block() / ptx::blocks();

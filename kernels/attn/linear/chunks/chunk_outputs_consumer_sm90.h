@@ -6,9 +6,9 @@
 namespace seqpar::attn::forward_sm90 {
 
 /// 64 of a chunk's queries.
-template <class T, int kKeyBlocks>
+template <class T>
 struct ChunkOutputsConsumer {
-  using Memory = ChunkOutputsMemory<T, kKeyBlocks>;
+  using Memory = ChunkOutputsMemory<T>;
   const ChunkStatesTask& task;
   Memory& memory;
   Half me;
@@ -20,25 +20,23 @@ struct ChunkOutputsConsumer {
   SEQPAR_DEVICE void run() const {
     Scores scores;
     int last = -1;
-    eachUnit<kKeyBlocks>(
+    eachUnit(
         task,
         [&](const OutputUnit&, int queries, int stage) {
-          if (queries > 0) freeQueries(queries - 1);
+          if (queries > 0) freeQueries();
           last = queries;
           multiplyScores(scores, queries, stage);
         },
-        [&](const OutputUnit& unit, int queries, int stage) { output(scores, unit, queries, stage); });
-    if (last >= 0) freeQueries(last);
+        [&](const OutputUnit& unit, int, int stage) { output(scores, unit, stage); });
+    if (last >= 0) freeQueries();
     if (me.inGroup == 0) ptx::cpAsyncBulkWaitGroup();
   }
 
  private:
-  SEQPAR_DEVICE const T* queriesOf(int number, int block) const {
-    return memory.queries[number % Memory::kQueries][block] + me.group * (kOutputPanel / 2);
-  }
-  SEQPAR_DEVICE void freeQueries(int number) const {
+  SEQPAR_DEVICE const T* queriesOf(int block) const { return memory.queries[block] + me.group * (kOutputPanel / 2); }
+  SEQPAR_DEVICE void freeQueries() const {
     ptx::syncwarp();
-    if (me.lane == 0) ptx::mbarrierArrive(memory.queriesEmpty(number));
+    if (me.lane == 0) ptx::mbarrierArrive(memory.queriesEmpty());
   }
   SEQPAR_DEVICE void freeStage(int number) const {
     ptx::syncwarp();
@@ -46,12 +44,12 @@ struct ChunkOutputsConsumer {
   }
   /// The scores of this warpgroup's queries, 0 for later keys.
   SEQPAR_DEVICE void multiplyScores(Scores& scores, int queries, int stage) const {
-    ptx::mbarrierWaitParity(memory.queriesFull(queries), queries / Memory::kQueries & 1);
+    ptx::mbarrierWaitParity(memory.queriesFull(), queries & 1);
     for (int block = 0; block < kKeyBlocks; ++block) {
       memory.awaitFull(stage + block);
       warpgroup::arrive();
       warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, kBlock / 16>(
-          scores, Operand{queriesOf(queries, block), 2 * kOutputPanel}, kOutputTokens,
+          scores, Operand{queriesOf(block), 2 * kOutputPanel}, kOutputTokens,
           Operand{memory.stage(stage + block), 2 * kOutputPanel}, kOutputTokens, block > 0);
       warpgroup::commit();
       warpgroup::wait<0>();
@@ -67,7 +65,7 @@ struct ChunkOutputsConsumer {
       }
     }
   }
-  SEQPAR_DEVICE void output(const Scores& scores, const OutputUnit& unit, int queries, int stage) const {
+  SEQPAR_DEVICE void output(const Scores& scores, const OutputUnit& unit, int stage) const {
     const OutputFactors& factors = memory.factors[stage % Memory::kStages];
     const T* values = memory.stage(stage);
     Outputs out;
@@ -75,8 +73,8 @@ struct ChunkOutputsConsumer {
     warpgroup::arrive();
     for (int block = 0; block < kKeyBlocks; ++block) {
       warpgroup::multiplyAll<T, Terms::AlongRows, Terms::Rows, kBlock / 16>(
-          out, Operand{queriesOf(queries, block), 2 * kOutputPanel}, kOutputTokens,
-          Operand{values + (1 + block) * kOutputPanel}, kBlock, block > 0);
+          out, Operand{queriesOf(block), 2 * kOutputPanel}, kOutputTokens, Operand{values + (1 + block) * kOutputPanel},
+          kBlock, block > 0);
     }
     warpgroup::commit();
     const float* rows = factors.rows + me.group * kChunkTokens + me.row;

@@ -2,11 +2,9 @@
 // (../backward/chunk_states_sm90.h), for token decays or none: O = (decays * Q K^T) V + decays * (Q S).
 //
 // Work      a CTA of 384 threads, one per SM, takes an equal range of units (sequence, key head, chunk, head, 64
-// columns
-//           of v), the last index fastest. The scores Q K^T of a chunk are computed once for all of its heads
+//           columns of v), the last index fastest. The scores Q K^T of a chunk are computed once for all of its heads
 // Roles     warpgroups 0, 1: consumers, wgmma, 64 queries each; 2: two warps compute factors of 64 tokens each, one
-// thread
-//           issues TMA loads. Registers: kConsumerRegisters, kProducerRegisters
+//           thread issues TMA loads. Registers: kConsumerRegisters, kProducerRegisters
 // Tiles     chunks of 128 tokens; scores 64 x 128 and outputs 64 x 64 fp32 in registers of each consumer
 // Smem      queries (32 KiB per 128 channels), stages of values and states (16 KiB each) or of keys, outputs (8 KiB per
 //           consumer)
@@ -18,11 +16,11 @@
 
 namespace seqpar::attn::forward_sm90 {
 
-/// kKeyBlocks: of 128 channels. kGated: with input gates. The task's dOut is the output.
-template <class T, int kKeyBlocks, bool kGated>
+/// kGated: with input gates. The task's dOut is the output.
+template <class T, bool kGated>
 struct ChunkOutputsKernel {
   using Arguments = ChunkStatesTask;
-  using Memory = ChunkOutputsMemory<T, kKeyBlocks>;
+  using Memory = ChunkOutputsMemory<T>;
   static constexpr int kConsumers = Half::kThreads, kThreads = kConsumers + warpgroup::kThreads;
   static constexpr int kConsumerRegisters = 216, kProducerRegisters = 72;
   static_assert(kConsumers * kConsumerRegisters + warpgroup::kThreads * kProducerRegisters <= warpgroup::kSmRegisters);
@@ -35,17 +33,15 @@ struct ChunkOutputsKernel {
         ptx::mbarrierInit(memory.full(i), 1 + kOutputTiles);
         ptx::mbarrierInit(memory.empty(i), kConsumers / 32);
       }
-      for (int i = 0; i < Memory::kQueries; ++i) {
-        ptx::mbarrierInit(memory.queriesFull(i), 1);
-        ptx::mbarrierInit(memory.queriesEmpty(i), kConsumers / 32);
-      }
+      ptx::mbarrierInit(memory.queriesFull(), 1);
+      ptx::mbarrierInit(memory.queriesEmpty(), kConsumers / 32);
       ptx::fenceMbarrierInit();
     }
     ptx::griddepcontrolWait();
     ptx::syncthreads();
     if (warp < kConsumers / 32) {
       warpgroup::setmaxnregInc<kConsumerRegisters>();
-      ChunkOutputsConsumer<T, kKeyBlocks>{task, memory, {}}.run();
+      ChunkOutputsConsumer<T>{task, memory, {}}.run();
     } else {
       warpgroup::setmaxnregDec<kProducerRegisters>();
       if (warp % 4 < kOutputTiles) computeFactors(task, memory, warp % 4, thread % 32);
@@ -71,16 +67,14 @@ struct ChunkOutputsKernel {
                    unit);
       }
     };
-    eachUnit<kKeyBlocks>(
+    eachUnit(
         task,
         [&](const OutputUnit& unit, int queries, int stage) {
-          const uint32_t full = memory.queriesFull(queries);
-          if (queries >= Memory::kQueries) {
-            ptx::mbarrierWaitParity(memory.queriesEmpty(queries), (queries / Memory::kQueries & 1) ^ 1);
-          }
+          const uint32_t full = memory.queriesFull();
+          if (queries > 0) ptx::mbarrierWaitParity(memory.queriesEmpty(), (queries & 1) ^ 1);
           ptx::mbarrierArriveExpectTx(full, 2 * kKeyBlocks * kBytes);
           for (int block = 0; block < kKeyBlocks; ++block) {
-            loadChannels(memory.queries[queries % Memory::kQueries][block], task.queries, full, block, unit);
+            loadChannels(memory.queries[block], task.queries, full, block, unit);
           }
           for (int block = 0; block < kKeyBlocks; ++block) {
             memory.awaitEmpty(stage + block);
@@ -143,7 +137,7 @@ struct ChunkOutputsKernel {
       if (lane == 0) ptx::mbarrierArrive(memory.full(stage));
     };
     int which = 0;
-    eachUnit<kKeyBlocks>(
+    eachUnit(
         task,
         [&](const OutputUnit&, int, int stage) {
           for (int block = 0; block < kKeyBlocks; ++block) {

@@ -39,7 +39,7 @@ bool formsChunks(const LinearProblem& problem) {
   // With keys of one block, and with fewer chains, segments of heads in parallel are faster.
   constexpr int64_t kLeastChains = 48;
   if (!fits(problem) || problem.gate == Gate::Channel || problem.dv % warpgroup::kPanel != 0) return false;
-  if (backward::taskOf(problem, {}, {0, problem.heads}, {}).keyBlocks == 1) return false;
+  if (backward::taskOf(problem, {}, {0, problem.heads}, {}).keyBlocks != kKeyBlocks) return false;
   if (problem.dv == warpgroup::kPanel && !pairsHeads(problem)) return false;
   return itemsOf(taskFor(problem, {})) >= kLeastChains;
 }
@@ -67,7 +67,7 @@ bool forwardByChunks(const Outputs& pass, const Launch& launch, int& error) {
     using States = backward::sm90::ChunkStatesKernel<Bf16, kHeads, kGated>;
     const cudaError_t failed = run<States>(states, itemsOf(task), ctas, launch.stream);
     if (failed != cudaSuccess) return failed;
-    using Outputs = ChunkOutputsKernel<Bf16, 2, kGated>;
+    using Outputs = ChunkOutputsKernel<Bf16, kGated>;
     return run<Outputs>(states, unitsOf(task), ctas, launch.stream);
   };
   const auto runHeads = [&]<int kHeads>() {
