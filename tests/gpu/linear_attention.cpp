@@ -8,6 +8,7 @@
 
 #include "common/draw_seed.h"
 #include "gpu/support/placed_ranks.h"
+#include "kernels/attn/linear/pairs.h"
 #include "unit/attn/linear_input_gate.h"
 
 namespace {
@@ -89,6 +90,43 @@ TEST_CASE("long sequences on GPUs are cut into segments") {
         CAPTURE(c.describe(), lengths, reserve, seed);
         check(all.group(), {c, lengths, options, reference, termsOfType(c.dataType)});
       }
+    }
+  }
+}
+
+/// Shapes for which the backward computes groups of heads that share keys (formsGroups()). On one rank `reserve` then
+/// leaves no maps of segments.
+TEST_CASE("groups of heads that share keys on GPUs, with and without states of the forward") {
+  PlacedRanks all(placed);
+  const unsigned seed = seqpar::test::drawSeed();
+  std::mt19937 random(seed);
+  for (const int family : {seqparAttnScalar, seqparAttnFixed, seqparAttnSum}) {
+    constexpr int kKeyHeads = 12, kGroup = 4, kChunks = 9;
+    std::vector<int64_t> lengths;
+    for (int r = 0; r < placed.ranks; ++r) lengths.push_back(64 * kChunks + static_cast<int64_t>(random() % 64));
+    auto c = makeCase(family, lengths, seqparBfloat16, random);
+    c.keyHeads = kKeyHeads;
+    c.heads = c.keyHeads * kGroup;
+    c.dk = 80 + 16 * (random() % 4);
+    c.dv = 64;
+    c.fill(random());
+    seqpar::attn::LinearProblem shape;
+    shape.gate = seqpar::attn::Gate::Token;
+    shape.batch = 1;
+    shape.tokens = lengths.front();
+    shape.heads = kKeyHeads * kGroup;
+    shape.qkHeads = kKeyHeads;
+    shape.dk = static_cast<int>(c.dk);
+    shape.dv = static_cast<int>(c.dv);
+    REQUIRE(seqpar::attn::formsGroups(shape));
+    const auto reference = referenceOf(c, lengths);
+    for (const bool reserve : {false, true}) {
+      LinearOptions options;
+      options.placement = all.placement();
+      options.repeats = 2;
+      options.reserve = reserve;
+      CAPTURE(c.describe(), lengths, reserve, seed);
+      check(all.group(), {c, lengths, options, reference, termsOfType(c.dataType)});
     }
   }
 }
