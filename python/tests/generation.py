@@ -119,6 +119,9 @@ def _refusals(comm):
     _raises(ValueError, "chunk is 0", generation.prefill, model, ids, cache, chunk=0)
     _raises(ValueError, "padding on the left only", generation.prefill, model, ids, cache,
             attention_mask=torch.tensor([[1, 0, 1, 1, 1, 1, 1, 1, 1]]))
+    long = LlamaForCausalLM(LlamaConfig(**_SIZES, rope_parameters=dict(rope_type="dynamic", rope_theta=1e4, factor=2.0))).eval()
+    long.set_attn_implementation(generation.IMPLEMENTATION)
+    _raises(ValueError, "expected generate() without prefill()", generation.prefill, long, ids, generation.ShardedCache(long.config, comm))
     generation.prefill(model, ids, cache)
     _raises(ValueError, "got 2 sequences, expected 1", model.generate, ids, num_beams=2, max_new_tokens=1, **{_name(model): cache})
     model.set_attn_implementation("sdpa")  # would attend the rank's keys only

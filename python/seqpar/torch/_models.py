@@ -8,7 +8,7 @@ import weakref
 
 import torch
 
-from . import _recurrent
+from . import _recurrent, _rotary
 from ._refusals import tell
 
 registrations = {}  # attn_implementation -> Registration
@@ -47,8 +47,14 @@ def _over_time(module):
         return f"a convolution of width {module.kernel_size[0]}"
     if isinstance(module, torch.nn.RNNBase):
         return "a recurrence"
-    if hasattr(module, "create_position_ids_from_input_ids"):
+    embedded = isinstance(getattr(module, "position_embeddings", None), torch.nn.Embedding)
+    if hasattr(module, "create_position_ids_from_input_ids") or (
+            embedded and hasattr(module, "create_position_ids_from_inputs_embeds")):
         return "positions that start after padding_idx, which shard_batch() does not give"
+    if getattr(module, "trigram_input", False) is True:
+        return "a convolution of width 3"
+    if getattr(module, "token_dropout", False) is True:
+        return "a factor that depends on the number of masked tokens"
     name = type(module).__name__
     if _STATE.search(name) and not _AROUND.search(name):
         return "a state, a convolution or a choice of tokens"
@@ -153,6 +159,10 @@ def _after(model, arguments, output):
     registration.complete.add(model)
 
 
+def _registration_of(module):
+    return registrations.get(_implementation(module))
+
+
 def watch(model):
     """Inspects a model and the models inside it that have a registered attn_implementation, and follows their calls."""
     for _, module in _own_modules(model):
@@ -161,6 +171,8 @@ def watch(model):
             for _, layer in _own_modules(module):
                 if _recurrent.supported(layer):
                     _recurrent.follow(layer, module.config, registrations)
+                if _rotary.depends_on_length(layer):
+                    _rotary.follow(layer, _registration_of)
             if not getattr(module, "_seqpar_watched", False):
                 module._seqpar_watched = True
                 module.register_forward_pre_hook(_before, with_kwargs=True)

@@ -20,7 +20,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.masking_utils import AttentionMaskInterface
 
 from .._masks import causal
-from . import _comm, _models
+from . import _comm, _models, _rotary
 from ._agreement import require_agreement
 from ._attention import attention
 from ._batches import _digest
@@ -318,6 +318,9 @@ def _prefill(given, model, input_ids, cache, attention_mask, chunk):
         "shape": tuple(input_ids.shape), "input_ids": _digest(input_ids), "attention_mask": _digest(attention_mask), "chunk": chunk,
         "cached": cache.get_seq_length()}, "equal arguments on all ranks")
     base, shared = _models.base_of(model).base_model, cache.shared
+    if comm.size > 1 and any(map(_rotary.depends_on_length, base.modules())):
+        raise ValueError("prefill: the model has rotary embeddings with frequencies that depend on the longest sequence (dynamic, longrope), "
+                         "expected generate() without prefill()")
     padding = _left_padding(input_ids, attention_mask)
     name = "cache" if "cache" in inspect.signature(base.forward).parameters else "past_key_values"
     positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None]

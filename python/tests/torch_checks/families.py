@@ -138,6 +138,37 @@ def families_that_are_refused(comm, seed):
     raises(ValueError, "without the interface of transformers", alone.set_attn_implementation, "seqpar")
     raises(ValueError, "has attn_implementation 'eager', expected 'seqpar'", register, comm, model=alone)
     alone.set_attn_implementation("sdpa")  # which it does not accept either: transformers warns
+    sizes = dict(vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4, pad_token_id=0, mask_token_id=1)
+    for name, more, text in (("Esm", {}, "positions that start after padding_idx"), ("MobileBert", {}, "a convolution of width 3"),
+                             ("Esm", dict(position_embedding_type="rotary", token_dropout=True), "the number of masked tokens")):
+        model = getattr(transformers, f"{name}Model")(getattr(transformers, f"{name}Config")(**sizes, **more))
+        raises(ValueError, text, model.set_attn_implementation, "seqpar")
+
+
+@check
+def frequencies_by_the_longest_sequence(comm, seed):
+    """Rotary embeddings that choose their frequencies by the largest position: no rank's shard alone has it."""
+    try:
+        import transformers
+    except ImportError:
+        print("skipped: no transformers")
+        return
+    from seqpar.torch.transformers import register
+    long = dict(rope_type="longrope", rope_theta=1e4, short_factor=[1.0] * 4, long_factor=[1.5, 2.0, 3.0, 4.0],
+                original_max_position_embeddings=16)
+    for name, more in (("Phi3", dict(rope_parameters=long, original_max_position_embeddings=16)),
+                       ("Llama", dict(rope_parameters=dict(rope_type="dynamic", rope_theta=1e4, factor=2.0), max_position_embeddings=16))):
+        torch.manual_seed(seed)
+        models = [_model(transformers, name, _config(transformers, name, more), how) for how in ("eager", "seqpar")]
+        models[1].load_state_dict(models[0].state_dict())
+        for parameter in (p for model in models for p in model.parameters()):
+            dist.broadcast(parameter.data, 0)
+        for tokens in (12, 20, 29, 12):
+            ids = torch.randint(3, 64, (2, tokens), generator=torch.Generator("cpu").manual_seed(seed), device="cpu").to(comm.device)
+            layout = sp.Layout("contiguous", tokens, comm.size)
+            register(comm, layout=layout)
+            models[1].set_attn_implementation("seqpar")
+            _compare(models, ids, layout, comm, None)
 
 
 def _llama(transformers, comm, **more):
