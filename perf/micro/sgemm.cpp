@@ -39,11 +39,11 @@ struct Product {
   explicit Product(const Shape& given)
       : shape(given), a(shape.m * shape.k, 0.5F), b(shape.k * shape.n, 0.25F), c(shape.m * shape.n) {}
 
-  void run(SgemmKernel kernel, int count) {
+  void run(const SgemmKernel& kernel, int count) {
     for (int i = 0; i < count; ++i) {
-      kernel(shape.m, shape.n, shape.k, {a.data(), shape.transposedA ? shape.m : shape.k, shape.transposedA},
-             {b.data(), shape.transposedB ? shape.k : shape.n, shape.transposedB}, i % kSum != 0, c.data(), shape.n,
-             nullptr);
+      kernel.multiply(shape.m, shape.n, shape.k, {a.data(), shape.transposedA ? shape.m : shape.k, shape.transposedA},
+                      {b.data(), shape.transposedB ? shape.k : shape.n, shape.transposedB}, i % kSum != 0, c.data(),
+                      shape.n, nullptr);
     }
   }
   size_t wrong() const {

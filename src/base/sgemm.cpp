@@ -4,7 +4,7 @@
 
 namespace seqpar {
 
-SgemmKernel sgemmKernel(Isa isa) {
+const SgemmKernel& sgemmKernel(Isa isa) {
 #if defined(__x86_64__)
   if (isa == Isa::Avx512) return kSgemmAvx512;
   if (isa == Isa::Avx2) return kSgemmAvx2;
@@ -27,9 +27,25 @@ Ahead& aheadOfThread() {
   return ahead;
 }
 
+namespace {
+
+const SgemmKernel& bestKernel() {
+  static const SgemmKernel& kernel = sgemmKernel(bestIsa());
+  return kernel;
+}
+
+}  // namespace
+
 void multiply(size_t m, size_t n, size_t k, Factor a, Factor b, bool accumulate, float* c, size_t strideC) {
-  static const SgemmKernel kernel = sgemmKernel(bestIsa());
-  kernel(m, n, k, a, b, accumulate, c, strideC, &aheadOfThread());
+  bestKernel().multiply(m, n, k, a, b, accumulate, c, strideC, &aheadOfThread());
+}
+
+void pack(size_t k, size_t n, Factor b, float* to) {
+  bestKernel().pack(k, n, b, to);
+}
+
+void multiplyPacked(size_t m, size_t n, size_t k, Factor a, Packed b, bool accumulate, float* c, size_t strideC) {
+  bestKernel().multiplyPacked(m, n, k, a, b, accumulate, c, strideC, &aheadOfThread());
 }
 
 }  // namespace seqpar

@@ -19,6 +19,6 @@ struct VectorAvx2 {
 
 }  // namespace
 
-constinit const SgemmKernel kSgemmAvx2 = sgemm<VectorAvx2, 6>;
+constinit const SgemmKernel kSgemmAvx2 = makeSgemmKernel<VectorAvx2, 6>();
 
 }  // namespace seqpar

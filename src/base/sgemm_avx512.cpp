@@ -19,6 +19,6 @@ struct VectorAvx512 {
 
 }  // namespace
 
-constinit const SgemmKernel kSgemmAvx512 = sgemm<VectorAvx512, 12>;
+constinit const SgemmKernel kSgemmAvx512 = makeSgemmKernel<VectorAvx512, 12>();
 
 }  // namespace seqpar

@@ -13,8 +13,14 @@
 
 namespace seqpar {
 
-using SgemmKernel = void (*)(std::size_t m, std::size_t n, std::size_t k, Factor a, Factor b, bool accumulate, float* c,
-                             std::size_t strideC, Ahead* ahead);
+/// multiply(), pack() and multiplyPacked() of sgemm.h. `ahead` may be null.
+struct SgemmKernel {
+  void (*multiply)(std::size_t m, std::size_t n, std::size_t k, Factor a, Factor b, bool accumulate, float* c,
+                   std::size_t strideC, Ahead* ahead);
+  void (*pack)(std::size_t k, std::size_t n, Factor b, float* to);
+  void (*multiplyPacked)(std::size_t m, std::size_t n, std::size_t k, Factor a, Packed b, bool accumulate, float* c,
+                         std::size_t strideC, Ahead* ahead);
+};
 
 extern const SgemmKernel kSgemmPortable;
 #if defined(__x86_64__)
@@ -23,7 +29,7 @@ extern const SgemmKernel kSgemmAvx512;
 #endif
 
 /// The kernel for `isa`; the portable one if this build contains none for it.
-SgemmKernel sgemmKernel(Isa isa);
+const SgemmKernel& sgemmKernel(Isa isa);
 
 /// A tile of c that leaves some registers for the operands: `Rows` times `Columns` vectors. `Vector` provides the
 /// register type V, set() (broadcasts a scalar) and multiplyAdd() (a b + c, with equal rounding at every call site).
@@ -44,8 +50,9 @@ struct SgemmTile {
 
   /// c = or += a b for Height rows; `b` has `depth` rows of kWidth elements, strideB apart.
   template <std::size_t Height>
-  static void multiply(std::size_t depth, Left a, const float* b, std::size_t strideB, bool accumulate, float* c,
-                       std::size_t strideC) {
+  static void multiply(std::size_t depth, const Left& left, const float* b, std::size_t strideB, bool accumulate,
+                       float* c, std::size_t strideC) {
+    Left a = left;
     V sum[Height][Columns];
     for (std::size_t i = 0; i < Height; ++i) {
       for (std::size_t j = 0; j < Columns; ++j) {
@@ -70,7 +77,7 @@ struct SgemmTile {
 
   /// multiply() of `rows` <= Height rows: one instantiation per height, for its register allocation.
   template <std::size_t Height = Rows>
-  static void multiplyRows(std::size_t rows, std::size_t depth, Left a, const float* b, std::size_t strideB,
+  static void multiplyRows(std::size_t rows, std::size_t depth, const Left& a, const float* b, std::size_t strideB,
                            bool accumulate, float* c, std::size_t strideC) {
     if constexpr (Height > 1) {
       if (rows < Height) return multiplyRows<Height - 1>(rows, depth, a, b, strideB, accumulate, c, strideC);
@@ -79,7 +86,7 @@ struct SgemmTile {
   }
 
   /// multiplyRows() for the first `width` columns only; `b` has kWidth columns.
-  static void multiplyPart(std::size_t rows, std::size_t width, std::size_t depth, Left a, const float* b,
+  static void multiplyPart(std::size_t rows, std::size_t width, std::size_t depth, const Left& a, const float* b,
                            bool accumulate, float* c, std::size_t strideC) {
     float whole[Rows * kWidth] = {};
     for (std::size_t i = 0; accumulate && i < rows; ++i) {
@@ -184,9 +191,46 @@ struct SgemmTile {
       first += depth;
     } while (first < k);
   }
+
+  static void packAll(std::size_t k, std::size_t n, Factor b, float* to) {
+    for (std::size_t j = 0; j < n; j += kWidth, to += k * kWidth) {
+      const std::size_t width = n - j < kWidth ? n - j : kWidth;
+      if (b.transposed) {
+        packTransposed(k, width, b.data + j * b.stride, b.stride, to);
+      } else {
+        pack(k, width, b.data + j, b.stride, to);
+      }
+    }
+  }
+
+  static void runPacked(std::size_t m, std::size_t n, std::size_t k, Factor a, Packed b, bool accumulate, float* c,
+                        std::size_t strideC, Ahead* ahead) {
+    std::size_t first = 0;
+    do {
+      const std::size_t depth = k - first < kPanelDepth ? k - first : kPanelDepth;
+      const bool add = accumulate || first > 0;
+      const Left left = {a.data + first * (a.transposed ? a.stride : 1), a.transposed ? 1 : a.stride,
+                         a.transposed ? a.stride : 1};
+      for (std::size_t j = 0; j < n; j += kWidth) {
+        const std::size_t width = n - j < kWidth ? n - j : kWidth;
+        const float* const panel = b.data + (b.firstColumn + j) * b.rows + (b.firstRow + first) * kWidth;
+        for (std::size_t i = 0; i < m; i += kRows) {
+          const std::size_t height = m - i < kRows ? m - i : kRows;
+          const Left part = {left.data + i * left.row, left.row, left.step};
+          if (ahead != nullptr) prefetch(*ahead, depth);
+          if (width == kWidth) {
+            multiplyRows(height, depth, part, panel, kWidth, add, c + i * strideC + j, strideC);
+          } else {
+            multiplyPart(height, width, depth, part, panel, add, c + i * strideC + j, strideC);
+          }
+        }
+      }
+      first += depth;
+    } while (first < k);
+  }
 };
 
-/// Uses narrow panels for narrow products.
+/// multiply() with narrow panels for narrow products.
 template <class Vector, std::size_t Rows>
 void sgemm(std::size_t m, std::size_t n, std::size_t k, Factor a, Factor b, bool accumulate, float* c,
            std::size_t strideC, Ahead* ahead) {
@@ -197,6 +241,13 @@ void sgemm(std::size_t m, std::size_t n, std::size_t k, Factor a, Factor b, bool
   } else {
     Wide::run(m, n, k, a, b, accumulate, c, strideC, ahead);
   }
+}
+
+template <class Vector, std::size_t Rows>
+constexpr SgemmKernel makeSgemmKernel() {
+  using Wide = SgemmTile<Vector, Rows, 2>;
+  static_assert(kPackedColumns % Wide::kWidth == 0);
+  return {sgemm<Vector, Rows>, Wide::packAll, Wide::runPacked};
 }
 
 }  // namespace seqpar

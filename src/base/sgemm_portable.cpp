@@ -11,6 +11,6 @@ struct VectorPortable {
 
 }  // namespace
 
-constinit const SgemmKernel kSgemmPortable = sgemm<VectorPortable, 4>;
+constinit const SgemmKernel kSgemmPortable = makeSgemmKernel<VectorPortable, 4>();
 
 }  // namespace seqpar

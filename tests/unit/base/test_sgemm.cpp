@@ -60,7 +60,7 @@ TEST_CASE("sgemm agrees with fp64 and writes only its output") {
       INFO(isaName(isa) << ", " << m << " x " << n << " x " << k << (a.transposed ? ", a transposed" : "")
                         << (b.transposed ? ", b transposed" : "") << (accumulate ? ", accumulated" : ""));
       std::vector<float> c = before;
-      sgemmKernel(isa)(m, n, k, a.factor(), b.factor(), accumulate, c.data(), strideC, nullptr);
+      sgemmKernel(isa).multiply(m, n, k, a.factor(), b.factor(), accumulate, c.data(), strideC, nullptr);
       for (size_t i = 0; i < m; ++i) {
         for (size_t j = 0; j < strideC; ++j) {
           const float start = before[i * strideC + j];
@@ -94,16 +94,45 @@ TEST_CASE("sgemm gives the same bits however the product is split") {
     const Drawn a(m, k, false, random), b(k, n, random() % 2 == 0, random);
     for (const Isa isa : supportedIsas()) {
       std::vector<float> whole(m * n), part(m * n, kNan);
-      sgemmKernel(isa)(m, n, k, a.factor(), b.factor(), false, whole.data(), n, nullptr);
+      sgemmKernel(isa).multiply(m, n, k, a.factor(), b.factor(), false, whole.data(), n, nullptr);
       const size_t row = random() % m, column = random() % n;
       const size_t rows = 1 + random() % (m - row), columns = 1 + random() % (n - column);
       const Factor left = {a.numbers.data() + row * a.stride, a.stride};
       const Factor right = {b.numbers.data() + column * (b.transposed ? b.stride : 1), b.stride, b.transposed};
-      sgemmKernel(isa)(rows, columns, k, left, right, false, part.data(), n, nullptr);
+      sgemmKernel(isa).multiply(rows, columns, k, left, right, false, part.data(), n, nullptr);
       for (size_t i = 0; i < rows; ++i) {
         INFO(isaName(isa) << ", row " << row + i << " of " << m << " x " << n << " x " << k);
         REQUIRE(std::memcmp(&part[i * n], &whole[(row + i) * n + column], columns * sizeof(float)) == 0);
       }
+    }
+  }
+}
+
+TEST_CASE("sgemm gives the same bits for parts of packed operands") {
+  const seqpar::test::Seed seed;
+  std::mt19937 random(seed);
+  for (int round = 0; round < 60; ++round) {
+    const auto [m, n, k] = draw(random);
+    const Drawn a(m, k, random() % 2 == 0, random), b(k, n, random() % 2 == 0, random);
+    const bool accumulate = random() % 2 == 0;
+    const size_t firstRow = k == 0 ? 0 : random() % k, rows = k == 0 ? 0 : 1 + random() % (k - firstRow);
+    const size_t firstColumn = random() % ((n + kPackedColumns - 1) / kPackedColumns) * kPackedColumns;
+    const size_t columns = 1 + random() % (n - firstColumn);
+    const Factor left{a.numbers.data() + firstRow * (a.transposed ? a.stride : 1), a.stride, a.transposed};
+    const Factor right{
+        b.numbers.data() + firstRow * (b.transposed ? 1 : b.stride) + firstColumn * (b.transposed ? b.stride : 1),
+        b.stride, b.transposed};
+    for (const Isa isa : supportedIsas()) {
+      INFO(isaName(isa) << ", " << m << " x " << columns << " of " << n << " x " << rows << " of " << k
+                        << (a.transposed ? ", a transposed" : "") << (b.transposed ? ", b transposed" : ""));
+      const SgemmKernel& kernel = sgemmKernel(isa);
+      std::vector<float> expected(m * columns, 0.25F), got = expected, packed(packedSize(k, n) + 1, kNan);
+      kernel.multiply(m, columns, rows, left, right, accumulate, expected.data(), columns, nullptr);
+      kernel.pack(k, n, b.factor(), packed.data());
+      REQUIRE(std::isnan(packed.back()));
+      kernel.multiplyPacked(m, columns, rows, left, {packed.data(), k, firstRow, firstColumn}, accumulate, got.data(),
+                            columns, nullptr);
+      REQUIRE(std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)) == 0);
     }
   }
 }
@@ -121,7 +150,7 @@ TEST_CASE("products walk over all memory ahead, in order") {
     std::vector<float> c(24 * 32);
     size_t before = 0, products = 0;
     while (ahead.entry < ahead.used) {
-      sgemmKernel(isa)(24, 32, 64, {a.data(), 64}, {b.data(), 32}, false, c.data(), 32, &ahead);
+      sgemmKernel(isa).multiply(24, 32, 64, {a.data(), 64}, {b.data(), 32}, false, c.data(), 32, &ahead);
       const size_t position = (ahead.entry * 10 + ahead.row) * memory.size() + ahead.at;
       REQUIRE(position > before);
       before = position;
