@@ -61,7 +61,7 @@ void Block::finishSum(const Tensor& sum, std::span<const Addend> addends, const 
   for (const auto& addend : addends) {
     if (addend.tensor.elements() > 0) runner_.add(sum.rows(addend.first, addend.tensor.tokens), addend.tensor);
   }
-  runner_.copy(out, sum);
+  if (out.data != sum.data) runner_.copy(out, sum);
 }
 
 }  // namespace seqpar::attn

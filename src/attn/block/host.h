@@ -26,6 +26,9 @@ class HostBlock final : public Block {
   void carve(Arena& arena) override;
   void prepare() override {}
   bool needsOut() const override { return false; }
+  /// fp32 results accumulate in the outputs.
+  std::unique_ptr<Accumulator> accumulate(const Partial& partial, const Tensor& out, const Rows& lse) override;
+  std::unique_ptr<GradientAccumulator> accumulate(GradientOf which, const Tensor& sum, const Tensor& out) override;
   void forward(const BlockInputs& in, std::span<const Rectangle> rectangles, const Partial& into) override;
   void merge(const Partial& into, const Partial& from) override;
   void finish(const Partial& partial, const float* sinks, const Tensor& out, const Rows& lse) override;
@@ -49,7 +52,9 @@ class HostBlock final : public Block {
   };
   /// Buffers of one thread.
   struct Scratch {
-    float *q, *k, *v, *scores, *out, *dOut, *gradients, *scaled;
+    float *q, *k, *v, *scores, *out, *packedKeys, *packedValues;
+    // Of backward passes. There packedKeys and packedValues are those of the transposes.
+    float *dOut, *gradients, *packedKeyRows, *packedQ, *packedDOut, *dk, *dv;
     Bf16Scratch bf16;
   };
 
@@ -79,6 +84,20 @@ class HostBlock final : public Block {
   };
   void backwardTask(const BlockGradientInputs& in, const Rectangle& r, const BlockGradients& into, int64_t b,
                     int64_t kvHead, const BackwardPart& part, Scratch& scratch);
+  /// A tile's operands of products and its sums of gradients, for one thread.
+  struct PackedTile {
+    float *keys, *values, *keyRows;  ///< k^T, v^T and scaled k
+    float *dk, *dv;
+  };
+  PackedTile packedTile(const Scratch& scratch, int64_t number) const;
+  void packTile(const BlockGradientInputs& in, const Rectangle& r, int64_t b, int64_t kvHead, TileRange keys,
+                const BackwardPart& part, const PackedTile& to, Scratch& scratch) const;
+  struct Row {
+    int64_t batch, head, token;
+  };
+  /// Scores and gradients of weights -> weights and gradients of scores. `mine`: what the row sees of the tile.
+  void softmaxGradients(const BlockGradientInputs& in, const Row& row, TileRange mine, TileRange tile, float* scores,
+                        float* gradients) const;
   void backwardBf16(const BlockGradientInputs& in, const Rectangle& r, const BlockGradients& into, int64_t b,
                     int64_t kvHead, const BackwardPart& part, Bf16Scratch& scratch) const;
   void loadRowsBf16(const BlockGradientInputs& in, int64_t b, int64_t h, int64_t token, int64_t count,

@@ -9,19 +9,17 @@
 namespace seqpar::attn::rows {
 namespace {
 
-/// exp(x): 2^n exp(r) with n the nearest integer to x / ln 2 and a polynomial for exp(r). Below -87, where 2^n would be
-/// subnormal, it is 0; above 88 it stays exp(88). NaN stays NaN.
+/// exp(x) for x of at most 88: 2^n exp(r) with n the nearest integer to x / ln 2 and a polynomial for exp(r). Below
+/// -88, where 2^n would be subnormal, it is 0. NaN stays NaN. The compiler joins both choices into one mask.
 inline float exponential(float x) {
   constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
-  const float raised = x < -87.0f ? -87.0f : x;
-  const float bounded = raised > 88.0f ? 88.0f : raised;
+  const float bounded = x < -88.0f ? -88.0f : x;
   const float shifted = bounded * 1.44269504f + kRounder;
   const float n = shifted - kRounder;
   const float r = (bounded - n * 0.693359375f) + n * 2.12194440e-4f;
   const float p = exponentialNearZero(r);
   const uint32_t bits = (std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRounder) + 127u) << 23;
-  const float value = p * std::bit_cast<float>(bits);
-  return x < -87.0f ? 0.0f : value;
+  return p * std::bit_cast<float>(bits);
 }
 
 /// tanh(x) = (1 - e) / (1 + e) with e = exp(-2 |x|). Near 0, where that cancels, its series.

@@ -11,8 +11,7 @@
 
 namespace seqpar::attn {
 
-constexpr int64_t kKeyChunk = 1024;     ///< keys that are converted together, before all queries use them
-constexpr int64_t kKeysInPlace = 2048;  ///< of fp32 keys that need no conversion: they fit a processor's last cache
+constexpr int64_t kKeyChunk = 1024;  ///< keys that are converted together, before all queries use them
 
 inline size_t size(int64_t value) {
   return static_cast<size_t>(value);
@@ -37,15 +36,14 @@ inline TileRange seenByAny(const Rectangle& r, int64_t firstRow, int64_t rows, T
   return within;
 }
 
-constexpr int64_t kRows = 64;       ///< queries of a tile
-constexpr int64_t kWideRows = 192;  ///< of a wide one
+constexpr int64_t kRows = 48;      ///< queries of a tile
+constexpr int64_t kWideRows = 96;  ///< of a wide one; both are whole register tiles of products
 
-/// Queries of a rectangle's tiles in fp32; `units` of batch entries and key heads share the work. A wide tile
-/// multiplies each packed block of keys by more queries, which takes 12 % less time. It computes 64 more hidden keys of
-/// a query at each edge of the mask, and there are fewer tiles for threads. Does not depend on threads, nor do the
-/// sums' bits.
+/// Queries of a rectangle's tiles in fp32; `units` of batch entries and key heads share the work. A wide tile reads
+/// packed keys less often. It computes 48 more hidden keys of a query at each edge of the mask, and there are fewer
+/// tiles for threads. Does not depend on threads, nor do the sums' bits.
 inline int64_t rowsOfTile(const Rectangle& r, int64_t units) {
-  constexpr int64_t kKeysOfEdge = 512, kLeastTiles = 32;
+  constexpr int64_t kKeysOfEdge = 512, kLeastTiles = 64;
   const TileRange seen = seenBy(r, r.rows / 2, {0, r.columns});
   const int64_t edges = (r.lower != std::numeric_limits<int64_t>::min() ? 1 : 0) +
                         (r.upper != std::numeric_limits<int64_t>::max() ? 1 : 0);
