@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "attn/linear/host/triangle.h"
+#include "attn/linear/host/vector.h"
 #include "unit/seed.h"
 
 namespace {
@@ -48,8 +49,15 @@ TEST_CASE("products with a lower triangle agree with whole products") {
     const auto l = lower(rows, random), b = numbers(rows * columns, random), before = numbers(rows * columns, random);
     auto c = before;
     const Factor left{l.data(), kStride, transposed}, right{b.data(), columns};
-    (forgetting ? multiplyLowerForgetting : multiplyLower)(rows, columns, left, right, accumulate, c.data(), columns);
-    CAPTURE(rows, columns, transposed, accumulate, forgetting);
+    const bool packed = !transposed && !accumulate && random() % 2 == 0;
+    CAPTURE(rows, columns, transposed, accumulate, forgetting, packed);
+    if (packed) {
+      std::vector<float> panels(packedSize(rows, columns));
+      pack(rows, columns, right, panels.data());
+      multiplyLowerPacked(rows, columns, left, {panels.data(), rows}, c.data(), columns);
+    } else {
+      (forgetting ? multiplyLowerForgetting : multiplyLower)(rows, columns, left, right, accumulate, c.data(), columns);
+    }
     for (size_t i = 0; i < rows; ++i) {
       for (size_t e = 0; e < columns; ++e) {
         double sum = accumulate ? static_cast<double>(before[i * columns + e]) : 0.0;
@@ -87,6 +95,34 @@ TEST_CASE("a product for a lower triangle writes the blocks up to the diagonal o
               static_cast<double>(a[transposed ? d * rows + i : i * inner + d]) * static_cast<double>(b[j * inner + d]);
         }
         REQUIRE(static_cast<double>(c[i * kStride + j]) == Approx(sum).margin(1e-4));
+      }
+    }
+  }
+}
+
+TEST_CASE("scores of a small block agree with fp64 and write only their block") {
+  const seqpar::test::Seed seed;
+  std::mt19937 random(seed);
+  for (int round = 0; round < 60; ++round) {
+    const bool whole = random() % 2 == 0;  // register blocks
+    const size_t queries = whole ? 4 * (1 + random() % 4) : 1 + random() % 16;
+    const size_t keys = whole ? 4 * (1 + random() % 4) : 1 + random() % 16;
+    const size_t dk = whole ? 16 * (1 + random() % 8) : 1 + random() % 128;
+    const auto q = numbers(queries * dk, random), k = numbers(keys * dk, random);
+    std::vector<float> scores(queries * kStride, kNan);
+    blockScores(q.data(), queries, k.data(), keys, dk, scores.data(), kStride);
+    CAPTURE(queries, keys, dk);
+    for (size_t i = 0; i < queries; ++i) {
+      for (size_t j = 0; j < kStride; ++j) {
+        if (j >= keys) {
+          REQUIRE(std::isnan(scores[i * kStride + j]));
+          continue;
+        }
+        double sum = 0;
+        for (size_t d = 0; d < dk; ++d) {
+          sum += static_cast<double>(q[i * dk + d]) * static_cast<double>(k[j * dk + d]);
+        }
+        REQUIRE(static_cast<double>(scores[i * kStride + j]) == Approx(sum).margin(1e-4));
       }
     }
   }

@@ -86,7 +86,12 @@ void Scores::byChannel(size_t rows, const float* q, const float* k, const float*
       if (odd < rows) {
         const size_t count = std::min(size, rows - odd);
         float *const queries = qd_ + odd * dk, *const keys = kd_ + even * dk;
-        multiply(count, size, dk, {queries, dk}, {keys, dk, true}, false, scores_ + odd * kChunk + even, kChunk);
+        float* const block = scores_ + odd * kChunk + even;
+        if (size < kTriangle) {
+          blockScores(queries, count, keys, size, dk, block, kChunk);
+        } else {
+          multiply(count, size, dk, {queries, dk}, {keys, dk, true}, false, block, kChunk);
+        }
         if (levels_ != nullptr) {
           std::copy_n(queries, count * dk, levelQueries(level) + odd * dk);
           std::copy_n(keys, size * dk, levelKeys(level) + even * dk);

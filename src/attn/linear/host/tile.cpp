@@ -48,6 +48,10 @@ void loadScaledTile(const Tensor& from, size_t batch, size_t first, size_t count
 }
 
 void loadExponentials(const Tensor& from, size_t batch, size_t first, size_t count, size_t head, float* to) {
+  if (from.type == seqparFloat32 && count > 1) {
+    const auto* const rows = reinterpret_cast<const float*>(from.at(signedOf(batch), signedOf(first), signedOf(head)));
+    return exponentiateRows(rows, static_cast<size_t>(from.tokenStride), count, static_cast<size_t>(from.dim), to);
+  }
   forRows(from, batch, first, count, head, to, [&](const void* row, float* into, size_t values) {
     exponentiate(asFloats(row, from.type, into, values), values, into);
   });

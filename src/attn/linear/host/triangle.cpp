@@ -36,6 +36,14 @@ void multiplyLower(size_t rows, size_t columns, Factor l, Factor b, bool accumul
   });
 }
 
+void multiplyLowerPacked(size_t rows, size_t columns, Factor l, Packed b, float* c, size_t strideC) {
+  for (size_t first = 0; first < rows; first += kTriangle) {
+    const size_t count = std::min(kTriangle, rows - first);
+    multiplyPacked(count, columns, first + count, {l.data + first * l.stride, l.stride}, b, false, c + first * strideC,
+                   strideC);
+  }
+}
+
 void multiplyLowerForgetting(size_t rows, size_t columns, Factor l, Factor b, bool accumulate, float* c,
                              size_t strideC) {
   eachBlock(rows, l, b, c, strideC, [&](size_t count, size_t inner, Factor part, Factor values, float* to) {

@@ -25,29 +25,38 @@ inline void scaledRow(float factor, const float* from, size_t count, float* to) 
   for (size_t i = 0; i < count; ++i) to[i] = factor * from[i];
 }
 
-}  // namespace
-
-// exp(x) = 2^n exp(r) with n the nearest integer to x / ln 2, so that |r| <= ln(2) / 2, and a polynomial for exp(r).
-// 2^n is applied in two halves, so that results may become subnormal.
-SEQPAR_VECTOR_CLONES void exponentiate(const float* logarithms, size_t count, float* factors) {
+/// exp(x) = 2^n exp(r) with n the nearest integer to x / ln 2, so that |r| <= ln(2) / 2, and a polynomial for exp(r).
+/// 2^n is applied in two halves, so that results may become subnormal.
+[[gnu::always_inline]] inline float exponential(float x) {
   constexpr float kLowest = -105.0f;       // below it, exp rounds to 0
   constexpr float kHighest = 128.0f;       // above it, exp is infinite
   constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
   constexpr uint32_t kRounderBits = std::bit_cast<uint32_t>(kRounder);
+  x = x < kLowest ? kLowest : x;
+  x = x > kHighest ? kHighest : x;
+  const float shifted = x * 1.44269504f + kRounder;
+  const float n = shifted - kRounder;
+  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  const float p = exponentialNearZero(r);
+  const uint32_t exponent = std::bit_cast<uint32_t>(shifted) - kRounderBits + 256;
+  const uint32_t half = exponent / 2;
+  const float scaleA = std::bit_cast<float>((half - 1) << 23);
+  const float scaleB = std::bit_cast<float>((exponent - half - 1) << 23);
+  return p * scaleA * scaleB;
+}
+
+}  // namespace
+
+SEQPAR_VECTOR_CLONES void exponentiate(const float* logarithms, size_t count, float* factors) {
 #pragma omp simd
-  for (size_t i = 0; i < count; ++i) {
-    float x = logarithms[i];
-    x = x < kLowest ? kLowest : x;
-    x = x > kHighest ? kHighest : x;
-    const float shifted = x * 1.44269504f + kRounder;
-    const float n = shifted - kRounder;
-    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-    const float p = exponentialNearZero(r);
-    const uint32_t exponent = std::bit_cast<uint32_t>(shifted) - kRounderBits + 256;
-    const uint32_t half = exponent / 2;
-    const float scaleA = std::bit_cast<float>((half - 1) << 23);
-    const float scaleB = std::bit_cast<float>((exponent - half - 1) << 23);
-    factors[i] = p * scaleA * scaleB;
+  for (size_t i = 0; i < count; ++i) factors[i] = exponential(logarithms[i]);
+}
+
+SEQPAR_VECTOR_CLONES void exponentiateRows(const float* logarithms, size_t stride, size_t rows, size_t columns,
+                                           float* factors) {
+  for (size_t t = 0; t < rows; ++t) {
+#pragma omp simd
+    for (size_t i = 0; i < columns; ++i) factors[t * columns + i] = exponential(logarithms[t * stride + i]);
   }
 }
 

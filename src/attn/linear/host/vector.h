@@ -13,6 +13,8 @@ namespace seqpar::attn::linear {
 
 /// factors[i] = exp(logarithms[i]); -inf gives 0. In-place is allowed.
 void exponentiate(const float* logarithms, size_t count, float* factors);
+/// The same for rows of logarithms at a stride; `factors` is dense.
+void exponentiateRows(const float* logarithms, size_t stride, size_t rows, size_t columns, float* factors);
 /// to = factor from.
 void scaleTo(float factor, const float* from, size_t count, float* to);
 
@@ -61,6 +63,9 @@ void multiplyForgetting(size_t rows, size_t columns, size_t inner, Factor a, Fac
 /// j <= i. `scratch` holds dk elements.
 void leafScores(const float* q, const float* k, const float* decays, size_t rows, size_t dk, float* scores,
                 size_t stride, float* scratch);
+
+/// scores[i * stride + j] = q_i k_j for small blocks of rows.
+void blockScores(const float* q, size_t queries, const float* k, size_t keys, size_t dk, float* scores, size_t stride);
 
 /// The adjoint of leafScores(), added to dq and dk after multiplying these with the decays from the leaf's start and to
 /// its end. `scratch` holds dk elements.

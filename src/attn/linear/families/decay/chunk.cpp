@@ -15,6 +15,7 @@ Chunk::Chunk(size_t keySize, size_t valueSize, size_t width, bool gradients, Flo
   q_ = memory.take(keys);
   k_ = memory.take(keys);
   v_ = memory.take(values);
+  packedV_ = memory.take(packedSize(kChunk, valueSize_));
   decays_ = memory.take(kChunk * width_);
   state_ = memory.take(keySize_ * valueSize_);
   out_ = memory.take(values);
@@ -64,6 +65,17 @@ void Chunk::loadValues(const Tensor& v, const Tensor& inputGate, size_t head) {
   for (size_t t = 0; t < rows_; ++t) scale(input_[t], valueSize_, v_ + t * valueSize_);
 }
 
+void Chunk::packValues(const Tensor& v, const Tensor& inputGate, size_t head) {
+  if (v.type == seqparFloat32 && inputGate.data == nullptr) {
+    const auto* const rows = reinterpret_cast<const float*>(
+        v.at(static_cast<int64_t>(batch_), static_cast<int64_t>(first_), static_cast<int64_t>(head)));
+    // With one token the stride is unused and may have any value.
+    return pack(rows_, valueSize_, {rows, static_cast<size_t>(std::max(v.tokenStride, v.dim))}, packedV_);
+  }
+  loadValues(v, inputGate, head);
+  pack(rows_, valueSize_, {v_, valueSize_}, packedV_);
+}
+
 void Chunk::loadOutGradients(const Tensor& dOut, size_t head) {
   loadTile(dOut, batch_, first_, rows_, head, dOut_);
 }
@@ -110,7 +122,7 @@ void Chunk::decayQueriesAsScored() {
 }
 
 void Chunk::attendWithin(float* out) const {
-  multiplyLower(rows_, valueSize_, {scores_.scores(), kChunk}, {v_, valueSize_}, false, out, valueSize_);
+  multiplyLowerPacked(rows_, valueSize_, {scores_.scores(), kChunk}, {packedV_, rows_}, out, valueSize_);
 }
 
 void Chunk::attendState(const float* state, float* out) const {
@@ -127,8 +139,8 @@ bool Chunk::attendFiniteState(const float* state, float* out) const {
 
 void Chunk::updateState(const float* from, float* to) const {
   if (from != nullptr) decayState(scores_.total(), width_, keySize_, valueSize_, from, to);
-  multiply(keySize_, valueSize_, rows_, {scores_.keys(), keySize_, true}, {v_, valueSize_}, from != nullptr, to,
-           valueSize_);
+  multiplyPacked(keySize_, valueSize_, rows_, {scores_.keys(), keySize_, true}, {packedV_, rows_}, from != nullptr, to,
+                 valueSize_);
 }
 
 void Chunk::updateStateGradient(const float* from, float* to) const {

@@ -37,8 +37,10 @@ class Chunk {
 
   void loadQueries(const Tensor& q, size_t head, float scale);
   void loadKeys(const Tensor& k, size_t head);
-  /// The values times the input gate, which may be absent.
+  /// The values times the input gate, which may be absent: for gradients().
   void loadValues(const Tensor& v, const Tensor& inputGate, size_t head);
+  /// The same for attendWithin() and updateState(), which multiply by them.
+  void packValues(const Tensor& v, const Tensor& inputGate, size_t head);
   void loadDecays(const Decay& decay, size_t head);
   void loadOutGradients(const Tensor& dOut, size_t head);
 
@@ -88,6 +90,7 @@ class Chunk {
   size_t batch_ = 0, first_ = 0, rows_ = 0;
   Scores scores_;
   float *q_ = nullptr, *k_ = nullptr, *v_ = nullptr, *decays_ = nullptr, *state_ = nullptr, *out_ = nullptr;
+  float* packedV_ = nullptr;
   float* input_ = nullptr;  ///< [kChunk]: the input gate
   // With gradients:
   float *dOut_ = nullptr, *dScores_ = nullptr, *dq_ = nullptr, *dk_ = nullptr, *dv_ = nullptr;

@@ -20,7 +20,7 @@ void DecayPasses::walkStates(const Inputs& in) {
       announce({&in.k, &in.v, &decaysPerToken(in)}, {}, last ? chunks_.count() : c + 1, h);
       Chunk& chunk = place(thread, c);
       chunk.loadKeys(in.k, h / shard_.group());
-      chunk.loadValues(in.v, inputGateOf(in), h);
+      chunk.packValues(in.v, inputGateOf(in), h);
       chunk.loadDecays(decayOf(in), h);
       chunk.decayKeys();
       chunk.updateState(n == 0 ? nullptr : slot(forward_, c, h), last ? end(forward_, s, h) : slot(forward_, c + 1, h));
@@ -65,7 +65,7 @@ void DecayPasses::states(const Inputs& in, MapUse) {
 /// The part of a chunk's output that depends on the chunk's own tokens only.
 void DecayPasses::attendWithin(const Inputs& in, Chunk& chunk, size_t head, float* out) const {
   chunk.loadAndScore(in.q, in.k, head / shard_.group(), shard_.scale, decayOf(in), head);
-  chunk.loadValues(in.v, inputGateOf(in), head);
+  chunk.packValues(in.v, inputGateOf(in), head);
   chunk.attendWithin(out);
 }
 
