@@ -84,16 +84,19 @@ def require_supported(model):
 
 
 def require_known_mask(function):
-    """Raises ValueError for a mask that attention's options do not describe: chunks, blocks, a model's function."""
-    todo = [function]
+    """Raises ValueError for a mask that attention's options do not describe: chunks, blocks, a model's function. Returns whether it
+    has a sliding window."""
+    todo, slides = [function], False
     while todo:
         one = todo.pop()
         name = getattr(one, "__qualname__", repr(one))
         if not _MASKS.search(name):
             raise ValueError(f"seqpar attention: the model has the mask {name}, expected a causal, a bidirectional or a sliding one")
+        slides |= name.startswith("sliding_window")
         for cell in one.__closure__ or ():
             values = cell.cell_contents if isinstance(cell.cell_contents, (list, tuple)) else (cell.cell_contents,)
             todo += [value for value in values if callable(value) and not isinstance(value, torch.Tensor)]
+    return slides
 
 
 @functools.lru_cache(maxsize=None)
@@ -112,6 +115,7 @@ def _before(model, arguments, named):
     registration = registrations.get(_implementation(model))
     if registration is None or torch.compiler.is_compiling():
         return
+    registration.sliding_mask = registration.sliding_layers = False
     place = _place(type(model))
     positions = named.get("position_ids")
     if positions is None and place is not None and place < len(arguments):
@@ -140,7 +144,14 @@ def _before(model, arguments, named):
 def _after(model, arguments, output):
     """Runs after each forward pass: in the first one, every layer must have called the attention function."""
     registration = registrations.get(_implementation(model))
-    if registration is None or torch.compiler.is_compiling() or registration.comm.size == 1 or model in registration.complete:
+    if registration is None or torch.compiler.is_compiling() or model in registration.complete:
+        return
+    if registration.sliding_mask and not registration.sliding_layers and not _layer_types(model):
+        error = ValueError(f"seqpar attention: {type(model).__name__} has a sliding mask, and its layers do not give the window to the "
+                           "attention function, which would attend all keys. Expected sliding_window=None in its config")
+        tell(registration.comm, error)
+        raise error
+    if registration.comm.size == 1:
         return
     called = registration.called
     missing = None if any(module in called for _, module in _own_modules(model)) else type(model).__name__

@@ -59,6 +59,8 @@ class Registration:
     given: "weakref.ref | None" = dataclasses.field(default=None, repr=False, init=False)  # position_ids of the model's call
     called: weakref.WeakSet = dataclasses.field(default_factory=weakref.WeakSet, repr=False, init=False)  # attention modules
     complete: weakref.WeakSet = dataclasses.field(default_factory=weakref.WeakSet, repr=False, init=False)  # models with complete checks
+    sliding_mask: bool = dataclasses.field(default=False, repr=False, init=False)  # in the model's call: a mask has a window,
+    sliding_layers: bool = dataclasses.field(default=False, repr=False, init=False)  # a layer has
 
     def __call__(self, *arguments, **named):
         return self.run(self.algorithm, *arguments, **named)
@@ -69,6 +71,7 @@ class Registration:
             return self._run(algorithm, *arguments, **named)
         try:
             self.called.add(arguments[0])
+            self.sliding_layers |= named.get("sliding_window") is not None
             return self._run(algorithm, *arguments, **named)
         except Exception as error:
             tell(self.comm, error)
@@ -153,7 +156,7 @@ def register(comm, *, layout=None, cu_seqlens=None, algorithm="auto", kernel=Non
         """None, or the padding, which run() refuses."""
         if mask_function is not None and not torch.compiler.is_compiling():
             try:
-                _models.require_known_mask(mask_function)
+                registration.sliding_mask |= _models.require_known_mask(mask_function)
             except ValueError as error:
                 tell(comm, error)
                 raise

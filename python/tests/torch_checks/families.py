@@ -143,6 +143,11 @@ def families_that_are_refused(comm, seed):
                              ("Esm", dict(position_embedding_type="rotary", token_dropout=True), "the number of masked tokens")):
         model = getattr(transformers, f"{name}Model")(getattr(transformers, f"{name}Config")(**sizes, **more))
         raises(ValueError, text, model.set_attn_implementation, "seqpar")
+    layout = sp.Layout("zigzag", 29, comm.size)
+    register(comm, layout=layout)
+    model = _model(transformers, "Phimoe", _config(transformers, "Phimoe", dict(**_EXPERTS, sliding_window=5)), "seqpar")
+    ids, _, positions = sp.shard_batch(torch.arange(3, 32)[None], layout, comm)
+    raises(ValueError, "has a sliding mask", model, ids, position_ids=positions[None])
 
 
 @check
