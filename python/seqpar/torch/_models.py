@@ -18,6 +18,7 @@ _PER_TOKEN = ("mlp", "moe")  # layers with neither
 _STATE = re.compile(r"Mamba|SSM|DeltaNet|DeltaAttention|DeltaRule|(?<!Kimi)Linear(Self)?Attention|Lightning|Rglru|RGLRU|Rwkv|RWKV|Retention|"
                     r"ShortConv|Recurrent|LSTM|Indexer|Hyena|TimeMix")
 _AROUND = re.compile(r"(Model|For[A-Z]\w+|Layer|Block|Norm|NormGated|M[Ll][Pp]|Embedding|FeedForward)$")  # of such a module, or in its model
+_POOLS = re.compile(r"For(SequenceClassification|MultipleChoice|NextSentencePrediction)$")  # the result is that of one token
 _MASKS = re.compile(r"(causal_mask_function|bidirectional_mask_function|and_masks\.<locals>\.and_mask|"
                     r"(sliding_window_overlay|sliding_window_bidirectional_overlay|packed_sequence_mask_function|padding_mask_function|"
                     r"remap_positions_for_packed_sequence|add_offsets_to_mask_function)\.<locals>\.inner_mask)$")
@@ -56,6 +57,8 @@ def _over_time(module):
     if getattr(module, "token_dropout", False) is True:
         return "a factor that depends on the number of masked tokens"
     name = type(module).__name__
+    if _POOLS.search(name):
+        return "a result of one token of each sequence, which one rank has"
     if _STATE.search(name) and not _AROUND.search(name):
         return "a state, a convolution or a choice of tokens"
     return None
@@ -77,7 +80,7 @@ def require_supported(model):
             if kind not in (*_ATTENDS, *_PER_TOKEN) and not (kind in _RECURS and sharded):
                 kinds.setdefault(kind, []).append(i)
     told = [f"layers {', '.join(map(str, layers[:8]))}{' ...' if len(layers) > 8 else ''} are {kind!r}" for kind, layers in kinds.items()]
-    told += [f"{name} ({kind}) has {computation}" for name, kind, computation in found[:4]]
+    told += [f"{name or 'the model'} ({kind}) has {computation}" for name, kind, computation in found[:4]]
     if told:
         raise ValueError(f"seqpar attention: {type(model).__name__} cannot have attn_implementation {_implementation(model)!r}: it would "
                          f"compute on each rank's tokens alone: {'; '.join(told)}. Expected layers of {' and '.join(_ATTENDS)}")

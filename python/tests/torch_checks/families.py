@@ -143,6 +143,8 @@ def families_that_are_refused(comm, seed):
                              ("Esm", dict(position_embedding_type="rotary", token_dropout=True), "the number of masked tokens")):
         model = getattr(transformers, f"{name}Model")(getattr(transformers, f"{name}Config")(**sizes, **more))
         raises(ValueError, text, model.set_attn_implementation, "seqpar")
+    raises(ValueError, "the model (LlamaForSequenceClassification) has a result of one token", transformers.LlamaForSequenceClassification._from_config,
+           _config(transformers, "Llama", {}), attn_implementation="seqpar")
     layout = sp.Layout("zigzag", 29, comm.size)
     register(comm, layout=layout)
     model = _model(transformers, "Phimoe", _config(transformers, "Phimoe", dict(**_EXPERTS, sliding_window=5)), "seqpar")
