@@ -5,11 +5,15 @@
 // sanitizers: the loader would run their code before they have started.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(SEQPAR_SANITIZED)
 #define SEQPAR_VECTOR_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#define SEQPAR_HAS_VECTOR_CLONES true
 #else
 #define SEQPAR_VECTOR_CLONES
+#define SEQPAR_HAS_VECTOR_CLONES false
 #endif
 
 namespace seqpar {
+
+constexpr bool kHasVectorClones = SEQPAR_HAS_VECTOR_CLONES;
 
 /// exp(r) for |r| <= ln(2) / 2, by a polynomial. Always inline: an out-of-line copy would use one instruction set only.
 [[gnu::always_inline]] inline float exponentialNearZero(float r) {

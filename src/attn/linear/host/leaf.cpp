@@ -1,6 +1,7 @@
 // The scores of a leaf's tokens among themselves under decays per channel, and their gradients.
 #include "attn/linear/host/scores.h"
 #include "attn/linear/host/vector.h"
+#include "base/simd.h"
 #include "base/vector_loops.h"
 
 namespace seqpar::attn::linear {
@@ -145,7 +146,9 @@ SEQPAR_VECTOR_CLONES void leafScores(const float* q, const float* k, const float
 
 SEQPAR_VECTOR_CLONES void blockScores(const float* q, size_t queries, const float* k, size_t keys, size_t dk,
                                       float* scores, size_t stride) {
-  if (queries % kBlock != 0 || keys % kBlock != 0 || dk % kLanes != 0) {
+  // Shorter vectors have too few registers for a block: 3 to 6 times as slow as a product.
+  static const bool wide = kHasVectorClones && bestIsa() == Isa::Avx512;
+  if (!wide || queries % kBlock != 0 || keys % kBlock != 0 || dk % kLanes != 0) {
     return multiply(queries, keys, dk, {q, dk}, {k, dk, true}, false, scores, stride);
   }
   for (size_t i = 0; i < queries; i += kBlock) {
