@@ -47,4 +47,6 @@ def _before(module, arguments, named):
 
 
 def _after(module, arguments, output):
-    return None if _sharded(module) is None else tuple(x[..., :-1, :] for x in output)
+    if _sharded(module) is None:
+        return None
+    return output[..., :-1, :] if isinstance(output, torch.Tensor) else tuple(x[..., :-1, :] for x in output)

@@ -163,8 +163,11 @@ def frequencies_by_the_longest_sequence(comm, seed):
     from seqpar.torch.transformers import register
     long = dict(rope_type="longrope", rope_theta=1e4, short_factor=[1.0] * 4, long_factor=[1.5, 2.0, 3.0, 4.0],
                 original_max_position_embeddings=16)
+    dynamic = dict(rope_parameters=dict(rope_type="dynamic", rope_theta=1e4, factor=2.0), max_position_embeddings=16)
+    latent = dict(**dynamic, num_key_value_heads=4, q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=8,
+                  v_head_dim=8, first_k_dense_replace=2)
     for name, more in (("Phi3", dict(rope_parameters=long, original_max_position_embeddings=16)),
-                       ("Llama", dict(rope_parameters=dict(rope_type="dynamic", rope_theta=1e4, factor=2.0), max_position_embeddings=16))):
+                       ("Llama", dynamic), ("DeepseekV2", latent)):
         torch.manual_seed(seed)
         models = [_model(transformers, name, _config(transformers, name, more), how) for how in ("eager", "seqpar")]
         models[1].load_state_dict(models[0].state_dict())
