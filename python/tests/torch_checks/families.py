@@ -161,6 +161,7 @@ def frequencies_by_the_longest_sequence(comm, seed):
         print("skipped: no transformers")
         return
     from seqpar.torch.transformers import register
+    register(comm)
     long = dict(rope_type="longrope", rope_theta=1e4, short_factor=[1.0] * 4, long_factor=[1.5, 2.0, 3.0, 4.0],
                 original_max_position_embeddings=16)
     dynamic = dict(rope_parameters=dict(rope_type="dynamic", rope_theta=1e4, factor=2.0), max_position_embeddings=16)
@@ -177,7 +178,6 @@ def frequencies_by_the_longest_sequence(comm, seed):
             ids = torch.randint(3, 64, (2, tokens), generator=torch.Generator("cpu").manual_seed(seed), device="cpu").to(comm.device)
             layout = sp.Layout("contiguous", tokens, comm.size)
             register(comm, layout=layout)
-            models[1].set_attn_implementation("seqpar")
             _compare(models, ids, layout, comm, None)
 
 
