@@ -37,7 +37,7 @@ struct Rounded {
       for (int head = 0; head < heads; ++head) {
         for (int i = 0; i < width; ++i) {
           const uint16_t bits = static_cast<const uint16_t*>(of.data)[(row * heads + head) * width + i];
-          terms[(row * allHeads + head * each) * width + i] = ptx::lowOf<T>(bits);
+          terms[(row * allHeads + int64_t{head} * each) * width + i] = ptx::lowOf<T>(bits);
         }
       }
     }
