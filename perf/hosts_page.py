@@ -21,8 +21,9 @@ rows of `--peers` in the run of *blocking*, OpenMPI 4.1.4, pinned with two ranks
 *ratio*: MPI / blocking; below 1 MPI is faster. One run: rows from 4 MiB on differ between runs by up to 1.5 times, as
 other virtual machines use the same memory. A cache line takes 3 times as long between the processors in some minutes as
 in others, for MPI too: with two ranks, all-gather of 256 B takes 0.15 or 0.51 us by seqpar, 0.22 or 0.56 by MPI.
-In six such runs, the shift of 8 B with four ranks had ratios of 0.83, 0.90, and 1.04 to 1.12, perhaps by the order in
-which the system runs ranks that share a processor. No other row was behind MPI in a run.
+In six such runs, the shift of 8 B with four ranks had ratios of 0.83, 0.90, and 1.04 to 1.12: MPI is faster where ranks
+0 and 2 share a processor ([placements](notes/2026-11-28-hosts-calls.md#shift-with-four-ranks-on-two-processors)). No
+other row was behind MPI in a run.
 
     chrt -f 10 perf/figures.sh build/host NEW_DIRECTORY collectives
     perf/hosts_page.py NEW_DIRECTORY > docs/perf/hosts.md
