@@ -39,6 +39,8 @@ def errors(comm):
     for function in (sp.all_gather, sp.ring_permute, lambda x, comm: sp.redistribute(x, a, b, comm)):
         raises(TypeError, "got int4, whose elements share bytes",
                lambda: sharded(lambda x: function(x[..., :2].astype(jnp.int4), comm), (SEQ,), SEQ)(x))
+    for name, function in {"reduce_scatter": sp.reduce_scatter, "halo": lambda x, comm: sp.halo(x, comm, left=1)[0]}.items():
+        raises(TypeError, f"{name}: got int32", lambda: sharded(lambda x: function(x.astype(jnp.int32), comm), (SEQ,), SEQ)(x))
     raises(ValueError, "halo: left and right are -1 and 0", lambda: sharded(lambda x: sp.halo(x, comm, left=-1), (SEQ,), SEQ)(x))
     raises(ValueError, "one per head", lambda: attend(sinks=jnp.zeros(n + 2)))
     raises(TypeError, "attention() got an unexpected keyword argument 'casual', expected one of", lambda: attend(casual=True))

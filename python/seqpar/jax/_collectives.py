@@ -45,10 +45,10 @@ def _adjoint_pair(there, back):
 
 def _heads_call(comm, function, x, shape, heads, query_heads, local, token):
     batch, dim = x.shape[0], x.shape[3]
-    shards = _abi.HeadShards(dataType=data_type("heads", x), batch=batch, heads=heads, queryHeads=query_heads, headDim=dim,
+    name = "to_heads" if function == "seqparSequenceToHeads" else "to_sequence"
+    shards = _abi.HeadShards(dataType=data_type(name, x), batch=batch, heads=heads, queryHeads=query_heads, headDim=dim,
                              tokens=local)
     make = lambda rank, handle: Call(function, Operand(0), Result(0), shards, COMM, STREAM)
-    name = "to_heads" if function == "seqparSequenceToHeads" else "to_sequence"
     return custom_call(comm, (function, heads, query_heads), [x], [_like(x, shape)], make, token, name=name)
 
 
@@ -91,15 +91,21 @@ def to_sequence(x, comm, *, heads, query_heads=0):
     return apply(comm, _adjoint_pair(there, back), x)[0]
 
 
-def _shards(x, axis, local, sums):
+def _sum_shards(what, x, axis, local):
+    """_shards() of an array that the call `what`, or its adjoint, adds to others."""
+    data_type(what, x)
+    return _shards(x, axis, local)
+
+
+def _shards(x, axis, local):
     """The seqparShards_t of an array cut along `axis`. Arrays that are only moved may have any type: as bytes."""
     outer = inner = 1
     for size in x.shape[:axis]:
         outer *= size
     for size in x.shape[axis + 1:]:
         inner *= size
-    if x.dtype.name in _abi.TYPES or sums:
-        kind = data_type("sum", x)
+    if x.dtype.name in _abi.TYPES:
+        kind = data_type("all_gather", x)
     else:
         if inner * x.dtype.itemsize % 2:
             raise TypeError(f"all_gather: got {inner} elements of {x.dtype.name} a token, expected an even number of bytes")
@@ -108,7 +114,7 @@ def _shards(x, axis, local, sums):
 
 
 def _gather_call(comm, x, axis, token):
-    shards = _shards(x, axis, x.shape[axis], sums=False)
+    shards = _shards(x, axis, x.shape[axis])
     make = lambda rank, handle: Call("seqparAllGather", Operand(0), Result(0), shards, COMM, STREAM)
     shape = _with(x.shape, axis, x.shape[axis] * comm.size)
     return custom_call(comm, ("all_gather", axis), [x], [_like(x, shape)], make, token)
@@ -116,7 +122,7 @@ def _gather_call(comm, x, axis, token):
 
 def _scatter_call(comm, x, axis, token):
     local = x.shape[axis] // comm.size
-    shards = _shards(x, axis, local, sums=True)
+    shards = _sum_shards("reduce_scatter", x, axis, local)
     make = lambda rank, handle: Call("seqparReduceScatter", Operand(0), Result(0), shards, COMM, STREAM)
     return custom_call(comm, ("reduce_scatter", axis), [x], [_like(x, _with(x.shape, axis, local))], make, token)
 
@@ -147,7 +153,7 @@ def halo(x, comm, *, left=0, right=0, axis=1, periodic=False):
     if left < 0 or right < 0:
         raise ValueError(f"halo: left and right are {left} and {right}, expected numbers of tokens")
     sides = _abi.Halo(left=left, right=right, periodic=int(periodic))
-    shards = _shards(x, axis, x.shape[axis], sums=True)
+    shards = _sum_shards("halo", x, axis, x.shape[axis])
     description = (axis, left, right, periodic)
 
     def there(arrays, token):
@@ -232,7 +238,7 @@ def merge(out, lse, comm):
     local = whole // comm.size
 
     def forward(arrays, token):
-        shards = _shards(out, 1, local, sums=True)
+        shards = _sum_shards("merge", out, 1, local)
         make = lambda rank, handle: Call("seqparReduceScatterLse", Operand(0), Operand(1), Result(0), Result(1), heads, shards,
                                          COMM, STREAM)
         shapes = [_like(out, (batch, local, heads, dim)), _like(lse, (batch, heads, local))]

@@ -43,8 +43,8 @@ def _heads(comm, heads, query_heads):
     return heads_of_member(int(heads), int(query_heads), comm.size, comm.rank)[1]
 
 
-def _head_shards(x, batch, heads, query_heads, dim, lengths):
-    return struct(_abi.HeadShards, tuple(lengths), dataType=data_type("heads", x), batch=batch, heads=heads,
+def _head_shards(what, x, batch, heads, query_heads, dim, lengths):
+    return struct(_abi.HeadShards, tuple(lengths), dataType=data_type(what, x), batch=batch, heads=heads,
                    queryHeads=query_heads, headDim=dim)
 
 
@@ -58,7 +58,7 @@ def _to_heads_launch(made, x, query_heads, tokens, name):
     comm, x = find(name), x.contiguous()
     require_place("to_heads", comm, x)
     batch, local, heads, dim = x.shape
-    shards = _head_shards(x, batch, heads, query_heads, dim, _own_lengths("to_heads", comm, tokens, local))
+    shards = _head_shards("to_heads", x, batch, heads, query_heads, dim, _own_lengths("to_heads", comm, tokens, local))
     comm.collective("seqparSequenceToHeads", x.data_ptr(), made[0].data_ptr(), ctypes.byref(shards), comm.handle, comm.stream())
 
 
@@ -78,7 +78,7 @@ def _to_sequence_launch(made, x, heads, query_heads, tokens, name):
                          "where they are not given")
     if own != _heads(comm, heads, query_heads):
         raise ValueError(f"to_sequence: got {own} heads, expected {_heads(comm, heads, query_heads)} on rank {comm.rank}")
-    shards = _head_shards(x, batch, heads, query_heads, dim, lengths)
+    shards = _head_shards("to_sequence", x, batch, heads, query_heads, dim, lengths)
     comm.collective("seqparHeadsToSequence", x.data_ptr(), made[0].data_ptr(), ctypes.byref(shards), comm.handle, comm.stream())
 
 
@@ -91,16 +91,18 @@ def _split(shape, dim):
     return outer, inner
 
 
-def _shards(x, dim, lengths, sums):
-    """The seqparShards_t of a tensor cut along `dim`. Tensors that are only moved may have any type: as bytes."""
-    return _shards_of(x.shape, x.dtype, dim, tuple(lengths), sums)
+def _sum_shards(what, x, dim, lengths):
+    """_shards_of() a tensor that the call `what`, or its adjoint, adds to others."""
+    data_type(what, x)
+    return _shards_of(x.shape, x.dtype, dim, tuple(lengths))
 
 
 @functools.lru_cache(maxsize=256)
-def _shards_of(shape, dtype, dim, lengths, sums):
+def _shards_of(shape, dtype, dim, lengths):
+    """The seqparShards_t of a tensor cut along `dim`. Tensors that are only moved may have any type: as bytes."""
     outer, inner = _split(shape, dim)
-    if dtype in (torch.float32, torch.float16, torch.bfloat16) or sums:
-        kind = data_type("sum", dtype)
+    if dtype in (torch.float32, torch.float16, torch.bfloat16):
+        kind = data_type("all_gather", dtype)
     elif inner * dtype.itemsize % 4 == 0:
         kind, inner = _abi.TYPES["float32"], inner * dtype.itemsize // 4
     elif inner * dtype.itemsize % 2 == 0:
@@ -132,7 +134,7 @@ def _all_gather_call(shape, dtype, dim, tokens, ranks):
     lengths = tuple(_lengths(ranks, tokens, shape[dim]))
     sizes = _with(shape, dim, sum(lengths))
     strides = torch.empty(sizes, device="meta").stride()
-    return sizes, strides, ctypes.byref(_shards_of(shape, dtype, dim, lengths, False))
+    return sizes, strides, ctypes.byref(_shards_of(shape, dtype, dim, lengths))
 
 
 def _all_gather_launch(made, x, dim, tokens, name):
@@ -161,7 +163,7 @@ def _reduce_scatter_launch(made, x, dim, tokens, name):
     if sum(lengths) != x.shape[dim]:
         raise ValueError(f"reduce_scatter: got {x.shape[dim]} tokens, expected {sum(lengths)}, the sum of `tokens`, which "
                          "are equal where they are not given")
-    shards = _shards(x, dim, lengths, sums=True)
+    shards = _sum_shards("reduce_scatter", x, dim, lengths)
     comm.collective("seqparReduceScatter", x.data_ptr(), made[0].data_ptr(), ctypes.byref(shards), comm.handle, comm.stream())
 
 
@@ -175,7 +177,7 @@ def _halo_launch(made, x, dim, left, right, periodic, tokens, name):
     lengths = _own_lengths("halo", comm, tokens, x.shape[dim])
     agree_once(comm, "halo", left=left, right=right, periodic=periodic, tokens=tuple(lengths), shape=_beside(x, dim), dtype=x.dtype)
     halo = _abi.Halo(left=left, right=right, periodic=int(periodic))
-    shards = _shards(x, dim, lengths, sums=True)
+    shards = _sum_shards("halo", x, dim, lengths)
     comm.collective("seqparHaloExchange", x.data_ptr(), made[0].data_ptr() or None, made[1].data_ptr() or None,
              ctypes.byref(halo), ctypes.byref(shards), comm.handle, comm.stream())
 
@@ -188,7 +190,7 @@ def _halo_adjoint_launch(made, left, right, dim, local, periodic, tokens, name):
     comm, left, right = find(name), left.contiguous(), right.contiguous()
     require_place("halo_adjoint", comm, left, right)
     halo = _abi.Halo(left=left.shape[dim], right=right.shape[dim], periodic=int(periodic))
-    shards = _shards(made[0], dim, _lengths(comm.size, tokens, local), sums=True)
+    shards = _sum_shards("halo", made[0], dim, _lengths(comm.size, tokens, local))
     comm.collective("seqparHaloAdjoint", left.data_ptr() or None, right.data_ptr() or None, made[0].data_ptr(),
              ctypes.byref(halo), ctypes.byref(shards), comm.handle, comm.stream())
 
@@ -270,7 +272,7 @@ def _merge_launch(made, out, lse, tokens, name):
         raise ValueError(f"merge: got {whole} tokens, expected {sum(lengths)}, the sum of `tokens`, which are equal where "
                          "they are not given")
     comm.collective("seqparReduceScatterLse", out.data_ptr(), lse.data_ptr(), made[0].data_ptr(), made[1].data_ptr(), heads,
-             ctypes.byref(_shards(out, 1, lengths, sums=True)), comm.handle, comm.stream())
+             ctypes.byref(_sum_shards("merge", out, 1, lengths)), comm.handle, comm.stream())
 
 
 def _shift_outputs(tensors, by, name):

@@ -173,6 +173,12 @@ def checkpointing_gives_equal_gradients(comm, seed):
 def errors_name_the_argument(comm, seed):
     x = whole(seed, 1, 4, 2, 8)
     raises(TypeError, "float64", sp.attention, x.double(), x.double(), x.double(), comm)
+    tokens = whole(seed, 1, 4 * comm.size, 2, 8).double()
+    for name, adds in {"reduce_scatter": lambda: sp.reduce_scatter(tokens, comm), "halo": lambda: sp.halo(tokens, comm, left=1),
+                       "to_heads": lambda: sp.to_heads(tokens, comm)}.items():
+        raises(TypeError, f"{name}: got torch.float64", adds)
+    gathered = sp.all_gather(tokens.requires_grad_(), comm)
+    raises(TypeError, "reduce_scatter: got torch.float64", gathered.sum().backward)
     raises(ValueError, "[batch]", sp.attention, x[0], x[0], x[0], comm)
     raises(ValueError, "expected one of", sp.attention, x, x, x, comm, algorithm="rings")
     raises(TypeError, "alibi", sp.attention, x, x, x, comm, alibi=1)
