@@ -1,4 +1,4 @@
-// Random programs of threads that share, fail and destroy objects of the library. Each throws what it finds wrong.
+// Random programs of threads that share, fail and destroy objects of the library. A wrong result is an exception.
 #pragma once
 
 #include <random>

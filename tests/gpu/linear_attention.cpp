@@ -44,6 +44,20 @@ std::vector<int64_t> drawLengths(std::mt19937& random) {
   return lengths;
 }
 
+/// Compares two steps with the recurrence: without and with states that the forward leaves for the backward.
+void checkWithAndWithoutReserve(PlacedRanks& all, const LinearCase& c, const std::vector<int64_t>& lengths,
+                                unsigned seed) {
+  const auto reference = referenceOf(c, lengths);
+  for (const bool reserve : {false, true}) {
+    LinearOptions options;
+    options.placement = all.placement();
+    options.repeats = 2;
+    options.reserve = reserve;
+    CAPTURE(c.describe(), lengths, reserve, seed);
+    check(all.group(), {c, lengths, options, reference, termsOfType(c.dataType)});
+  }
+}
+
 TEST_CASE("linear attention on GPUs agrees with the recurrence") {
   PlacedRanks all(placed);
   const unsigned seed = seqpar::test::drawSeed();
@@ -81,15 +95,7 @@ TEST_CASE("long sequences on GPUs are cut into segments") {
       c.dv = 16 * (1 + random() % 9);
       c.strength = strength;
       c.fill(random());
-      const auto reference = referenceOf(c, lengths);
-      for (const bool reserve : {false, true}) {
-        LinearOptions options;
-        options.placement = all.placement();
-        options.repeats = 2;
-        options.reserve = reserve;
-        CAPTURE(c.describe(), lengths, reserve, seed);
-        check(all.group(), {c, lengths, options, reference, termsOfType(c.dataType)});
-      }
+      checkWithAndWithoutReserve(all, c, lengths, seed);
     }
   }
 }
@@ -120,15 +126,7 @@ TEST_CASE("groups of heads that share keys on GPUs, with and without states of t
     shape.dk = static_cast<int>(c.dk);
     shape.dv = static_cast<int>(c.dv);
     REQUIRE(seqpar::attn::formsGroups(shape));
-    const auto reference = referenceOf(c, lengths);
-    for (const bool reserve : {false, true}) {
-      LinearOptions options;
-      options.placement = all.placement();
-      options.repeats = 2;
-      options.reserve = reserve;
-      CAPTURE(c.describe(), lengths, reserve, seed);
-      check(all.group(), {c, lengths, options, reference, termsOfType(c.dataType)});
-    }
+    checkWithAndWithoutReserve(all, c, lengths, seed);
   }
 }
 
