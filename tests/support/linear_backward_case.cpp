@@ -275,7 +275,7 @@ void BackwardCase::poison(Place place, double value, int64_t begin, int64_t end)
   }
   const int64_t block = int64_t{shape.dk} * shape.dv, width = channel ? shape.dk : 1;
   for (int i = 0; i < segments.count; ++i) {
-    if (spans[static_cast<size_t>(i)].begin < begin || spans[static_cast<size_t>(i)].end > end) continue;
+    if (!spans.empty() && (spans[i].begin < begin || spans[i].end > end)) continue;  // no spans: one sequence
     for (int64_t map = i; map < shape.heads * int64_t{segments.count}; map += segments.count) {
       for (auto* states : {&before, &after}) {
         for (int64_t n = 0; n < block; ++n) (*states)[static_cast<size_t>(map * block + n)] = static_cast<float>(value);

@@ -141,6 +141,8 @@ TEST_CASE("backward kernels of groups of heads with packed sequences") {
   shape = groupShape(190, 0.05);
   shape.starts = {0, 5, 64, 65, 130};
   checkSequencesApart<Bf16, GroupKernels<Bf16>, false>(shape);
+  shape.starts = {-3};
+  checkSequencesApart<Bf16, GroupKernels<Bf16>, false>(shape);
   checkGroups(groupShape(0, 0.05));
 }
 
