@@ -120,13 +120,14 @@ TEST_CASE("destroying a stream waits for its work, and a destroyed event still o
 TEST_CASE("work can call on its stream while another thread destroys the stream") {
   struct Calls {
     seqparStream_t stream = nullptr;
-    std::atomic<bool> began{false};
+    std::atomic<bool> began{false}, queried{false};
     int failed = 0;
   } calls;
   REQUIRE(seqparStreamCreate(&calls.stream) == seqparSuccess);
   const auto work = [](void* argument) {
     auto& mine = *static_cast<Calls*>(argument);
     open(mine.began);
+    waitFor(&mine.queried);  // however late the other thread is
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
     while (std::chrono::steady_clock::now() < end) {
       if (seqparStreamFail(mine.stream, seqparSystemError, "the test's work") != seqparSuccess) ++mine.failed;
@@ -135,6 +136,7 @@ TEST_CASE("work can call on its stream while another thread destroys the stream"
   REQUIRE(seqparStreamLaunch(calls.stream, work, &calls) == seqparSuccess);
   CHECK(seqparStreamQuery(calls.stream) == seqparInProgress);  // the stream's thread runs it
   waitFor(&calls.began);
+  open(calls.queried);
   CHECK(seqparStreamDestroy(calls.stream) == seqparSuccess);
   CHECK(calls.failed == 0);
 }
