@@ -128,6 +128,13 @@ TEST_CASE("backward kernels of groups of heads with fewer columns, other decays 
   checkGroups(shape);
   shape.decay = kZeros;
   checkGroups(shape);
+  checkKernelsOf<Bf16, GroupKernels<Bf16>, false>(groupShape(2, 300, 2), 1);  // decays below those of fp32
+}
+
+TEST_CASE("backward kernels of groups of heads whose input gates have gradients of terms that cancel") {
+  BackwardShape shape = groupShape(1, 0.05, 2);
+  shape.inputGates = true;
+  checkKernelsOf<Bf16, GroupKernels<Bf16>, false>(shape, 972);  // by a factor of 500
 }
 
 TEST_CASE("backward kernels of groups of heads with packed sequences") {
