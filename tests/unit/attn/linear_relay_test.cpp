@@ -1,9 +1,12 @@
 // Ranks that send states from rank to rank head by head compute each head in one pass, as one rank does.
+#include <initializer_list>
 #include <map>
+#include <memory>
 #include <numeric>
 
 #include "attn/boundary.h"
 #include "attn/linear/algorithms.h"
+#include "attn/linear/host/turns.h"
 #include "linear_check.h"
 #include "linear_rank.h"
 #include "unit/seed.h"
@@ -24,13 +27,54 @@ Numbers whole(const std::vector<RankArrays>& ranks, Numbers RankArrays::*tensor)
   return all;
 }
 
+using Turns = std::vector<std::shared_ptr<linear::RelayTurns>>;
+
+Turns turnsOf(const RankThreads& ranks, int count) {
+  Turns turns;
+  for (int r = 0; r < count; ++r) turns.push_back(linear::RelayTurns::of(ranks[r]));
+  return turns;
+}
+
+/// Lets the next forward and the backward after it compute states first, or not.
+void choose(const Turns& turns, bool statesFirst) {
+  const int length = statesFirst ? 1 : 2;
+  for (const auto& rank : turns) {
+    rank->startsAndEnds(seqparForward);
+    for (const auto direction : {seqparReverse, seqparForward, seqparReverse}) {
+      for (int call = 0; call < length; ++call) rank->startsAndEnds(direction);
+    }
+  }
+}
+
+TEST_CASE("states are expected first where each call changes the direction") {
+  linear::RelayTurns turns;
+  const auto calls = [&](std::initializer_list<seqparDirection_t> directions) {
+    bool first = false;
+    for (const auto direction : directions) first = turns.startsAndEnds(direction);
+    return first;
+  };
+  const auto f = seqparForward, b = seqparReverse;
+  CHECK_FALSE(calls({f}));
+  CHECK_FALSE(calls({b}));
+  CHECK(calls({f}));
+  CHECK(calls({b}));
+  CHECK(calls({f}));
+  CHECK_FALSE(calls({f}));
+  CHECK(calls({b}));
+  CHECK_FALSE(calls({b}));
+  CHECK_FALSE(calls({f}));
+  CHECK_FALSE(calls({b}));
+  CHECK(calls({f}));
+}
+
 TEST_CASE("states that are sent head by head give the bits of one rank") {
   const int threads = GENERATE(1, 2), count = GENERATE(2, 3);
+  const bool statesFirst = GENERATE(false, true);
   const int64_t heads = 8 * threads;
   const seqpar::test::Seed seed;
   const RankThreads ranks(count);
   for (const int family : linearFamilies()) {
-    CAPTURE(family, threads, count);
+    CAPTURE(family, threads, count, statesFirst);
     const RankSizes sizes{family, kTokens, heads, 8};
     std::vector<RankArrays> parts;
     for (int r = 0; r < count; ++r) parts.emplace_back(sizes, seed + static_cast<unsigned>(r));
@@ -47,6 +91,8 @@ TEST_CASE("states that are sent head by head give the bits of one rank") {
       }
     }
     runRank(seqparAttnZeco, nullptr, threads, one);
+    const Turns turns = turnsOf(ranks, count);
+    choose(turns, statesFirst);
     ranks.each([&](int rank) {
       runRank(seqparAttnZeco, ranks[rank], threads, parts[static_cast<size_t>(rank)]);
       return std::string();
@@ -64,8 +110,10 @@ TEST_CASE("states that are sent head by head give the bits of one rank") {
 TEST_CASE("states that are sent head by head agree with the recurrence") {
   const auto lengths =
       GENERATE(std::vector<int64_t>{70, 130}, std::vector<int64_t>{60, 0, 140}, std::vector<int64_t>{0, 199, 1});
+  const bool statesFirst = GENERATE(false, true);
   const seqpar::test::Seed seed;
   const RankThreads ranks(static_cast<int>(lengths.size()));
+  const Turns turns = turnsOf(ranks, static_cast<int>(lengths.size()));
   for (const int family : linearFamilies()) {
     for (const bool packed : {false, true}) {
       LinearCase c;
@@ -84,9 +132,11 @@ TEST_CASE("states that are sent head by head agree with the recurrence") {
       options.algorithm = seqparAttnZeco;
       options.onStream = packed != (family % 2 == 0);
       options.repeats = 2;
-      CAPTURE(c.describe(), lengths);
+      CAPTURE(c.describe(), lengths, statesFirst);
+      choose(turns, statesFirst);
       check(ranks, c, lengths, options);
       options.training = false;
+      choose(turns, statesFirst);
       check(ranks, c, lengths, options);
     }
   }

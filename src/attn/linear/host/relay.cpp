@@ -16,6 +16,7 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 Relay::Relay(HostExec& exec, seqparComm_t comm, const Shard& shard, const Chunks& chunks)
     : exec_(exec),
       comm_(comm),
+      turns_(RelayTurns::of(comm)),
       shard_(shard),
       chunks_(chunks),
       heads_(shard.batch * shard.keyHeads),
@@ -44,37 +45,50 @@ RelayStates Relay::statesOf(const OwnScan& scan, seqparDirection_t direction, fl
   return {scan.initial, scan.incoming, scan.outgoing != nullptr || !sends ? scan.outgoing : own};
 }
 
+void Relay::each(seqparDirection_t direction, const HeadWork& work, size_t first, size_t count) const {
+  const size_t tasks = direction == seqparForward ? shard_.group() : 1;  // of a key head
+  exec_.pool().each(count * tasks, [&](size_t task, int thread) { work(first * tasks + task, thread); });
+}
+
 void Relay::run(seqparDirection_t direction, const RelayStates& states, const Work& work) const {
   const int before = peer(direction, -1), after = peer(direction, 1);
+  const bool statesFirst = turns_->startsAndEnds(direction) && after != SEQPAR_NO_PEER && work.states != nullptr;
   for (size_t first = 0; first < heads_; first += atOnce_) {
     const size_t count = std::min(atOnce_, heads_ - first), end = first + count;
     for (size_t h = first; before != SEQPAR_NO_PEER && h < end; ++h) {
       transfer(nullptr, SEQPAR_NO_PEER, states.incoming + h * stateSize_, before);
     }
-    exec_.launch([=, isFirst = before == SEQPAR_NO_PEER, begin = first * stateSize_, size = count * stateSize_] {
+    const auto& now = statesFirst && first == 0 ? work.states : work.all;
+    exec_.launch([=, this, isFirst = before == SEQPAR_NO_PEER] {
+      const size_t begin = first * stateSize_, size = count * stateSize_;
       if (isFirst && states.initial != nullptr) std::copy_n(states.initial + begin, size, states.incoming + begin);
       if (isFirst && states.initial == nullptr) std::fill_n(states.incoming + begin, size, 0.0f);
       // The output of failed work must not look like a state to other ranks.
       if (states.outgoing != nullptr) std::fill_n(states.outgoing + begin, size, kNaN);
-      work(first, count);
+      each(direction, now, first, count);
     });
     for (size_t h = first; after != SEQPAR_NO_PEER && h < end; ++h) {
       transfer(states.outgoing + h * stateSize_, after, nullptr, SEQPAR_NO_PEER);
     }
   }
+  if (statesFirst) exec_.launch([=, this] { each(direction, work.all, 0, std::min(atOnce_, heads_)); });
 }
 
-void Relay::runForward(const RelayStates& states, const Output& output) const {
-  run(seqparForward, states, [this, states, output](size_t first, size_t count) {
-    const size_t group = shard_.group(), segments = chunks_.segmentsOfEntry(), size = shard_.stateSize();
-    exec_.pool().each(count * group, [&](size_t task, int thread) {
-      const size_t number = first * group + task, entry = number / shard_.heads;
+void Relay::runForward(const RelayStates& states, const SegmentWork& output, const SegmentWork& state) const {
+  const auto work = [this, states](const SegmentWork& segmentWork, bool lastOnly) -> HeadWork {
+    if (segmentWork == nullptr) return nullptr;
+    return [=, this](size_t head, int thread) {
+      const size_t entry = head / shard_.heads, segments = chunks_.segmentsOfEntry(), size = shard_.stateSize();
       if (segments == 0 && states.outgoing != nullptr) {
-        std::copy_n(states.incoming + number * size, size, states.outgoing + number * size);
+        std::copy_n(states.incoming + head * size, size, states.outgoing + head * size);
       }
-      for (size_t s = entry * segments; s < (entry + 1) * segments; ++s) output(s, number % shard_.heads, thread);
-    });
-  });
+      const size_t end = (entry + 1) * segments;
+      for (size_t s = lastOnly && segments > 0 ? end - 1 : entry * segments; s < end; ++s) {
+        segmentWork(s, head % shard_.heads, thread);
+      }
+    };
+  };
+  run(seqparForward, states, {.all = work(output, false), .states = work(state, true)});
 }
 
 }  // namespace seqpar::attn::linear

@@ -1,11 +1,17 @@
 // The order of a distributed call on hosts in which states are sent from rank to rank head by head: a rank computes a
 // head in one pass, from the incoming state, while its neighbors compute other heads.
+//
+// The next rank waits for the first heads. Where turns.h expects that nothing hides this wait, a rank computes the
+// states of its first heads alone, sends them, and computes these heads as a whole after all others. The bits are
+// equal.
 #pragma once
 
 #include <functional>
+#include <memory>
 
 #include "attn/exec/host.h"
 #include "attn/linear/host/segments.h"
+#include "attn/linear/host/turns.h"
 #include "attn/linear/passes/passes.h"
 
 namespace seqpar::attn::linear {
@@ -24,8 +30,14 @@ inline size_t threadsOfHead(const Shard& shard, HostExec& exec) {
 
 class Relay {
  public:
-  /// Work on the states of heads first ... first + count - 1; runs on the Exec's main stream.
-  using Work = std::function<void(size_t first, size_t count)>;
+  /// Work on a head, in reverse on all heads of a key head; numbered over the batch.
+  using HeadWork = std::function<void(size_t head, int thread)>;
+  struct Work {
+    HeadWork all;     ///< computes the results and the outgoing states of a head
+    HeadWork states;  ///< only the outgoing states, with equal bits; null: not implemented
+  };
+  /// Work on one segment of a head.
+  using SegmentWork = std::function<void(size_t segment, size_t head, int thread)>;
 
   /// Not collective: a program may create a plan while another of its threads is about to enqueue a call on `comm`, as
   /// JAX does. The heads are key heads, with the states of all their heads; no thread shares one (threadsOfHead()).
@@ -35,17 +47,19 @@ class Relay {
   RelayStates statesOf(const OwnScan& scan, seqparDirection_t direction, float* own) const;
   /// For each group of heads: receives their incoming states, computes, and sends their outgoing states.
   void run(seqparDirection_t direction, const RelayStates& states, const Work& work) const;
-  /// A forward that computes each segment of each head by `output`, on the threads of the Exec.
-  using Output = std::function<void(size_t segment, size_t head, int thread)>;
-  void runForward(const RelayStates& states, const Output& output) const;
+  /// A forward that computes each segment of each head by `output`. `state` computes only the outgoing state of a head,
+  /// from its last segment; null: not implemented.
+  void runForward(const RelayStates& states, const SegmentWork& output, const SegmentWork& state) const;
 
  private:
   /// The rank `steps` after this one in `direction`; SEQPAR_NO_PEER: none.
   int peer(seqparDirection_t direction, int steps) const;
   void transfer(const float* send, int to, float* receive, int from) const;
+  void each(seqparDirection_t direction, const HeadWork& work, size_t first, size_t count) const;
 
   HostExec& exec_;
   seqparComm_t comm_;
+  std::shared_ptr<RelayTurns> turns_;
   const Shard& shard_;
   const Chunks& chunks_;
   size_t heads_, atOnce_, stateSize_;

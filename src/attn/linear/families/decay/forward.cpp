@@ -168,9 +168,12 @@ OwnScans DecayPasses::openScan(seqparComm_t comm) {
 
 void DecayPasses::forwardWithScan(const Inputs& in, const Tensor& out, const OwnScan& scan) {
   const RelayStates states = relay_->statesOf(scan, seqparForward, rankState_);
-  relay_->runForward(states, [=, this](size_t segment, size_t head, int thread) {
-    segmentOutput(in, out, segment, head, thread, states.incoming, states.outgoing);
-  });
+  relay_->runForward(
+      states,
+      [=, this](size_t segment, size_t head, int thread) {
+        segmentOutput(in, out, segment, head, thread, states.incoming, states.outgoing);
+      },
+      nullptr);
 }
 
 }  // namespace seqpar::attn::linear

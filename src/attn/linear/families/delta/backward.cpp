@@ -116,19 +116,25 @@ void DeltaPasses::allGradients(const Inputs& in, const Gradients& to, const floa
   });
 }
 
+void DeltaPasses::copyBehind(size_t s, size_t keyHead, const float* incoming, float* to) const {
+  const size_t group = shard_.group(), size = group * shard_.stateSize(), first = keyHead * group;
+  const Segment segment = chunks_.segment(s);
+  const bool fromBehind = incoming != nullptr && segment.piece->reachesEnd && chunks_.lastOfEntry(s);
+  if (segment.continued) {
+    std::copy_n(borderOf(s, first), size, to);
+  } else if (fromBehind) {
+    std::copy_n(incoming + (segment.batch * shard_.heads + first) * shard_.stateSize(), size, to);
+  } else {
+    std::fill_n(to, size, 0.0f);
+  }
+}
+
 void DeltaPasses::segmentGradients(const Inputs& in, const Gradients& to, size_t s, size_t keyHead, int thread,
                                    const float* incoming, float* dBefore) {
   const size_t size = shard_.stateSize(), group = shard_.group(), first = keyHead * group;
   const Segment segment = chunks_.segment(s);
   Scratch& scratch = scratchOf(thread);
-  const bool fromBehind = incoming != nullptr && segment.piece->reachesEnd && chunks_.lastOfEntry(s);
-  if (segment.continued) {
-    std::copy_n(borderOf(s, first), group * size, scratch.state);
-  } else if (fromBehind) {
-    std::copy_n(incoming + (segment.batch * shard_.heads + first) * size, group * size, scratch.state);
-  } else {
-    std::fill_n(scratch.state, group * size, 0.0f);
-  }
+  copyBehind(s, keyHead, incoming, scratch.state);
   for (size_t n = segment.chunks; n-- > 0;) chunkGradients(in, to, segment.firstChunk + n, keyHead, scratch);
   if (segment.continues) return;
   if (segment.piece->begins) {
@@ -166,19 +172,42 @@ void DeltaPasses::backwardWithScan(const Inputs& in, const Gradients& to, const 
     const size_t initials = shard_.sequences * shard_.heads * shard_.stateSize();
     if (to.dInitial != nullptr) std::fill_n(to.dInitial, initials, 0.0f);
   });
-  relay_->run(seqparReverse, states, [=, this](size_t begin, size_t count) {
-    const size_t keyHeads = shard_.keyHeads, group = shard_.group(), segments = chunks_.segmentsOfEntry();
-    exec_.pool().each(count, [&](size_t task, int thread) {
-      const size_t number = begin + task, entry = number / keyHeads, keyHead = number % keyHeads;
-      const size_t size = group * shard_.stateSize(), at = number * size;
-      if (states.outgoing != nullptr && segments > 0) std::fill_n(states.outgoing + at, size, 0.0f);
-      if (states.outgoing != nullptr && segments == 0) std::copy_n(states.incoming + at, size, states.outgoing + at);
-      for (size_t s = entry * segments; s < (entry + 1) * segments; ++s) {
-        for (size_t h = keyHead * group; h < (keyHead + 1) * group; ++h) recomputeSegment(in, s, h, thread, saved);
-        segmentGradients(in, to, s, keyHead, thread, states.incoming, states.outgoing);
-      }
-    });
-  });
+  const size_t keyHeads = shard_.keyHeads, group = shard_.group(), segments = chunks_.segmentsOfEntry();
+  const size_t size = group * shard_.stateSize();
+  // Sequences that start on this rank have no gradient to send.
+  const auto startOutgoing = [=](size_t number) {
+    if (states.outgoing == nullptr) return;
+    float* const outgoing = states.outgoing + number * size;
+    if (segments == 0) {
+      std::copy_n(states.incoming + number * size, size, outgoing);
+    } else {
+      std::fill_n(outgoing, size, 0.0f);
+    }
+  };
+  relay_->run(seqparReverse, states,
+              {.all =
+                   [=, this](size_t number, int thread) {
+                     const size_t entry = number / keyHeads, keyHead = number % keyHeads;
+                     startOutgoing(number);
+                     for (size_t s = entry * segments; s < (entry + 1) * segments; ++s) {
+                       for (size_t h = keyHead * group; h < (keyHead + 1) * group; ++h)
+                         recomputeSegment(in, s, h, thread, saved);
+                       segmentGradients(in, to, s, keyHead, thread, states.incoming, states.outgoing);
+                     }
+                   },
+               .states =
+                   [=, this](size_t number, int thread) {
+                     const size_t s = number / keyHeads * segments, keyHead = number % keyHeads;
+                     startOutgoing(number);
+                     if (segments == 0 || chunks_.segment(s).piece->begins) return;
+                     Scratch& scratch = scratchOf(thread);
+                     copyBehind(s, keyHead, states.incoming, scratch.state);
+                     for (size_t g = 0; g < group; ++g) {
+                       float* const x = scratch.state + g * shard_.stateSize();
+                       runGradients(in, to.dOut, s, keyHead * group + g, scratch, x, shard_.dv);
+                     }
+                     std::copy_n(scratch.state, size, states.outgoing + number * size);
+                   }});
 }
 
 }  // namespace seqpar::attn::linear

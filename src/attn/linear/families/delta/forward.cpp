@@ -147,6 +147,14 @@ void DeltaPasses::recomputeSegment(const Inputs& in, size_t s, size_t h, int thr
   }
 }
 
+void DeltaPasses::segmentState(const Inputs& in, size_t s, size_t h, int thread, const float* incoming, float* final) {
+  Scratch& scratch = scratchOf(thread);
+  copyBefore(in, s, h, incoming, scratch.state);
+  runStates(in, s, h, scratch, scratch.state, shard_.dv);
+  const size_t size = shard_.stateSize();
+  std::copy_n(scratch.state, size, final + (chunks_.segment(s).batch * shard_.heads + h) * size);
+}
+
 OwnScans DeltaPasses::openScan(seqparComm_t comm) {
   if (shard_.relays) relay_.emplace(exec_, comm, shard_, chunks_);
   return {shard_.relays, shard_.relays};
@@ -154,9 +162,14 @@ OwnScans DeltaPasses::openScan(seqparComm_t comm) {
 
 void DeltaPasses::forwardWithScan(const Inputs& in, const Tensor& out, const OwnScan& scan) {
   const RelayStates states = relay_->statesOf(scan, seqparForward, rankStates_);
-  relay_->runForward(states, [=, this](size_t segment, size_t head, int thread) {
-    segmentOutput(in, out, segment, head, thread, states.incoming, states.outgoing);
-  });
+  relay_->runForward(
+      states,
+      [=, this](size_t segment, size_t head, int thread) {
+        segmentOutput(in, out, segment, head, thread, states.incoming, states.outgoing);
+      },
+      [=, this](size_t segment, size_t head, int thread) {
+        segmentState(in, segment, head, thread, states.incoming, states.outgoing);
+      });
 }
 
 }  // namespace seqpar::attn::linear

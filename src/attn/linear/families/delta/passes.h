@@ -88,7 +88,11 @@ class DeltaPasses final : public Passes {
   void allGradients(const Inputs& in, const Gradients& to, const float* incoming, float* dBefore);
   void segmentOutput(const Inputs& in, const Tensor& out, size_t segment, size_t head, int thread,
                      const float* incoming, float* final);
+  /// Only `final` of segmentOutput(), with equal bits, for the last segment of an entry.
+  void segmentState(const Inputs& in, size_t segment, size_t head, int thread, const float* incoming, float* final);
   void recomputeSegment(const Inputs& in, size_t segment, size_t head, int thread, const float* saved);
+  /// The gradients of the states after a segment, of the heads of a key head.
+  void copyBehind(size_t segment, size_t keyHead, const float* incoming, float* to) const;
   void segmentGradients(const Inputs& in, const Gradients& to, size_t segment, size_t keyHead, int thread,
                         const float* incoming, float* dBefore);
   /// The gradients of a chunk for all heads of a key head; scratch.state: gradients of their states, in after and out
