@@ -8,6 +8,7 @@
 
 #include "api/callers.h"
 #include "common/ranks.h"
+#include "common/timeouts.h"
 #include "seqpar/exchange.h"
 
 using namespace seqpar;
@@ -73,7 +74,7 @@ TEST_CASE("close() returns once all threads have left their calls, also nested o
 TEST_CASE("the check mode ends a communicator that two threads call concurrently") {
   seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
   config.checkArguments = 1;
-  config.timeoutMs = 20000;
+  config.timeoutMs = kNoTimeoutMs;
   seqparUniqueId id{};
   REQUIRE(seqparGetUniqueId(&id) == seqparSuccess);
   const auto errors = onThreads(2, [&](int rank) {
