@@ -61,6 +61,14 @@ def collectives(comm):
     assert (moved(ids % 3 == 0, x)[0][0] == (sp.positions(b) % 3 == 0)).all()  # tokens of one byte
     gradient = jax.grad(lambda x: (moved(ids, x)[1] * sp.shard(weight, b)).sum())(x)
     same(gradient, weight)
+
+    def indexed(x):  # integers, between calls that are differentiated
+        ids = (comm.rank() * 4 + jnp.arange(4))[None]
+        x = sp.ring_permute(x, comm)
+        factor = sp.all_gather(ids, comm).sum() + sp.ring_permute(ids, comm)
+        return sp.ring_permute(x * factor[..., None, None], comm, by=-1)
+
+    compare(comm, indexed, lambda x: x * (ids + ids.sum())[..., None, None], (x,), (SEQ,), terms=80 * n * n)
     pairs = sharded(lambda i: sp.all_gather(jnp.stack((i, i + 1), -1).astype(jnp.uint8), comm), (SEQ,), P())
     assert (pairs(ids)[0, :, 1] == ids[0] + 1).all()
 

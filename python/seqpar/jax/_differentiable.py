@@ -31,8 +31,10 @@ def _forward(operator, token, *arrays):
 
 def _backward(operator, saved, gradients):
     (kept, arrays), (d_results, d_token) = saved, gradients
-    grads, token = operator.backward(kept, d_results, d_token)
     none = lambda x: np.zeros(x.shape, jax.dtypes.float0)
+    if not any(jnp.issubdtype(x.dtype, jnp.inexact) for x in arrays):  # such as token ids: nothing to send back
+        return (d_token, *map(none, arrays))
+    grads, token = operator.backward(kept, d_results, d_token)
     return (token, *(g if jnp.issubdtype(x.dtype, jnp.inexact) else none(x) for g, x in zip(grads, arrays)))
 
 
