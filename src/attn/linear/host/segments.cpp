@@ -30,6 +30,7 @@ Chunks::Chunks(const std::vector<Piece>& pieces, size_t batch, size_t heads, siz
       entry_.push_back(
           {0, firstToken, behind - firstToken, chunksOfEntry_, end - begin, s > 0, s + 1 < segments, &piece});
       chunksOfEntry_ += end - begin;
+      longest_ = std::max(longest_, end - begin);
     }
     split_ = split_ || segments > 1;
   }

@@ -30,7 +30,8 @@ class Chunks {
   size_t count() const { return batch_ * chunksOfEntry_; }
   size_t segments() const { return batch_ * segmentsOfEntry(); }
   size_t segmentsOfEntry() const { return entry_.size(); }
-  bool split() const { return split_; }  ///< some piece is divided into several segments
+  size_t longestSegment() const { return longest_; }  ///< chunks
+  bool split() const { return split_; }               ///< some piece is divided into several segments
 
   Segment segment(size_t number) const;
   bool lastOfEntry(size_t segment) const { return (segment + 1) % segmentsOfEntry() == 0; }
@@ -41,7 +42,7 @@ class Chunks {
 
  private:
   std::vector<Segment> entry_;  // of the first batch entry
-  size_t batch_, chunksOfEntry_ = 0;
+  size_t batch_, chunksOfEntry_ = 0, longest_ = 0;
   bool split_ = false;
 };
 

@@ -66,8 +66,40 @@ void DecayPasses::recompute(const Inputs& in, const float* saved) {
   });
 }
 
+void DecayPasses::recomputeSegment(const Inputs& in, size_t s, size_t keyHead, int thread, const float* saved) {
+  const Segment segment = chunks_.segment(s);
+  for (size_t g = 0; g < shard_.group(); ++g) {
+    const size_t h = keyHead * shard_.group() + g, at = g * shard_.stateSize();
+    loadStateBefore(in, s, h, saved, statesAt(thread, 0) + at);
+    for (size_t n = 0; n + 1 < segment.chunks; ++n) {
+      const size_t c = segment.firstChunk + n;
+      announce({&in.k, &in.v, &decaysPerToken(in)}, {}, n + 2 < segment.chunks ? c + 1 : chunks_.count(), h);
+      Chunk& chunk = place(thread, c);
+      chunk.loadKeys(in.k, keyHead);
+      chunk.packValues(in.v, inputGateOf(in), h);
+      chunk.loadDecays(decayOf(in), h);
+      chunk.decayKeys();
+      chunk.updateState(statesAt(thread, n) + at, statesAt(thread, n + 1) + at);
+    }
+  }
+}
+
+void DecayPasses::segmentGradients(const Inputs& in, const Gradients& to, size_t s, size_t keyHead, int thread,
+                                   const float* saved, float* carried) {
+  const Segment segment = chunks_.segment(s);
+  const size_t group = shard_.group();
+  recomputeSegment(in, s, keyHead, thread, saved);
+  for (size_t n = segment.chunks; n-- > 0;) {
+    const size_t c = segment.firstChunk + n;
+    announce({&in.q, &in.k, &in.v, &decaysPerToken(in), &to.dOut}, {}, n > 0 ? c - 1 : chunks_.count(),
+             keyHead * group);
+    if (n > 0) aheadOfThread().add({statesAt(thread, n - 1), 0, group * shard_.stateSize() * sizeof(float), 1});
+    chunkGradients(in, to, c, keyHead, thread, statesAt(thread, n), carried);
+  }
+}
+
 void DecayPasses::chunkGradients(const Inputs& in, const Gradients& to, size_t c, size_t keyHead, int thread,
-                                 float* carried) {
+                                 const float* states, float* carried) {
   const Segment segment = chunks_.segmentOf(c);
   const size_t group = shard_.group(), size = shard_.stateSize(), batch = segment.batch;
   const size_t first = chunks_.firstToken(c), lastChunk = segment.firstChunk + segment.chunks - 1;
@@ -81,7 +113,7 @@ void DecayPasses::chunkGradients(const Inputs& in, const Gradients& to, size_t c
     chunk.loadDecays(decayOf(in), h);
     chunk.loadOutGradients(to.dOut, h);
     chunk.score();
-    const float* const state = stateBefore(chunk, c, h);
+    const float* const state = states != nullptr ? states + g * size : stateBefore(chunk, c, h);
     const float* after = carried != nullptr ? carried + g * size : slot(backward_, c, h);
     if (carried == nullptr && c != lastChunk) {
       addDecayedState(decayAt(backward_, c, h), shard_.width(), shard_.dk, shard_.dv, after,
@@ -136,7 +168,7 @@ void DecayPasses::gradients(const Inputs& in, const Gradients& to, const float*,
     const size_t heads = shard_.keyHeads;
     exec_.pool().each(chunks_.count() * heads, [&](size_t task, int thread) {
       announceTask({&in.q, &in.k, &in.v, &decaysPerToken(in), &to.dOut}, {&forward_, &backward_}, task, heads);
-      chunkGradients(in, to, task / heads, task % heads, thread, nullptr);
+      chunkGradients(in, to, task / heads, task % heads, thread, nullptr, nullptr);
     });
     addFixedGates(to);
   });
@@ -144,15 +176,15 @@ void DecayPasses::gradients(const Inputs& in, const Gradients& to, const float*,
 
 void DecayPasses::backwardAlone(const Inputs& in, const Gradients& to, const float* saved, const float* incoming,
                                 float* dBefore) {
-  recompute(in, saved);
-  exec_.launch([this, in, to, incoming, dBefore] {
+  if (!recomputesLate()) recompute(in, saved);
+  exec_.launch([this, in, to, saved, incoming, dBefore] {
     const size_t heads = shard_.keyHeads, size = shard_.stateSize(), group = shard_.group();
     if (chunks_.split() || chunks_.count() == 0) {
       walkGradients(in, to);
       foldBack(incoming, true, dBefore, to.dInitial);
       exec_.pool().each(chunks_.count() * heads, [&](size_t task, int thread) {
         announceTask({&in.q, &in.k, &in.v, &decaysPerToken(in), &to.dOut}, {&forward_, &backward_}, task, heads);
-        chunkGradients(in, to, task / heads, task % heads, thread, nullptr);
+        chunkGradients(in, to, task / heads, task % heads, thread, nullptr, nullptr);
       });
       addFixedGates(to);
       return;
@@ -169,12 +201,7 @@ void DecayPasses::backwardAlone(const Inputs& in, const Gradients& to, const flo
       } else {
         std::fill_n(carried, group * size, 0.0f);
       }
-      for (size_t n = segment.chunks; n-- > 0;) {
-        const size_t c = segment.firstChunk + n;
-        announce({&in.q, &in.k, &in.v, &decaysPerToken(in), &to.dOut}, {&forward_}, n > 0 ? c - 1 : chunks_.count(),
-                 first);
-        chunkGradients(in, to, c, task % heads, thread, carried);
-      }
+      segmentGradients(in, to, s, task % heads, thread, saved, carried);
       if (segment.piece->begins) {
         if (to.dInitial != nullptr) {
           std::copy_n(carried, group * size, to.dInitial + (segment.piece->sequence * shard_.heads + first) * size);

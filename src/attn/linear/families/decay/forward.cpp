@@ -109,20 +109,25 @@ void DecayPasses::outputs(const Inputs& in, const Tensor& out, const float* inco
   });
 }
 
-void DecayPasses::segmentOutput(const Inputs& in, const Tensor& out, size_t s, size_t h, int thread,
-                                const float* incoming, float* final) {
+void DecayPasses::loadStateBefore(const Inputs& in, size_t s, size_t h, const float* incoming, float* to) const {
   const Segment segment = chunks_.segment(s);
   const size_t size = shard_.stateSize();
-  float* const state = threads_[static_cast<size_t>(thread)].state();
   const float* const before =
       segment.piece->begins
           ? (in.initial == nullptr ? nullptr : in.initial + segment.piece->sequence * shard_.heads * size)
           : (incoming == nullptr ? nullptr : incoming + segment.batch * shard_.heads * size);
   if (before != nullptr) {
-    std::copy_n(before + h * size, size, state);
+    std::copy_n(before + h * size, size, to);
   } else {
-    std::fill_n(state, size, 0.0f);
+    std::fill_n(to, size, 0.0f);
   }
+}
+
+void DecayPasses::segmentOutput(const Inputs& in, const Tensor& out, size_t s, size_t h, int thread,
+                                const float* incoming, float* final) {
+  const Segment segment = chunks_.segment(s);
+  float* const state = threads_[static_cast<size_t>(thread)].state();
+  loadStateBefore(in, s, h, incoming, state);
   for (size_t n = 0; n < segment.chunks; ++n) {
     const size_t c = segment.firstChunk + n;
     announce({&in.q, &in.k, &in.v, &decaysPerToken(in)}, {}, n + 1 < segment.chunks ? c + 1 : chunks_.count(), h);
@@ -135,6 +140,7 @@ void DecayPasses::segmentOutput(const Inputs& in, const Tensor& out, size_t s, s
     storeTile(chunk.out(), out, segment.batch, chunks_.firstToken(c), chunk.rows(), h);
     chunk.updateState(state, state);
   }
+  const size_t size = shard_.stateSize();
   if (final != nullptr && chunks_.lastOfEntry(s))
     std::copy_n(state, size, final + (segment.batch * shard_.heads + h) * size);
 }

@@ -51,9 +51,11 @@ void DecayPasses::carve(Arena& arena) {
     rankDecay_ = takeFloats(arena, shard_.allHeads() * width);
     within_ = takeFloats(arena, withinRoom_ * kChunk * shard_.dv);
   }
-  if (shard_.training || !shard_.alone || chunks_.split()) forward_ = carveWalk(arena);
+  if (!shard_.alone || chunks_.split()) forward_ = carveWalk(arena);
   if (shard_.training && (!shard_.alone || chunks_.split())) backward_ = carveWalk(arena);
   if (shard_.training) {
+    const size_t states = scratch_.size() * chunks_.longestSegment() * shard_.group();
+    if (recomputesLate()) states_ = takeFloats(arena, states * shard_.stateSize());
     carried_ = takeFloats(arena, scratch_.size() * shard_.group() * shard_.stateSize());
     if (shard_.family->perHead(0)) fixedGates_ = takeFloats(arena, chunks_.count() * shard_.heads);
   }

@@ -61,6 +61,10 @@ class DecayPasses final : public Passes {
   float* segmentDecay(const Walk& walk, size_t segment, size_t head) const {
     return walk.segmentDecays + (segment * shard_.heads + head) * shard_.width();
   }
+  /// The states before chunk `n` of the thread's segment, of all heads of a key head.
+  float* statesAt(int thread, size_t n) const {
+    return states_ + (static_cast<size_t>(thread) * chunks_.longestSegment() + n) * shard_.group() * shard_.stateSize();
+  }
   Chunk& place(int thread, size_t chunk);
   Decay decayOf(const Inputs& in) const;
   const Tensor& inputGateOf(const Inputs& in) const;  ///< without data: absent
@@ -89,10 +93,21 @@ class DecayPasses final : public Passes {
   /// The state before chunk number `c`; may be stored in `chunk`.
   const float* stateBefore(Chunk& chunk, size_t c, size_t head) const;
   void chunkOutput(const Inputs& in, const Tensor& out, size_t chunk, size_t head, int thread, const float* within);
+  /// to = a segment's incoming state. incoming: before the rank's first token; null: zeros.
+  void loadStateBefore(const Inputs& in, size_t segment, size_t head, const float* incoming, float* to) const;
   void segmentOutput(const Inputs& in, const Tensor& out, size_t segment, size_t head, int thread,
                      const float* incoming, float* final);
+  /// Whether backwardAlone() computes the states of a segment just before its gradients, so that they are in a cache.
+  bool recomputesLate() const { return shard_.alone && !chunks_.split(); }
+  /// -> statesAt()
+  void recomputeSegment(const Inputs& in, size_t segment, size_t keyHead, int thread, const float* saved);
+  /// recomputeSegment(), and the gradients of its chunks. carried: as in chunkGradients().
+  void segmentGradients(const Inputs& in, const Gradients& gradients, size_t segment, size_t keyHead, int thread,
+                        const float* saved, float* carried);
+  /// states: before the chunk, of all heads of the key head; null: from the slots. carried: gradients of the states, in
+  /// after and out before the chunk; null: from the slots.
   void chunkGradients(const Inputs& in, const Gradients& gradients, size_t chunk, size_t keyHead, int thread,
-                      float* carried);
+                      const float* states, float* carried);
   void addFixedGates(const Gradients& gradients);
 
   Shard shard_;
@@ -106,6 +121,7 @@ class DecayPasses final : public Passes {
   std::vector<char> withinDone_;
   std::atomic<bool> scanDone_{false};
   std::optional<Relay> relay_;   ///< after openScan()
+  float* states_ = nullptr;      ///< [threads][chunks of the longest segment][group][dk][dv]
   float* carried_ = nullptr;     ///< [threads][group][dk][dv]
   float* fixedGates_ = nullptr;  ///< [chunks][heads]
   std::vector<float*> scratch_;  ///< of each thread
