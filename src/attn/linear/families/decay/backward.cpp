@@ -10,24 +10,25 @@
 namespace seqpar::attn::linear {
 
 void DecayPasses::walkGradients(const Inputs& in, const Gradients& gradients) {
-  const size_t heads = shard_.heads, width = shard_.width();
-  exec_.pool().each(chunks_.segments() * heads, [&](size_t task, int thread) {
-    const size_t s = task / heads, h = task % heads;
+  const size_t width = shard_.width();
+  eachSegment([&](size_t s, HeadRange heads, int thread) {
     const Segment segment = chunks_.segment(s);
     for (size_t n = segment.chunks; n-- > 0;) {
       const size_t c = segment.firstChunk + n;
       const bool latest = n + 1 == segment.chunks;
-      announce({&in.q, &gradients.dOut, &decaysPerToken(in)}, {}, n > 0 ? c - 1 : chunks_.count(), h);
-      Chunk& chunk = place(thread, c);
-      chunk.loadQueries(in.q, h / shard_.group(), shard_.scale);
-      chunk.loadOutGradients(gradients.dOut, h);
-      chunk.loadDecays(decayOf(in), h);
-      chunk.decayQueries();
-      chunk.updateStateGradient(latest ? nullptr : slot(backward_, c, h),
-                                n == 0 ? end(backward_, s, h) : slot(backward_, c - 1, h));
-      float* const next = n == 0 ? segmentDecay(backward_, s, h) : decayAt(backward_, c - 1, h);
-      std::copy_n(chunk.total(), width, next);
-      if (!latest) multiplyEach(decayAt(backward_, c, h), 1, width, next);
+      for (size_t h = heads.begin; h < heads.end; ++h) {
+        announce({&in.q, &gradients.dOut, &decaysPerToken(in)}, heads, h, c, n > 0 ? c - 1 : chunks_.count());
+        Chunk& chunk = place(thread, c);
+        chunk.loadQueries(in.q, h / shard_.group(), shard_.scale);
+        chunk.loadOutGradients(gradients.dOut, h);
+        chunk.loadDecays(decayOf(in), h);
+        chunk.decayQueries();
+        chunk.updateStateGradient(latest ? nullptr : slot(backward_, c, h),
+                                  n == 0 ? end(backward_, s, h) : slot(backward_, c - 1, h));
+        float* const next = n == 0 ? segmentDecay(backward_, s, h) : decayAt(backward_, c - 1, h);
+        std::copy_n(chunk.total(), width, next);
+        if (!latest) multiplyEach(decayAt(backward_, c, h), 1, width, next);
+      }
     }
   });
 }

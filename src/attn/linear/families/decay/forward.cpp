@@ -9,24 +9,38 @@
 
 namespace seqpar::attn::linear {
 
+void DecayPasses::eachSegment(const std::function<void(size_t segment, HeadRange heads, int thread)>& body) {
+  const size_t heads = shard_.heads, threads = scratch_.size();
+  constexpr size_t kTasksOfThread = 4;  // so that threads finish at about the same time
+  const size_t most = chunks_.segments() * heads / (kTasksOfThread * threads);
+  const size_t together = threads == 1 ? heads : std::max<size_t>(1, most);
+  const size_t ranges = (heads + together - 1) / together;
+  exec_.pool().each(chunks_.segments() * ranges, [&](size_t task, int thread) {
+    const size_t first = task % ranges * together;
+    body(task / ranges, {first, std::min(first + together, heads)}, thread);
+  });
+}
+
 void DecayPasses::walkStates(const Inputs& in) {
-  const size_t heads = shard_.heads, width = shard_.width();
-  exec_.pool().each(chunks_.segments() * heads, [&](size_t task, int thread) {
-    const size_t s = task / heads, h = task % heads;
+  const size_t width = shard_.width();
+  eachSegment([&](size_t s, HeadRange heads, int thread) {
     const Segment segment = chunks_.segment(s);
     for (size_t n = 0; n < segment.chunks; ++n) {
       const size_t c = segment.firstChunk + n;
       const bool last = n + 1 == segment.chunks;
-      announce({&in.k, &in.v, &decaysPerToken(in)}, {}, last ? chunks_.count() : c + 1, h);
-      Chunk& chunk = place(thread, c);
-      chunk.loadKeys(in.k, h / shard_.group());
-      chunk.packValues(in.v, inputGateOf(in), h);
-      chunk.loadDecays(decayOf(in), h);
-      chunk.decayKeys();
-      chunk.updateState(n == 0 ? nullptr : slot(forward_, c, h), last ? end(forward_, s, h) : slot(forward_, c + 1, h));
-      float* const next = last ? segmentDecay(forward_, s, h) : decayAt(forward_, c + 1, h);
-      std::copy_n(chunk.total(), width, next);
-      if (n > 0) multiplyEach(decayAt(forward_, c, h), 1, width, next);
+      for (size_t h = heads.begin; h < heads.end; ++h) {
+        announce({&in.k, &in.v, &decaysPerToken(in)}, heads, h, c, last ? chunks_.count() : c + 1);
+        Chunk& chunk = place(thread, c);
+        chunk.loadKeys(in.k, h / shard_.group());
+        chunk.packValues(in.v, inputGateOf(in), h);
+        chunk.loadDecays(decayOf(in), h);
+        chunk.decayKeys();
+        chunk.updateState(n == 0 ? nullptr : slot(forward_, c, h),
+                          last ? end(forward_, s, h) : slot(forward_, c + 1, h));
+        float* const next = last ? segmentDecay(forward_, s, h) : decayAt(forward_, c + 1, h);
+        std::copy_n(chunk.total(), width, next);
+        if (n > 0) multiplyEach(decayAt(forward_, c, h), 1, width, next);
+      }
     }
   });
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <vector>
@@ -48,6 +49,10 @@ class DecayPasses final : public Passes {
     float* segmentDecays = nullptr;  ///< [segments][heads][width]
   };
 
+  struct HeadRange {
+    size_t begin, end;
+  };
+
   Walk carveWalk(Arena& arena) const;
   float* slot(const Walk& walk, size_t chunk, size_t head) const {
     return walk.slots + (chunk * shard_.heads + head) * shard_.stateSize();
@@ -76,8 +81,16 @@ class DecayPasses final : public Passes {
   /// The same for the task of a later turn of the thread, if all threads have equal turns; tasks are chunks by heads.
   void announceTask(std::initializer_list<const Tensor*> tensors, std::initializer_list<const Walk*> walks, size_t task,
                     size_t heads) const;
+  /// The same for head `h` of chunk `c`, if the thread computes `heads` of `c` before those of chunk `after`.
+  void announce(std::initializer_list<const Tensor*> tensors, HeadRange heads, size_t h, size_t c, size_t after) const {
+    const bool last = h + 1 == heads.end;
+    announce(tensors, {}, last ? after : c, last ? heads.begin : h + 1);
+  }
   const Tensor& decaysPerToken(const Inputs& in) const;  ///< without data: none, or per head
 
+  /// body() for all segments and heads, on all threads. Walks compute all heads of a chunk before the next chunk: rows
+  /// of one head share few sets of the caches, so rows that are loaded ahead for the next chunk would replace them.
+  void eachSegment(const std::function<void(size_t segment, HeadRange heads, int thread)>& body);
   void walkStates(const Inputs& in);
   void walkGradients(const Inputs& in, const Gradients& gradients);
   /// Runs the states through the segments of every head, from the incoming state `before`; stores the outgoing state in
