@@ -1,4 +1,5 @@
 // Ranks that send states from rank to rank head by head compute each head in one pass, as one rank does.
+#include <array>
 #include <initializer_list>
 #include <map>
 #include <memory>
@@ -157,10 +158,14 @@ TEST_CASE("plans of states that are sent head by head are prepared without messa
   desc.tokens = 2 * kTokens;
   desc.heads = 8 * info.mostThreads;
   desc.headDim = 8;
-  seqparAttnPlan_t plan = nullptr;
-  REQUIRE(seqparAttnPlanCreate(&plan, &desc, ranks[0]) == seqparSuccess);
-  CHECK(seqparAttnPlanPrepare(plan, nullptr, 0) == seqparSuccess);
-  CHECK(seqparAttnPlanDestroy(plan) == seqparSuccess);
+  std::array<seqparAttnPlan_t, 2> plans{};
+  const auto said = ranks.each([&](int rank) {  // with SEQPAR_CHECK, the creation compares the ranks' arguments
+    return std::string(
+        seqparGetErrorString(seqparAttnPlanCreate(&plans.at(static_cast<size_t>(rank)), &desc, ranks[rank])));
+  });
+  REQUIRE(said == std::vector<std::string>(2, seqparGetErrorString(seqparSuccess)));
+  CHECK(seqparAttnPlanPrepare(plans[0], nullptr, 0) == seqparSuccess);
+  for (auto* const plan : plans) CHECK(seqparAttnPlanDestroy(plan) == seqparSuccess);
 }
 
 /// A problem of `headsOfThread` heads for each thread of a rank. With two ranks, 8 are a pipeline, 2 are not.
