@@ -2,10 +2,13 @@
 #pragma once
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <random>
 #include <stdexcept>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,6 +17,22 @@
 namespace seqpar::attn::perf {
 
 using Slices = std::vector<seqparAttnSlice_t>;
+
+/// The argument `name` of a program, from `least` to `most`.
+inline int64_t numberOf(const char* name, std::string_view text, int64_t least, int64_t most) {
+  int64_t number = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (read.ec == std::errc() && read.ptr == text.data() + text.size() && number >= least && number <= most)
+    return number;
+  throw std::invalid_argument(std::string(name) + " is " + std::string(text) + ", expected a number from " +
+                              std::to_string(least) + " to " + std::to_string(most));
+}
+inline int64_t tokensOf(std::string_view text) {
+  return numberOf("TOKENS", text, 1024, int64_t{1} << 40);
+}
+inline int ranksOf(std::string_view text) {
+  return static_cast<int>(numberOf("RANKS", text, 2, 1024));
+}
 
 inline seqparAttnSlice_t full(int64_t q0, int64_t q1, int64_t k0, int64_t k1) {
   return SEQPAR_ATTN_SLICE_FULL(q0, q1, k0, k1);

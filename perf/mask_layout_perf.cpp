@@ -82,8 +82,8 @@ void table(int64_t tokens, const std::vector<int>& ranks) {
 int main(int argc, char** argv) {
   try {
     std::vector<int> ranks;
-    for (int i = 2; i < argc; ++i) ranks.push_back(std::stoi(argv[i]));
-    table(argc > 1 ? std::stoll(argv[1]) : 65536, ranks.empty() ? std::vector<int>{2, 8, 64} : ranks);
+    for (int i = 2; i < argc; ++i) ranks.push_back(ranksOf(argv[i]));
+    table(argc > 1 ? tokensOf(argv[1]) : 65536, ranks.empty() ? std::vector<int>{2, 8, 64} : ranks);
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "mask_layout_perf: %s\n", error.what());

@@ -99,9 +99,9 @@ void creation(int64_t tokens, int64_t documents) {
 
 int main(int argc, char** argv) {
   try {
-    const int64_t tokens = argc > 1 ? std::stoll(argv[1]) : 65536;
+    const int64_t tokens = argc > 1 ? tokensOf(argv[1]) : 65536;
     std::vector<int> ranks;
-    for (int i = 2; i < argc; ++i) ranks.push_back(std::stoi(argv[i]));
+    for (int i = 2; i < argc; ++i) ranks.push_back(ranksOf(argv[i]));
     if (ranks.empty()) ranks = {2, 8, 64};
     std::printf(
         "%lld tokens, solved layouts. Keys: received keys over those of an all-gather. Calls: of the rank with the "

@@ -47,7 +47,7 @@ struct Place {
 struct Problem {
   Problem(int fromKind, int toKind, size_t bytes, const Choices& choices, Group& group)
       : comm(group.comm()),
-        rowBytes(std::min(choices.rowBytes, bytes)),
+        rowBytes(std::clamp<size_t>(bytes, 1, choices.rowBytes)),
         from(layoutOf(fromKind, bytes, choices, group.size())),
         to(layoutOf(toKind, bytes, choices, group.size())),
         placeBefore(from, to, group.rank()),

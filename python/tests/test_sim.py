@@ -4,6 +4,7 @@ import importlib.util
 import os
 import pathlib
 import shutil
+import subprocess
 import sys
 import tempfile
 
@@ -40,6 +41,9 @@ for options, part in (({"what_if": ["net.speed*=2"]}, "unknown key"), ({"algo": 
         assert part in str(error), error
     else:
         raise AssertionError(f"{options} is accepted")
+
+alone = subprocess.run([sim.program(), "--ranks", "1", "--ring", "1K"], stdout=subprocess.PIPE, text=True, check=True).stdout
+assert " ring " in alone and "nan" not in alone, alone  # a step without neighbors takes no time
 
 os.environ["SEQPAR_SIM"] = "/nonexistent/seqpar_sim"
 try:

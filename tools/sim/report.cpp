@@ -58,7 +58,7 @@ void writeTable(std::ostream& out, const std::vector<Row>& rows, bool forwardOnl
     const double exposed = forwardOnly ? o.forwardExposedUs : o.stepExposedUs;
     const std::string speed = row.tokensPerSecond > 0 ? format("%.0f", row.tokensPerSecond) : "-";
     const std::string backward = o.stepUs > o.forwardUs ? time(o.stepUs - o.forwardUs) : "-";
-    const std::string ratio = o.algorithm == "local" ? "-" : format("%.2f", timeOf(o, forwardOnly) / best);
+    const std::string ratio = o.algorithm == "local" || best == 0 ? "-" : format("%.2f", timeOf(o, forwardOnly) / best);
     out << format("%6d  %-20s %11s %11s %11s %11s %10s %10s %10s %7s %12s\n", row.ranks, name.c_str(),
                   time(o.forwardUs).c_str(), backward.c_str(), time(exposed).c_str(), time(o.waitingUs).c_str(),
                   bytes(o.localBytes).c_str(), bytes(o.networkBytes).c_str(), bytes(o.workspaceBytes).c_str(),
