@@ -158,7 +158,8 @@ SEQPAR_API seqparResult_t seqparRedistributePlanDestroy(seqparRedistributePlan_t
  * read during the call; send buffers must stay unchanged, and receive buffers unread, until the work is done on
  * `stream`.
  *
- * Errors: InvalidArgument (NULL, no plan, a destroyed communicator, overlap, memory of the wrong kind), RemoteError.
+ * Errors: InvalidArgument (NULL, no plan, a destroyed communicator, overlap, memory of the wrong kind), RemoteError,
+ * InternalError (host memory: another rank uses a plan of other layouts or tensors).
  */
 SEQPAR_API seqparResult_t seqparRedistribute(seqparRedistributePlan_t plan, const void* const* send,
                                              void* const* receive, void* stream);

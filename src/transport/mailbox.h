@@ -51,6 +51,9 @@ class Mailbox {
 
   /// Starts an operation, which error texts name "operation #number". `operation` must live until end().
   virtual void begin(const char* operation, uint64_t number) = 0;
+  /// Marks the operation's following messages, sent and received, with some bits of a digest of its arguments:
+  /// receive() of a message with another mark is InternalError. Operations that do not call it have a common mark.
+  virtual void mark(uint64_t digest) = 0;
   /// Ends an operation: messages in flight progress without further calls.
   virtual void end() = 0;
   /// Ends the use of the mailbox after a failure, before the failed call returns and its buffers may change: later ends
@@ -67,7 +70,7 @@ class Mailbox {
 
   /// Waits for the next message of the queue from `from` and returns it in place, aligned to 64, readable until
   /// release(from). Its size must be `bytes`; another size is InternalError naming both (the ranks disagree about the
-  /// operation). Messages of different queues may be held at the same time.
+  /// operation), and so is another mark. Messages of different queues may be held at the same time.
   virtual const std::byte* receive(int from, size_t bytes) = 0;
   /// Returns the message of receive(from) to its sender.
   virtual void release(int from) = 0;

@@ -1,6 +1,7 @@
 #include "transport/queue_mailbox.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/memory.h"
 #include "base/ticks.h"
@@ -52,6 +53,7 @@ QueueMailbox::QueueMailbox(MailboxParts parts, Health& health, const Waiter::Opt
 
 void QueueMailbox::begin(const char* operation, uint64_t number) {
   waiter_.begin(operation, number);
+  mark_ = 0;
   if (parts_.network != nullptr) parts_.network->resume();
 }
 
@@ -123,9 +125,10 @@ Target QueueMailbox::acquire(std::span<const int> to, size_t bytes) {
     if (direct(rank)) awaitDescriptor(rank);
   }
   draft_.to.assign(to.begin(), to.end());
+  draft_.remote = !allDirect;
   draft_.bytes = bytes;
   draft_.offset.reset();
-  if (!allDirect || bytes > kInlineBytes) draft_.offset = awaitPlace(bytes);
+  if (!allDirect || bytes > kInlineBytes) draft_.offset = awaitPlace(ringBytes());
   draft_.open = true;
   if (!draft_.offset) return inline_[0].bytes;
   // This processor reads messages for the network first.
@@ -158,24 +161,25 @@ void QueueMailbox::commit() {
   draft_.open = false;
   health_.check();
   if (draft_.inlined != nullptr) {
-    draft_.inlined->send->publishPlaced(draft_.bytes);
+    draft_.inlined->send->publishPlaced(draft_.bytes, mark_);
     ring(*draft_.inlined->doorbell);
     return;
   }
   if (draft_.offset && draft_.trial != Trial::None) {
     peer(draft_.judge).stores.wrote(draft_.trial, ticksNow() - draft_.start);
   }
-  const std::byte* data = draft_.offset ? ring_ + *draft_.offset : inline_[0].bytes;
+  std::byte* const data = draft_.offset ? ring_ + *draft_.offset : inline_[0].bytes;
+  if (draft_.remote && mark_ != 0) std::memcpy(data + draft_.bytes, &mark_, sizeof(mark_));
   for (const int rank : draft_.to) {
     Peer& reader = peer(rank);
     if (!reader.send) {
-      keep(rank, parts_.network->send(rank, data, draft_.bytes));
+      keep(rank, parts_.network->send(rank, data, networkBytes(draft_.bytes)));
     } else if (draft_.bytes <= kInlineBytes) {
-      reader.send->publishInline(data, draft_.bytes);
+      reader.send->publishInline(data, draft_.bytes, mark_);
       ring(*reader.doorbell);
     } else {
       const Trial trial = rank == draft_.judge ? draft_.trial : Trial::None;
-      keep(rank, reader.send->publishAt(*draft_.offset, draft_.bytes, trial));
+      keep(rank, reader.send->publishAt(*draft_.offset, draft_.bytes, mark_, trial));
       ring(*reader.doorbell);
     }
   }
@@ -183,8 +187,8 @@ void QueueMailbox::commit() {
 
 void QueueMailbox::keep(int rank, uint64_t sequence) {
   const size_t offset = *draft_.offset;
-  if (offset < kRingBytes) return outbox_.keep(offset, draft_.bytes, rank, sequence);
-  small_.keep(offset - kRingBytes, draft_.bytes, rank, sequence);
+  if (offset < kRingBytes) return outbox_.keep(offset, ringBytes(), rank, sequence);
+  small_.keep(offset - kRingBytes, ringBytes(), rank, sequence);
 }
 
 const std::byte* QueueMailbox::receive(int from, size_t bytes) {
@@ -192,14 +196,29 @@ const std::byte* QueueMailbox::receive(int from, size_t bytes) {
   waiter_.wait(
       sender.receive ? Waiter::By::Store : Waiter::By::Network, [&] { return arrived(from); },
       [&] { return concat("for a message from rank ", from); });
-  const size_t size = sender.receive ? sender.receive->bytes() : parts_.network->bytes(from);
-  if (size != bytes) {
-    fail(seqparInternalError, "rank ", rank_, " expected a message of ", bytes, " bytes from rank ", from,
-         ", which sent one of ", size, ": the ranks disagree about the operation");
+  if (!sender.receive) return receiveFromNetwork(from, bytes);
+  if (const MessageHead head = sender.receive->head(); head != MessageHead(bytes, mark_)) {
+    refuse(from, bytes, head.bytes());
   }
-  if (!sender.receive) return parts_.network->data(from);
   if (const Trial trial = sender.receive->trial(); trial != Trial::None) sender.clock.begin(trial, bytes, ticksNow());
   return sender.receive->data();
+}
+
+const std::byte* QueueMailbox::receiveFromNetwork(int from, size_t bytes) {
+  const size_t size = parts_.network->bytes(from);
+  const std::byte* const data = parts_.network->data(from);
+  if (size != networkBytes(bytes)) refuse(from, bytes, size);
+  if (mark_ != 0 && std::memcmp(data + bytes, &mark_, sizeof(mark_)) != 0) refuse(from, bytes, bytes);
+  return data;
+}
+
+void QueueMailbox::refuse(int from, size_t bytes, size_t sent) const {
+  if (sent != bytes) {
+    fail(seqparInternalError, "rank ", rank_, " expected a message of ", bytes, " bytes from rank ", from,
+         ", which sent one of ", sent, ": the ranks disagree about the operation");
+  }
+  fail(seqparInternalError, "rank ", from, " sent rank ", rank_, " a message of another call, or of this call with ",
+       "other arguments: the ranks disagree about the operation");
 }
 
 void QueueMailbox::release(int from) {

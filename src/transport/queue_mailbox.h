@@ -40,6 +40,7 @@ class QueueMailbox final : public Mailbox {
   bool direct(int peer) const override { return peers_[static_cast<size_t>(peer)].send.has_value(); }
 
   void begin(const char* operation, uint64_t number) override;
+  void mark(uint64_t digest) override { mark_ = 1 + static_cast<uint32_t>(digest % (MessageHead::kMarks - 1)); }
   void end() override;
   void abandon() noexcept override;
   bool waited() const override { return waiter_.waited(); }
@@ -72,6 +73,7 @@ class QueueMailbox final : public Mailbox {
   /// The message under construction.
   struct Draft {
     std::vector<int> to;
+    bool remote = false;  ///< to a rank that this one reaches over the network
     Trial trial = Trial::None;
     int judge = 0;            ///< the trial's reader
     int64_t start = 0;        ///< of writing, in ticks, in a trial
@@ -83,6 +85,11 @@ class QueueMailbox final : public Mailbox {
   Peer& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }
   void awaitDescriptor(int to);
   size_t awaitPlace(size_t bytes);
+  /// Size of a message of `bytes` on the network: its mark follows, unless it is 0.
+  size_t networkBytes(size_t bytes) const { return bytes + (mark_ == 0 ? 0 : sizeof(mark_)); }
+  size_t ringBytes() const { return draft_.remote ? networkBytes(draft_.bytes) : draft_.bytes; }
+  const std::byte* receiveFromNetwork(int from, size_t bytes);
+  [[noreturn]] void refuse(int from, size_t bytes, size_t sent) const;
   void keep(int rank, uint64_t sequence);
   Store chooseStore();
   bool arrived(int from);
@@ -98,6 +105,7 @@ class QueueMailbox final : public Mailbox {
   std::byte* ring_ = nullptr;
   Outbox outbox_{kRingBytes}, small_{kSmallRingBytes};
   Draft draft_;
+  uint32_t mark_ = 0;
   size_t judges_ = 0;                  ///< choices of a judge so far
   std::array<CacheLine, 2> inline_{};  ///< an inline message to several ranks, under construction
   Waiter waiter_;

@@ -34,9 +34,27 @@ struct alignas(kCacheLine) CacheLine {
   std::byte bytes[kCacheLine];
 };
 
+/// A message's size, and in the bits above it the mark of its operation (Mailbox::mark()).
+class MessageHead {
+ public:
+  MessageHead() = default;
+  MessageHead(size_t bytes, uint32_t mark) : word_(static_cast<uint32_t>(bytes) | (mark << kSizeBits)) {}
+
+  static constexpr uint32_t kMarks = uint32_t{1} << 13;  ///< marks are smaller
+
+  size_t bytes() const { return word_ & ((uint32_t{1} << kSizeBits) - 1); }
+  bool operator==(const MessageHead&) const = default;
+
+ private:
+  static constexpr unsigned kSizeBits = 19;
+  static_assert(kMaxMessage < size_t{1} << kSizeBits && kMarks == uint32_t{1} << (32 - kSizeBits));
+
+  uint32_t word_;
+};
+
 struct alignas(2 * kCacheLine) Descriptor {
   std::byte payload[kInlineBytes];
-  uint32_t bytes;
+  MessageHead head;
   uint16_t line;                   ///< offset of the message in the ring, in cache lines; unused if it is inline
   Trial trial;                     ///< likewise
   std::atomic<uint64_t> sequence;  ///< n once this descriptor contains the queue's n-th message (from 1)

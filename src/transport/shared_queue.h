@@ -22,33 +22,33 @@ class SendQueue {
   uint64_t consumed() { return known_ = ack_->consumed.load(std::memory_order_seq_cst); }
 
   /// Publishes a message of at most kInlineBytes, copied. Not while full(). Returns its sequence number.
-  uint64_t publishInline(const std::byte* payload, size_t bytes) {
+  uint64_t publishInline(const std::byte* payload, size_t bytes, uint32_t mark) {
     Descriptor& descriptor = next();
     if (bytes != 0) std::memcpy(descriptor.place(bytes), payload, bytes);
-    return publish(descriptor, bytes);
+    return publish(descriptor, bytes, mark);
   }
 
   /// Memory for the next message, of at most kInlineBytes. Not while full().
   std::byte* place(size_t bytes) const { return next().place(bytes); }
   /// Publishes the message at place(bytes). Returns its sequence number.
-  uint64_t publishPlaced(size_t bytes) { return publish(next(), bytes); }
+  uint64_t publishPlaced(size_t bytes, uint32_t mark) { return publish(next(), bytes, mark); }
 
   /// The reader's times of the latest trial.
   ReadingTimes readingTimes() const { return {ack_->reading.load(std::memory_order_relaxed)}; }
 
   /// Publishes a message that is stored at `offset` of the ring. Not while full(). Returns its sequence number.
-  uint64_t publishAt(size_t offset, size_t bytes, Trial trial) {
+  uint64_t publishAt(size_t offset, size_t bytes, uint32_t mark, Trial trial) {
     Descriptor& descriptor = next();
     descriptor.line = static_cast<uint16_t>(offset / kCacheLine);
     descriptor.trial = trial;
-    return publish(descriptor, bytes);
+    return publish(descriptor, bytes, mark);
   }
 
  private:
   Descriptor& next() const { return descriptors_[sent_ % kDescriptors]; }
 
-  uint64_t publish(Descriptor& descriptor, size_t bytes) {
-    descriptor.bytes = static_cast<uint32_t>(bytes);
+  uint64_t publish(Descriptor& descriptor, size_t bytes, uint32_t mark) {
+    descriptor.head = {bytes, mark};
     descriptor.sequence.exchange(++sent_, std::memory_order_seq_cst);
     const Descriptor& later = descriptors_[(sent_ + kAhead) % kDescriptors];
     fetchToWrite(&later.sequence);
@@ -80,18 +80,18 @@ class ReceiveQueue {
   /// True if the next message has arrived.
   bool arrived() const { return next().sequence.load(std::memory_order_seq_cst) == received_ + 1; }
 
-  /// Its size and address. Requires arrived().
-  size_t bytes() const { return next().bytes; }
+  /// Its size, mark and address. Requires arrived().
+  MessageHead head() const { return next().head; }
   const std::byte* data() const {
     const Descriptor& descriptor = next();
-    if (descriptor.bytes > kInlineBytes) return ring_ + descriptor.line * kCacheLine;
-    return descriptor.place(descriptor.bytes);
+    const size_t bytes = descriptor.head.bytes();
+    return bytes > kInlineBytes ? ring_ + descriptor.line * kCacheLine : descriptor.place(bytes);
   }
 
   /// Its role in a trial. Requires arrived().
   Trial trial() const {
     const Descriptor& descriptor = next();
-    return descriptor.bytes > kInlineBytes ? descriptor.trial : Trial::None;
+    return descriptor.head.bytes() > kInlineBytes ? descriptor.trial : Trial::None;
   }
   /// Tells the sender the times of a trial.
   void report(ReadingTimes times) { ack_->reading.store(times.word, std::memory_order_relaxed); }

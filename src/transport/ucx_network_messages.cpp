@@ -8,6 +8,8 @@ namespace {
 
 // Enough posted receives for a stream of messages; each may need a whole kMaxMessage.
 constexpr size_t kPosted = 8;
+/// The largest message with its mark, in whole cache lines.
+constexpr size_t kCapacity = kMaxMessage + kCacheLine;
 
 // A tag, from the highest bits: communicator, kind, source rank, sequence number.
 constexpr unsigned kIdShift = 54;
@@ -70,13 +72,13 @@ bool UcxNetwork::arrived(int from) {
   Queue& queue = this->queue(from);
   if (queue.receives.empty()) {
     const std::lock_guard lock(mutex_);
-    queue.memory = allocateFor("messages of a rank", kPosted * kMaxMessage, [] {
-      return std::make_unique_for_overwrite<CacheLine[]>(kPosted * kMaxMessage / kCacheLine);
+    queue.memory = allocateFor("messages of a rank", kPosted * kCapacity, [] {
+      return std::make_unique_for_overwrite<CacheLine[]>(kPosted * kCapacity / kCacheLine);
     });
     queue.receives = std::vector<Receive>(kPosted);
     for (size_t i = 0; i < kPosted; ++i) {
-      queue.receives[i].memory = queue.memory[i * kMaxMessage / kCacheLine].bytes;
-      post(queue, queue.receives[i], kMaxMessage, tag(Kind::Data, from, i + 1));
+      queue.receives[i].memory = queue.memory[i * kCapacity / kCacheLine].bytes;
+      post(queue, queue.receives[i], kCapacity, tag(Kind::Data, from, i + 1));
     }
   }
   return next(from).arrived;
@@ -89,7 +91,7 @@ void UcxNetwork::release(int from) {
   ++queue.received;
   receive.arrived = false;
   receive.request.reset();
-  post(queue, receive, kMaxMessage, tag(Kind::Data, from, queue.received + kPosted));
+  post(queue, receive, kCapacity, tag(Kind::Data, from, queue.received + kPosted));
 }
 
 void UcxNetwork::post(Queue& queue, Receive& receive, size_t capacity, uint64_t tag) {

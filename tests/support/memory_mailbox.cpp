@@ -34,6 +34,7 @@ struct MemoryLanes::Message {
   }
   std::unique_ptr<std::byte, FreeAligned> data;
   size_t bytes;
+  uint64_t mark = 0;
   int readers = 0;
 };
 
@@ -57,7 +58,10 @@ class MemoryLanes::Box final : public Mailbox {
   void begin(const char* operation, uint64_t) override {
     require(operation_.empty(), "begin() inside an operation");
     operation_ = operation;
+    mark_ = 0;
   }
+
+  void mark(uint64_t digest) override { mark_ = digest; }
 
   bool waited() const override { return true; }
 
@@ -83,6 +87,7 @@ class MemoryLanes::Box final : public Mailbox {
       return !lanes_.options_.strict || inWindow_ + roundUp(bytes) <= window();
     });
     building_ = std::make_shared<Message>(bytes);
+    building_->mark = mark_;
     building_->readers = static_cast<int>(to.size());
     to_.assign(to.begin(), to.end());
     return building_->data.get();
@@ -115,6 +120,7 @@ class MemoryLanes::Box final : public Mailbox {
       fail(seqparInternalError, "rank ", rank_, " expects ", bytes, " bytes from rank ", from, ", which sent ",
            queue.held->bytes);
     }
+    if (queue.held->mark != mark_) fail(seqparInternalError, "rank ", rank_, " expects another mark from rank ", from);
     return queue.held->data.get();
   }
 
@@ -183,6 +189,7 @@ class MemoryLanes::Box final : public Mailbox {
   int rank_;
   unsigned asked_ = 0;  ///< calls of prefersMessages()
   std::string operation_;
+  uint64_t mark_ = 0;
   std::shared_ptr<Message> building_;
   std::vector<int> to_;
   std::deque<std::shared_ptr<Message>> unread_;

@@ -1,6 +1,7 @@
 // The C functions of seqpar/layout.h: their results and their refusals.
 #include <catch2/catch.hpp>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 
@@ -228,6 +229,46 @@ TEST_CASE("With argument checks, ranks that disagree about a plan get an error")
   });
   unsetenv("SEQPAR_CHECK");
   CHECK(errors == "");
+}
+
+TEST_CASE("Without argument checks, data of another plan is an error") {
+  // Both layouts move as many bytes between the ranks. The sizes are those of short messages, messages in a ring, and
+  // data that is read in place.
+  const int64_t tokens = GENERATE(8, 4096, 1 << 18);
+  const std::string transport = GENERATE("auto", "network");
+  CAPTURE(tokens, transport);
+  setenv("SEQPAR_TRANSPORT", transport.c_str(), 1);
+  std::array<std::string, 2> texts;
+  std::array<seqparComm_t, 2> comms{};
+  REQUIRE(seqparCommInitAll(comms.data(), 2, nullptr) == seqparSuccess);
+  const auto errors = onThreads(2, [&](int rank) {
+    auto* const comm = comms.at(static_cast<size_t>(rank));
+    const auto move = [&](const LayoutCase& from) {
+      const auto had = from.get();
+      const auto expected = contiguous(2, tokens);
+      const int64_t row = 4;
+      seqparRedistributePlan_t plan = nullptr;
+      expectSuccess(seqparRedistributePlanCreate(&plan, &had, &expected, 1, nullptr, &row, comm), "create", comm);
+      const std::vector<std::byte> send(static_cast<size_t>(2 * tokens));
+      std::vector<std::byte> receive(send.size());
+      const void* source = send.data();
+      void* target = receive.data();
+      const auto result = seqparRedistribute(plan, &source, &target, nullptr);
+      if (result != seqparSuccess) texts.at(static_cast<size_t>(rank)) = seqparGetLastError(comm);
+      expectSuccess(seqparRedistributePlanDestroy(plan), "seqparRedistributePlanDestroy");
+      return result;
+    };
+    const LayoutCase zigzag{seqparZigzag, 2, tokens, 1, 1, {}};
+    const LayoutCase striped{seqparStriped, 2, tokens, 1, 1, {}};
+    for (const auto& same : {zigzag, striped}) expectSuccess(move(same), "seqparRedistribute", comm);
+    const auto result = move(rank == 0 ? zigzag : striped);
+    // The rank that reads the other's data first tells it.
+    expect(result == seqparInternalError || result == seqparRemoteError, "got ", seqparGetErrorString(result));
+  });
+  for (auto* const comm : comms) seqparCommAbort(comm);
+  unsetenv("SEQPAR_TRANSPORT");
+  CHECK(errors == "");
+  for (const auto& text : texts) CHECK_THAT(text, Contains("the ranks disagree about the operation"));
 }
 
 TEST_CASE("A plan outlives its communicator but refuses to run") {

@@ -50,6 +50,7 @@ class Listening final : public Mailbox {
   size_t window() const override { return mail_.window(); }
   bool direct(int peer) const override { return mail_.direct(peer); }
   void begin(const char* operation, uint64_t number) override { mail_.begin(operation, number); }
+  void mark(uint64_t digest) override { mail_.mark(digest); }
   void end() override { mail_.end(); }
   void abandon() noexcept override { mail_.abandon(); }
   bool waited() const override { return mail_.waited(); }

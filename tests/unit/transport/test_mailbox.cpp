@@ -1,6 +1,9 @@
 // The mailbox between ranks that are threads: every mix of shared memory and network, and its contracts.
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstring>
 #include <random>
+#include <utility>
 
 #include "group.h"
 #include "transport/segment.h"
@@ -224,6 +227,44 @@ TEST_CASE("a message of another size is an internal error that names both sizes"
       }
     }
     member.mail.end();
+  });
+  REQUIRE(errors == none(errors));
+}
+
+TEST_CASE("a message with another mark is an internal error") {
+  MailboxOptions options = optionsFor(2);
+  options.transport = GENERATE(seqparTransportAuto, seqparTransportNetwork);
+  const size_t bytes = GENERATE(size_t{0}, size_t{40}, size_t{100}, size_t{4096}, kMaxMessage);
+  const auto marks = GENERATE(std::pair(uint64_t{5}, uint64_t{6}), std::pair(uint64_t{0}, uint64_t{6}),
+                              std::pair(uint64_t{5}, uint64_t{0}));  // 0: the operation calls no mark()
+  CAPTURE(bytes, marks.first, marks.second);
+  const auto errors = runThreads(options, [&](Member& member) {
+    const auto begin = [&](uint64_t digest) {
+      member.mail.begin("mismatch", 0);
+      if (digest != 0) member.mail.mark(digest);
+    };
+    const auto pass = [&](uint64_t sent, uint64_t expected) {
+      begin(member.rank == 0 ? sent : expected);
+      if (member.rank == 0) {
+        std::memset(member.mail.acquire(1, bytes).data, 7, bytes);
+        member.mail.commit();
+      } else {
+        const std::byte* const data = member.mail.receive(0, bytes);
+        if (std::any_of(data, data + bytes, [](std::byte each) { return each != std::byte{7}; })) {
+          fail(seqparRemoteError, "wrong data");
+        }
+        member.mail.release(0);
+      }
+      member.mail.end();
+    };
+    for (const uint64_t digest : {marks.first, uint64_t{0}, marks.second}) pass(digest, digest);
+    try {
+      pass(marks.first, marks.second);
+      if (member.rank == 1) fail(seqparRemoteError, "accepted");
+    } catch (const Error& error) {
+      if (error.result() != seqparInternalError) throw;
+      if (std::string(error.what()).find("the ranks disagree about the operation") == std::string::npos) throw;
+    }
   });
   REQUIRE(errors == none(errors));
 }

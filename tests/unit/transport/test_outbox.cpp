@@ -127,7 +127,7 @@ TEST_CASE("a queue delivers in order across wrap-arounds of its descriptors") {
         const size_t bytes = random() % 200;
         waiter.wait(
             Waiter::By::Store, [&] { return queue.arrived(); }, [] { return "for the writer"; });
-        if (queue.bytes() != bytes) ++wrong;
+        if (queue.head() != MessageHead(bytes, static_cast<uint32_t>(i % MessageHead::kMarks))) ++wrong;
         for (size_t at = 0; at < bytes; ++at) {
           if (queue.data()[at] != static_cast<std::byte>(i + at)) ++wrong;
         }
@@ -148,6 +148,7 @@ TEST_CASE("a queue delivers in order across wrap-arounds of its descriptors") {
       const size_t bytes = random() % 200;
       waiter.wait(
           Waiter::By::Store, [&] { return !queue.full(); }, [] { return "for the reader"; });
+      const auto mark = static_cast<uint32_t>(i % MessageHead::kMarks);
       std::byte small[kInlineBytes];
       std::optional<size_t> offset;
       if (bytes > kInlineBytes) {
@@ -162,9 +163,9 @@ TEST_CASE("a queue delivers in order across wrap-arounds of its descriptors") {
       std::byte* data = offset ? segment.ring() + *offset : small;
       for (size_t at = 0; at < bytes; ++at) data[at] = static_cast<std::byte>(i + at);
       if (offset)
-        outbox.keep(*offset, bytes, 1, queue.publishAt(*offset, bytes, Trial::None));
+        outbox.keep(*offset, bytes, 1, queue.publishAt(*offset, bytes, mark, Trial::None));
       else
-        queue.publishInline(small, bytes);
+        queue.publishInline(small, bytes, mark);
       ring(readerDoorbell);
     }
   } catch (const Error& error) {

@@ -22,6 +22,7 @@ class RecordingMailbox final : public Mailbox {
   size_t window() const override;
   bool direct(int peer) const override;
   void begin(const char*, uint64_t) override {}
+  void mark(uint64_t) override {}
   void end() override {}
   void abandon() noexcept override {}
   bool waited() const override { return false; }
