@@ -6,8 +6,8 @@
 namespace seqpar::attn::linear {
 
 std::shared_ptr<RelayTurns> RelayTurns::of(seqparComm_t comm) {
-  static std::mutex mutex;
-  static std::map<seqparComm_t, std::weak_ptr<RelayTurns>> all;
+  static auto& mutex = *new std::mutex;  // never destroyed: plans may be created while the process exits
+  static auto& all = *new std::map<seqparComm_t, std::weak_ptr<RelayTurns>>;
   const std::lock_guard lock(mutex);
   std::erase_if(all, [](const auto& entry) { return entry.second.expired(); });
   auto turns = all[comm].lock();

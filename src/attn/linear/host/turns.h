@@ -14,6 +14,7 @@ namespace seqpar::attn::linear {
 
 class RelayTurns {
  public:
+  /// Those of a communicator, while one of its relays exists.
   static std::shared_ptr<RelayTurns> of(seqparComm_t comm);
 
   /// Records a call. Returns whether it follows one of the other direction, and is expected to be followed by one, as
