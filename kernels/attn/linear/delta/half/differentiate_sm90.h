@@ -159,6 +159,12 @@ class DifferentiateSm90 : DifferenceSm90<T, kTwo, kChannel> {
 
   /// Gradients of qIn, kIn and kOut.
   SEQPAR_DEVICE void throughStates() {
+    // Otherwise the compiler keeps gradients of the previous head in registers that throughValues() needs: it cannot
+    // see that the first products replace them.
+    if constexpr (kShared && !kChannel) {
+      clear(dq_);
+      clear(dRow_);
+    }
     float boundary = 0;
     SEQPAR_ROLLED
     for (int step = 0; step < kSteps; ++step) {
@@ -190,6 +196,13 @@ class DifferentiateSm90 : DifferenceSm90<T, kTwo, kChannel> {
       startStage(step + 2);
     }
     if constexpr (!kChannel) keepWarpSum(memory_.boundary, boundary);
+  }
+  SEQPAR_DEVICE static void clear(Tiles& c) {
+    SEQPAR_UNROLL
+    for (auto& tile : c) {
+      SEQPAR_UNROLL
+      for (float& x : tile) x = 0;
+    }
   }
   /// The thread's part of the sum of states times their gradients. A warp has 16 channels: the diagonal of a product
   /// takes fewer instructions than the elements' products.
