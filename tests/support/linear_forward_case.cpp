@@ -73,6 +73,8 @@ float drawGate(Decays decays, std::mt19937_64& random) {
       return -8 * uniform();
     case Decays::Thirty:
       return -30;
+    case Decays::Medium:
+      return -0.36F * uniform();
     case Decays::Mixed:
       break;
   }
@@ -87,13 +89,14 @@ float drawGate(Decays decays, std::mt19937_64& random) {
 std::string ForwardSpec::name() const {
   static constexpr const char* kTypes[] = {"fp32", "fp16", "bf16"};
   static constexpr const char* kGates[] = {"none", "head", "token", "channel"};
-  static constexpr const char* kDecays[] = {"typical", "slow", "strong", "thirty", "mixed"};
+  static constexpr const char* kDecays[] = {"typical", "slow", "strong", "thirty", "mixed", "medium"};
   std::ostringstream out;
   out << kTypes[type] << ", gate " << kGates[static_cast<int>(gate)] << ' ' << kTypes[gateType] << ' '
       << kDecays[static_cast<int>(decays)] << ", batch " << batch << ", tokens " << tokens << ", heads " << heads << '/'
       << qkHeads << ", dk " << dk << ", dv " << dv << ", segments of " << segmentTokens << " after " << leadTokens
       << ", starts " << sequences << (initial ? ", initial" : "") << (headsFirst ? ", heads first" : "")
-      << (inputGates ? ", input gates" : "") << (size != 1 ? ", small" : "") << ", seed " << seed;
+      << (inputGates ? ", input gates" : "") << (size != 1 ? ", small" : "") << (tilt != 1 ? ", tilted" : "")
+      << ", seed " << seed;
   return out.str();
 }
 
@@ -132,8 +135,8 @@ ForwardCase::ForwardCase(const ForwardSpec& which) : spec(which), scale(1 / std:
     }
   };
   draw(q, spec.qkHeads, spec.dk, 1);
-  draw(k, spec.qkHeads, spec.dk, spec.size);
-  draw(v, spec.heads, spec.dv, spec.size);
+  draw(k, spec.qkHeads, spec.dk, spec.size * spec.tilt);
+  draw(v, spec.heads, spec.dv, spec.size / spec.tilt);
   if (spec.gate == Gate::Head) {
     gates.resize(static_cast<size_t>(spec.heads) * 4);
     for (int h = 0; h < spec.heads; ++h) put(gates, seqparFloat32, h, drawGate(spec.decays, random));
@@ -232,7 +235,7 @@ void ForwardCase::computeHead(int64_t b, int h) {
   const int64_t index = b * spec.heads + h;
   const auto size = static_cast<size_t>(dk) * static_cast<size_t>(dv);
   const double u = roundingOf(spec.type);
-  const bool mild = spec.decays == Decays::Typical || spec.decays == Decays::Slow;
+  const bool mild = spec.decays == Decays::Typical || spec.decays == Decays::Slow || spec.decays == Decays::Medium;
   const double stateUnit = spec.gate == Gate::Channel && !mild ? 0x1p8 : 0;
   const bool full = spec.type == seqparFloat32, half = spec.type == seqparFloat16;
   const double perTerm = full ? 0x1p-24 * static_cast<double>(4 * spec.tokens + dk + 64) : 3 * u + 0x1p-13 + u * u * 4;

@@ -10,7 +10,8 @@
 
 namespace seqpar::test {
 
-enum class Decays { Typical, Slow, Strong, Thirty, Mixed };  ///< Mixed: 0, -inf and everything between
+/// Mixed: 0, -inf and everything between. Medium: about 2^-8 in 32 tokens.
+enum class Decays { Typical, Slow, Strong, Thirty, Mixed, Medium };
 
 struct ForwardSpec {
   int64_t batch = 1, tokens = 64;
@@ -21,6 +22,7 @@ struct ForwardSpec {
   Decays decays = Decays::Typical;
   bool initial = true;
   float size = 1;                ///< of keys and values
+  float tilt = 1;                ///< further factor of keys, and divisor of values
   bool headsFirst = false;       ///< tensors are [batch][head][token], otherwise [batch][token][head]
   int64_t segmentTokens = 1024;  ///< a multiple of 64
   int64_t leadTokens = 0;        ///< before the first segment (launchForward()), at most; a multiple of 64

@@ -53,10 +53,7 @@ struct State {
     for (int distance = 16; distance > 0; distance /= 2) {
       largest = fmaxf(largest, __shfl_xor_sync(0xffffffffU, largest, distance));
     }
-    constexpr uint32_t kInfinite = 255, kTarget = 127 + 127 + 13, kMost = 240;  // exponents with a bias of 127
-    const uint32_t exponent = asBits(largest) >> 23;
-    if (exponent == kInfinite) return Numbers<T>::kStateScale;
-    return asFloat(min(kTarget - exponent, kMost) << 23);
+    return roundingScaleOf<T>(largest);
   }
 
   /// B of q S for 16 channels from 16 * step on: S rounded after `change`. b[0], b[2] are for columns 0 to 7, b[1],
@@ -128,10 +125,6 @@ SEQPAR_DEVICE float raiseOf(const uint32_t (&values)[2][4]) {
   constexpr uint32_t kInfinite = 31, kTarget = 127 + 15 + 14;  // exponents with a bias of 15; of 127 + 15
   const uint32_t exponent = ptx::reduxMax(largest) >> 27;
   return exponent == kInfinite ? 1 : asFloat((kTarget - exponent) << 23);
-}
-/// 1 / x of a power of 2.
-SEQPAR_DEVICE float inversePower(float x) {
-  return asFloat((254U << 23) - asBits(x));
 }
 
 /// A fragment of V^T times a factor per token: lane 4 g + p has the factors of tokens 2p, 2p+1, 2p+8 and 2p+9.

@@ -1,8 +1,7 @@
 // The forward kernels of linear attention for compute capability 9.0, and pass 1 of their backward pass, on an
 // emulated CTA.
-#include "kernels/attn/linear/forward_sm90/kernel_arguments_sm90.cuh"
 #include "linear_backward_check.h"
-#include "linear_forward_check.h"
+#include "linear_forward_sm90_check.h"
 #include "unit/seed.h"
 
 using namespace seqpar;
@@ -11,84 +10,7 @@ using namespace seqpar::attn::test;
 
 namespace {
 
-using forward_sm90::Pass;
-
-template <Pass P>
-void runStates(const SegmentStates& pass, const Input& keys, const Input& values, int ctas, uint64_t seed) {
-  forward_sm90::StatesKernel kernel;
-  const bool joined = joinsShortHeads(pass.problem), paired = joined || forward_sm90::pairs(pass);
-  REQUIRE(setArguments(kernel, pass, pass.segments.count, keys, values, paired));
-  forward_sm90::dispatch(pass.problem, [&](auto kind) {
-    const bool wide = forward_sm90::keyBlocks(pass.problem.dk) > 1;
-    const auto run = [&]<bool kGated, bool kWide, bool kPair = false>() {
-      emulator::run(ctas, forward_sm90::kThreads, forward_sm90::StatesShared<kind()>::kBytes, seed, [&] {
-        forward_sm90::StatesCta<Bfloat16, kind(), P, kGated, kWide, kPair>(kernel, ptx::sharedMemory()).run();
-      });
-      return 0;
-    };
-    if constexpr (kind() == forward_sm90::GateKind::Uniform) {
-      const auto runUniform = [&]<bool kGated>() {
-        if (paired) {
-          return wide ? run.template operator()<kGated, true, true>() : run.template operator()<kGated, false, true>();
-        }
-        return wide ? run.template operator()<kGated, true>() : run.template operator()<kGated, false>();
-      };
-      const bool gated = P == Pass::Forward && pass.problem.inputGates.data != nullptr;
-      return gated ? runUniform.template operator()<P == Pass::Forward>() : runUniform.template operator()<false>();
-    }
-    if constexpr (kind() != forward_sm90::GateKind::Uniform) {
-      if (joined) return run.template operator()<false, false, true>();
-    }
-    if (wide) return run.template operator()<false, true>();
-    return run.template operator()<false, false>();
-  });
-}
-
-struct Sm90 {
-  static void states(const SegmentStates& pass, int ctas, uint64_t seed) {
-    runStates<Pass::Forward>(pass, pass.problem.k, pass.problem.v, ctas, seed);
-  }
-  static void outputs(const Outputs& pass, int ctas, uint64_t seed) {
-    if (forward_sm90::keyBlocks(pass.problem.dk) > 1) {
-      std::vector<float> workspace(static_cast<size_t>(ctas * forward_sm90::SweepMemory::kFloats), NAN);
-      Outputs wide = pass;
-      wide.workspace = workspace.data();
-      run<true>(wide, ctas, seed);
-    } else {
-      run<false>(pass, ctas, seed);
-    }
-  }
-
- private:
-  template <bool kWide>
-  static void run(const Outputs& pass, int ctas, uint64_t seed) {
-    forward_sm90::OutputsKernel kernel;
-    REQUIRE(setArguments(kernel, pass));
-    using forward_sm90::Heads;
-    const auto runCta = [&]<class Cta>() {
-      emulator::run(ctas, forward_sm90::kThreads, Cta::Layout::kBytes, seed,
-                    [&] { Cta(kernel, ptx::sharedMemory()).run(); });
-      return 0;
-    };
-    forward_sm90::dispatch(pass.problem, [&](auto kind) {
-      using forward_sm90::OutputsCta;
-      if constexpr (kind() == forward_sm90::GateKind::Uniform) {
-        if (forward_sm90::pairs(pass)) {
-          return runCta.template operator()<OutputsCta<Bfloat16, kind(), Heads::Pair, kWide>>();
-        }
-        if (pass.problem.inputGates.data != nullptr) {
-          return runCta.template operator()<OutputsCta<Bfloat16, kind(), Heads::Gated, kWide>>();
-        }
-      }
-      if constexpr (kind() != forward_sm90::GateKind::Uniform && !kWide) {
-        if (joinsShortHeads(pass.problem)) {
-          return runCta.template operator()<OutputsCta<Bfloat16, kind(), Heads::Joined>>();
-        }
-      }
-      return runCta.template operator()<OutputsCta<Bfloat16, kind(), Heads::Plain, kWide>>();
-    });
-  }
-};
+using Sm90 = Sm90Of<Bfloat16>;
 
 }  // namespace
 
@@ -260,7 +182,7 @@ TEST_CASE("pass 1 of the backward on sm_90 with packed sequences") {
     pass.heads = {0, 1};
     std::vector<float> states(c.after.size(), NAN), logs(c.afterLog.size(), NAN);
     pass.maps = {states.data(), logs.data()};
-    runStates<Pass::Backward>(pass, pass.problem.q, c.dOutput(c.dOut.data()), 2, seed);
+    runStates<Bfloat16, Pass::Backward>(pass, pass.problem.q, c.dOutput(c.dOut.data()), 2, seed);
     // The first segment's map is undefined.
     const auto known = [&](const std::vector<float>& all) {
       const auto first = static_cast<int64_t>(all.size() / static_cast<size_t>(c.segments.count));
@@ -290,7 +212,7 @@ TEST_CASE("pass 1 of the backward on sm_90") {
     pass.heads = {0, heads};
     std::vector<float> states(c.stateGradient.size(), NAN), logs(c.logDecay.size(), NAN);
     pass.maps = {states.data(), logs.data()};
-    runStates<Pass::Backward>(pass, pass.problem.q, c.dOutput(c.dOut.data()), 2, seed);
+    runStates<Bfloat16, Pass::Backward>(pass, pass.problem.q, c.dOutput(c.dOut.data()), 2, seed);
     CHECK(seqpar::test::relativeError(backward::test::wide(states), backward::test::wide(c.stateGradient)) <= 0x1p-7);
     for (size_t i = 0; i < logs.size(); ++i) CHECK(std::exp(logs[i]) == Approx(std::exp(c.logDecay[i])).margin(1e-4));
   }

@@ -7,8 +7,9 @@ namespace seqpar::attn::forward_sm90 {
 
 /// A consumer has 64 columns of a head; Joined: a short head.
 template <class T, bool Wide, bool Joined>
-using ChannelOutputs = std::conditional_t<Joined, OutputsConsumer<T, JoinedShared, true, false, Wide, ShortShape>,
-                                          OutputsConsumer<T, OutputsShared, false, false, Wide>>;
+using ChannelOutputs =
+    std::conditional_t<Joined, OutputsConsumer<T, OutputsSharedFor<T, 2>, true, false, Wide, ShortShape>,
+                       OutputsConsumer<T, OutputsSharedFor<T>, false, false, Wide>>;
 
 template <class T, bool Wide, bool Joined = false>
 class ChannelConsumer : ChannelOutputs<T, Wide, Joined> {
@@ -53,8 +54,9 @@ class ChannelConsumer : ChannelOutputs<T, Wide, Joined> {
 
  private:
   using Base::kernel_, Base::problem_, Base::shared_, Base::which_, Base::thread_, Base::lane_, Base::state_;
-  using Base::vectors, Base::syncGroup, Base::round, Base::operands, Base::addScores, Base::put, Base::awaitOutTile,
-      Base::finish, Base::putFinal, Base::kToState;
+  using Base::vectors, Base::syncGroup, Base::round, Base::roundTimes, Base::operands, Base::addScores, Base::put,
+      Base::awaitOutTile, Base::finish, Base::putFinal, Base::kRaises, Base::stateScale, Base::inverses,
+      Base::eachOfQueries, Base::lower;
   /// Like StateBefore, for channel decays, where registers do not suffice for two states at once: the code of
   /// StateBefore spills more of them.
   SEQPAR_DEVICE void start(const Sweep& item) {
@@ -122,18 +124,41 @@ class ChannelConsumer : ChannelOutputs<T, Wide, Joined> {
     return true;
   }
 
+  /// With kRaises: the factor of the product of queries and the state, rounded times `scale`. Finite for states up to
+  /// 2^100.
+  SEQPAR_DEVICE float backOf(const char* stage, float scale) const {
+    constexpr float kMost = 0x1p112F;  // times a power of raiseRows(), finite
+    return fminf(inversePower(scale) * reinterpret_cast<const float*>(stage + Layout::kPowers)[Joined ? which_ : 0],
+                 kMost);
+  }
+  /// With kRaises: multiplies that product by its factor, and by the powers of 2 of the scores which are added to it.
+  template <int Count>
+  SEQPAR_DEVICE void raise(float (&out)[Count], float back, const float* inverses) const {
+    eachOfQueries(out, inverses, [&](float& number, float inverse) { number *= back * inversePower(inverse); });
+  }
+
   /// For small exponents within the chunk: queries, keys and the state are relative to the middle of the chunk.
   SEQPAR_DEVICE void multiplySafe(char* stage, const Sweep& item, const Chunk& chunk, int running) {
     const auto with = operands(stage);
     typename Own::Operand a;
     float out[32];
     awaitOutTile();
-    round(a);
+    const float scale = stateScale();
+    roundTimes(a, scale);
     warpgroup::fenceOperand(state_);
     warpgroup::arrive();
 #pragma unroll
     for (int step = 0; step < Own::kSteps; ++step) {
       warpgroup::multiply<T, Terms::AlongRows>(out, a[step], with.queries + channelStep(step), step > 0);
+    }
+    if constexpr (kRaises) {
+      warpgroup::commit();
+      warpgroup::wait<0>();
+      warpgroup::fenceOperand(out);
+      raise(out, backOf(stage, scale), inverses(stage));
+      warpgroup::fenceOperand(out);
+      warpgroup::fenceOperand(state_);
+      warpgroup::arrive();
     }
     addScores(out, with, true);
     warpgroup::commit();
@@ -144,6 +169,7 @@ class ChannelConsumer : ChannelOutputs<T, Wide, Joined> {
     warpgroup::commit();
     warpgroup::wait<1>();
     warpgroup::fenceOperand(out);
+    if constexpr (kRaises) lower(out, inverses(stage));
     put(out, item, chunk, running);
     warpgroup::wait<0>();
     warpgroup::fenceOperand(state_);
@@ -173,7 +199,10 @@ class ChannelConsumer : ChannelOutputs<T, Wide, Joined> {
 #pragma unroll
         for (int i = 0; i < 8; ++i) met[i] = out[i] != 0;
       }
-      multiplyBlock(out, with.queries + rows, [](float x, int) { return isfinite(x) ? x * kToState : 0; });
+      const auto known = [](float x) { return isfinite(x) ? x : 0; };
+      const float scale = stateScale(known);
+      multiplyBlock(out, with.queries + rows, [&](float x, int) { return kRaises ? known(x) * scale : known(x); });
+      if constexpr (kRaises) raise(out, backOf(stage, scale), inverses(stage) + kBlockTokens * block);
       this->template scaleState<true>(vectors(stage, 2) + block * Shape::kChannels);
       warpgroup::fenceOperand(state_);
       warpgroup::fenceOperand(out);
@@ -185,6 +214,7 @@ class ChannelConsumer : ChannelOutputs<T, Wide, Joined> {
       warpgroup::wait<0>();
       warpgroup::fenceOperand(out);
       warpgroup::fenceOperand(state_);
+      if constexpr (kRaises) lower(out, inverses(stage) + kBlockTokens * block);
 #pragma unroll
       for (int i = 0; i < 8; ++i) out[i] = met[i] ? NAN : out[i];
       constexpr int kPart = 8 * kGroupThreads;

@@ -6,14 +6,15 @@
 
 namespace seqpar::attn::forward_sm90 {
 
-template <Heads H>
-using UniformShared = std::conditional_t<H == Heads::Plain, OutputsShared, FactorShared<H == Heads::Pair ? 2 : 1>>;
+template <class T, Heads H>
+using UniformShared =
+    std::conditional_t<H == Heads::Plain, OutputsSharedFor<T>, FactorShared<H == Heads::Pair ? 2 : 1>>;
 
 template <class T, Heads H, bool Wide>
-class UniformConsumer : OutputsConsumer<T, UniformShared<H>, H == Heads::Pair, H != Heads::Pair && !Wide, Wide> {
+class UniformConsumer : OutputsConsumer<T, UniformShared<T, H>, H == Heads::Pair, H != Heads::Pair && !Wide, Wide> {
  public:
   static constexpr bool kPair = H == Heads::Pair;
-  using Base = OutputsConsumer<T, UniformShared<H>, kPair, !kPair && !Wide, Wide>;
+  using Base = OutputsConsumer<T, UniformShared<T, H>, kPair, !kPair && !Wide, Wide>;
   using Base::Base;
   using typename Base::Layout;
 
@@ -27,7 +28,9 @@ class UniformConsumer : OutputsConsumer<T, UniformShared<H>, H == Heads::Pair, H
       StateBefore(kernel_.pass, outTile, which_, this->half()).make(item, state_);
     }
     const auto multiply = [&](char* stage, const Chunk& chunk, int running, bool) {
-      if (decays(stage)[kChunk] == 0) {
+      if constexpr (kRaises) {
+        multiplyRaised(stage, item, chunk, running);
+      } else if (decays(stage)[kChunk] == 0) {
         multiplyChunk<true>(stage, item, chunk, running);
       } else {
         multiplyChunk<false>(stage, item, chunk, running);
@@ -46,8 +49,9 @@ class UniformConsumer : OutputsConsumer<T, UniformShared<H>, H == Heads::Pair, H
 
  private:
   using Base::kernel_, Base::problem_, Base::shared_, Base::which_, Base::thread_, Base::lane_, Base::state_;
-  using Base::vectors, Base::syncGroup, Base::round, Base::operands, Base::addScores, Base::put, Base::awaitOutTile,
-      Base::finish, Base::putFinal, Base::kToState;
+  using Base::vectors, Base::syncGroup, Base::roundTimes, Base::operands, Base::addScores, Base::put,
+      Base::awaitOutTile, Base::finish, Base::putFinal, Base::kRaises, Base::stateScale, Base::inverses,
+      Base::eachOfQueries, Base::lower;
   /// Of the consumer's head: 2^L of each token, then 2^Lend.
   SEQPAR_DEVICE const float* decays(const char* stage) const { return vectors(stage, kPair ? which_ : 0); }
   template <bool forgets>
@@ -67,7 +71,7 @@ class UniformConsumer : OutputsConsumer<T, UniformShared<H>, H == Heads::Pair, H
     const auto with = operands(stage);
     Shape::Operand a;
     float out[32], within[32];
-    round(a);
+    roundTimes(a, 1);
     const float decay = decays(stage)[kChunk];
 #pragma unroll
     for (int i = 0; i < Shape::kStateElements; ++i) state_[i] = forgets ? 0 : state_[i] * decay;
@@ -103,6 +107,51 @@ class UniformConsumer : OutputsConsumer<T, UniformShared<H>, H == Heads::Pair, H
     finish(item, chunk, running);
   }
 
+  /// The same, for any decay, with powers of 2 of the rounded state and of scores, which the state's term is multiplied
+  /// by before they are added. One function, because two have their accumulators in different registers.
+  SEQPAR_DEVICE void multiplyRaised(char* stage, const Sweep& item, const Chunk& chunk, int running) {
+    const auto with = operands(stage);
+    Shape::Operand a;
+    float out[32];
+    const float scale = stateScale(), back = inversePower(scale), decay = decays(stage)[kChunk];
+    roundTimes(a, scale);
+    if (decay == 0) {  // elements may be non-finite
+#pragma unroll
+      for (float& number : state_) number = 0;
+    }
+#pragma unroll
+    for (float& number : state_) number *= decay;
+    warpgroup::arrive();
+#pragma unroll
+    for (int step = 0; step < Shape::kSteps; ++step) {
+      warpgroup::multiply<T, Terms::AlongRows>(out, a[step], with.queries + channelStep(step), step > 0);
+    }
+    warpgroup::commit();
+    awaitOutTile();
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(out);
+    eachOfQueries(out, decays(stage),
+                  [&](float& number, float factor) { number = factor == 0 ? 0 : number * (factor * back); });
+    eachOfQueries(out, inverses(stage), [](float& number, float inverse) { number *= inversePower(inverse); });
+    warpgroup::fenceOperand(out);
+    warpgroup::fenceOperand(state_);
+    warpgroup::arrive();
+    addScores(out, with, true);
+    warpgroup::commit();
+    this->template addKeys<0>(with);
+    this->template addKeys<1>(with);
+    this->template addKeys<2>(with);
+    this->template addKeys<3>(with);
+    warpgroup::commit();
+    warpgroup::wait<1>();
+    warpgroup::fenceOperand(out);
+    lower(out, inverses(stage));
+    put(out, item, chunk, running);
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(state_);
+    finish(item, chunk, running);
+  }
+
   /// The same with fewer registers, which the values need: the state's term is complete before the scores' is added.
   template <bool forgets>
   SEQPAR_DEVICE void multiplyFactors(char* stage, const Sweep& item, const Chunk& chunk, int running) {
@@ -110,7 +159,8 @@ class UniformConsumer : OutputsConsumer<T, UniformShared<H>, H == Heads::Pair, H
     Shape::Operand a;
     uint32_t values[4][4];
     float out[32];
-    round(a);
+    static_assert(!kRaises);
+    roundTimes(a, 1);
     const float decay = decays(stage)[kChunk];
 #pragma unroll
     for (int i = 0; i < Shape::kStateElements; ++i) state_[i] = forgets ? 0 : state_[i] * decay;

@@ -16,9 +16,11 @@ class ExactScores {
  public:
   /// `logs`: the base-2 logarithms of the decays, in fp16, in the layout of the keys. `head`: of two, each in a panel
   /// of the tiles. `thread`: opaque, so that nothing derived from it is kept in registers while chunks are not exact.
-  SEQPAR_DEVICE ExactScores(char* stage, const char* logs, int head, int thread)
+  /// `inverses`: of raiseRows(), for the head.
+  SEQPAR_DEVICE ExactScores(char* stage, const char* logs, float* inverses, int head, int thread)
       : stage_(ptx::sharedAddress(stage) + head * kTileBytes),
         logs_(ptx::sharedAddress(logs) + head * kTileBytes),
+        inverses_(inverses),
         lane_(thread % 32),
         block_(thread / 32 % 4) {}
 
@@ -98,7 +100,8 @@ class ExactScores {
   SEQPAR_DEVICE void load(uint32_t (&words)[4], uint32_t matrix, int step) const {
     ptx::ldmatrixX4(words, addressOf(matrix, step));
   }
-  SEQPAR_DEVICE void put(const float (&scores)[2][4]) const {
+  SEQPAR_DEVICE void put(float (&scores)[2][4]) const {
+    if constexpr (Numbers<T>::kRaises) raiseRows<T>(scores, inverses_ + block_ * kBlockTokens, 1);
     uint32_t words[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) words[i] = Numbers<T>::pack(scores[i / 2][i % 2 * 2], scores[i / 2][i % 2 * 2 + 1]);
@@ -108,6 +111,7 @@ class ExactScores {
   }
 
   uint32_t stage_, logs_;
+  float* inverses_;  ///< of raiseRows()
   int lane_, block_;
 };
 

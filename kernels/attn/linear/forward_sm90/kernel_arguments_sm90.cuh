@@ -18,14 +18,22 @@ inline bool encode16(CUtensorMap& map, const Input& tensor, int columns, int hea
   return encodeMap(map, {tensor, problem.type, columns, heads, kSwizzleColumns, kChunk, true}, problem);
 }
 
+/// Whether the kernels for T support pairs of heads and input gates. In fp16, values times gates and decays, which they
+/// round, may be too small or too large.
+template <class T>
+inline constexpr bool kHasFactors = !Numbers<T>::kRaises;
+inline bool hasFactors(const LinearProblem& problem) {
+  return problem.type == seqparFloat16 ? kHasFactors<Float16> : kHasFactors<Bfloat16>;
+}
+
 /// Whether pass 3 processes pairs of heads.
 inline bool pairs(const Outputs& pass) {
-  return pairsHeads(pass.problem) && pass.heads.first % 2 == 0 && pass.heads.count % 2 == 0;
+  return hasFactors(pass.problem) && pairsHeads(pass.problem) && pass.heads.first % 2 == 0 && pass.heads.count % 2 == 0;
 }
 
 /// Whether pass 1 supports pairs. They have half as many items.
 inline bool pairs(const SegmentStates& pass) {
-  return pairsHeads(pass.problem) && pass.heads.first % 2 == 0 && pass.heads.count % 2 == 0;
+  return hasFactors(pass.problem) && pairsHeads(pass.problem) && pass.heads.first % 2 == 0 && pass.heads.count % 2 == 0;
 }
 
 /// Tensor map of channel gates; the TMA does not read other gates. `columns`: of a box.

@@ -2,8 +2,7 @@
 
 #include <cuda_runtime.h>
 
-#include "kernels/attn/linear/forward_sm90/kernel_arguments_sm90.cuh"
-#include "kernels/attn/linear/launch.cuh"
+#include "kernels/attn/linear/forward_sm90/instances_sm90.h"
 #include "kernels/attn/linear/sequence.h"
 
 namespace seqpar::attn::forward_sm90 {
@@ -41,7 +40,6 @@ bool launchStates(const SegmentStates& pass, int segments, const Input& keys, co
   const LinearProblem& problem = pass.problem;
   StatesKernel kernel;
   error = cudaSuccess;
-  const bool wide = keyBlocks(problem.dk) > 1;
   // A CTA takes a little longer for two heads of 64 columns than for one, and pass 3 overlaps a short second round.
   const int64_t single = itemCount(problem, pass.heads, segments, tilesOf(problem) * keyBlocks(problem.dk));
   const bool joined = joinsShortHeads(problem),
@@ -49,29 +47,9 @@ bool launchStates(const SegmentStates& pass, int segments, const Input& keys, co
   if (!setArguments(kernel, pass, segments, keys, values, paired)) return false;
   if (kernel.items == 0) return true;
   const bool overlaps = startsEarly(recordOf(pass), launch);
-  error = dispatch(problem, [&](auto kind) {
-    const auto run = [&](auto function) {
-      return launchKernel(function, gridOf(kernel.items, launch.ctas), kThreads, StatesShared<kind()>::kBytes,
-                          launch.stream, overlaps, kernel);
-    };
-    if constexpr (kind() == GateKind::Uniform) {
-      const auto runUniform = [&]<bool kGated>() {
-        if (!paired) {
-          return wide ? run(segmentStatesSm90<Bfloat16, kind(), P, kGated, true>)
-                      : run(segmentStatesSm90<Bfloat16, kind(), P, kGated>);
-        }
-        return wide ? run(segmentStatesSm90<Bfloat16, kind(), P, kGated, true, true>)
-                    : run(segmentStatesSm90<Bfloat16, kind(), P, kGated, false, true>);
-      };
-      const bool gated = P == Pass::Forward && problem.inputGates.data != nullptr;
-      return gated ? runUniform.template operator()<P == Pass::Forward>() : runUniform.template operator()<false>();
-    }
-    if constexpr (kind() != GateKind::Uniform) {
-      if (joined) return run(segmentStatesSm90<Bfloat16, kind(), P, false, false, true>);
-    }
-    if (wide) return run(segmentStatesSm90<Bfloat16, kind(), P, false, true>);
-    return run(segmentStatesSm90<Bfloat16, kind(), P>);
-  });
+  const KernelLaunch on = {launch.ctas, overlaps, launch.stream};
+  error = problem.type == seqparFloat16 ? runStates<Float16, P>(kernel, paired, on)
+                                        : runStates<Bfloat16, P>(kernel, paired, on);
   return true;
 }
 
@@ -111,7 +89,8 @@ bool fitsFrom(int least, const LinearProblem& problem) {
 
 bool fits(const LinearProblem& problem) {
   // Of heads with up to 64 channels, only two per CTA are faster here than in the other kernels.
-  const int least = joinsShortHeads(problem) ? 0 : pairsHeads(problem) ? kSwizzleColumns : kSwizzleColumns + 1;
+  const bool paired = pairsHeads(problem) && hasFactors(problem);
+  const int least = joinsShortHeads(problem) ? 0 : paired ? kSwizzleColumns : kSwizzleColumns + 1;
   return fitsFrom(least, problem);
 }
 
@@ -154,27 +133,8 @@ bool outputs(const Outputs& pass, const Launch& launch, int& error) {
   // The workspace has room for as many CTAs.
   const int most = forward_sm90::ctasAtOnce(problem),
             ctas = wide && (launch.ctas == 0 || launch.ctas > most) ? most : launch.ctas;
-  const auto run = [&](auto function, int sharedBytes) {
-    return launchKernel(function, gridOf(kernel.items, ctas), kThreads, sharedBytes, launch.stream, overlaps, kernel);
-  };
-  error = dispatch(problem, [&](auto kind) {
-    if constexpr (kind() == GateKind::Uniform) {
-      constexpr int kPairBytes = UniformShared<Heads::Pair>::kBytes, kGatedBytes = UniformShared<Heads::Gated>::kBytes;
-      if (pairs(pass)) {
-        return wide ? run(outputsSm90<Bfloat16, kind(), Heads::Pair, true>, kPairBytes)
-                    : run(outputsSm90<Bfloat16, kind(), Heads::Pair>, kPairBytes);
-      }
-      if (problem.inputGates.data != nullptr) {
-        return wide ? run(outputsSm90<Bfloat16, kind(), Heads::Gated, true>, kGatedBytes)
-                    : run(outputsSm90<Bfloat16, kind(), Heads::Gated>, kGatedBytes);
-      }
-    }
-    if constexpr (kind() != GateKind::Uniform) {
-      if (joinsShortHeads(problem)) return run(outputsSm90<Bfloat16, kind(), Heads::Joined>, JoinedShared::kBytes);
-    }
-    return wide ? run(outputsSm90<Bfloat16, kind(), Heads::Plain, true>, OutputsShared::kBytes)
-                : run(outputsSm90<Bfloat16, kind()>, OutputsShared::kBytes);
-  });
+  const KernelLaunch how = {ctas, overlaps, launch.stream};
+  error = problem.type == seqparFloat16 ? runOutputs<Float16>(kernel, how) : runOutputs<Bfloat16>(kernel, how);
   return true;
 }
 

@@ -23,7 +23,7 @@ class OutputsConsumer {
   using Own = Block;
   static constexpr bool kJoined = !std::is_same_v<Own, Shape>;
   static_assert(!kJoined || (Pair && !Wide));
-  static constexpr float kToState = Numbers<T>::kStateScale;
+  static constexpr bool kRaises = Numbers<T>::kRaises;
 
   SEQPAR_DEVICE OutputsConsumer(const OutputsKernel& kernel, char* shared, int which)
       : kernel_(kernel),
@@ -98,8 +98,52 @@ class OutputsConsumer {
       a[i / 8][i / 2 % 4] = Numbers<T>::pack(change(state_[i], channel), change(state_[i + 1], channel + 1));
     }
   }
-  SEQPAR_DEVICE void round(typename Own::Operand& a) const {
-    round(a, [](float x, int) { return x * kToState; });
+  /// With kRaises, times `scale`, and before the state changes: the compiler would keep its old values in registers.
+  SEQPAR_DEVICE void roundTimes(typename Own::Operand& a, float scale) const {
+    round(a, [&](float x, int) { return kRaises ? x * scale : x; });
+    if constexpr (kRaises) {
+#pragma unroll
+      for (int i = 0; i < 4 * Own::kSteps; ++i) {
+        uint32_t& word = a[i / 4][i % 4];
+        word = static_cast<uint32_t>(ptx::opaque(static_cast<int>(word)));
+      }
+    }
+  }
+  /// The power of 2 that change(element) of the warp's part of the state is multiplied by before rounding: of 16
+  /// columns of v, which are rows of O^T.
+  template <class Change>
+  SEQPAR_DEVICE float stateScale(const Change& change) const {
+    if constexpr (!kRaises) return 1;
+    constexpr int kParts = 4;
+    float largest[kParts] = {};
+#pragma unroll
+    for (int i = 0; i < Own::kStateElements; ++i) {
+      largest[i % kParts] = fmaxf(largest[i % kParts], fabsf(change(state_[i])));
+    }
+    const float mine = fmaxf(fmaxf(largest[0], largest[1]), fmaxf(largest[2], largest[3]));
+    return roundingScaleOf<T>(asFloat(ptx::reduxMax(asBits(mine))));
+  }
+  SEQPAR_DEVICE float stateScale() const {
+    return stateScale([](float x) { return x; });
+  }
+  /// Calls act(element of O^T, its factor), with a factor per query in memory; for `Count` / 4 groups of 8 queries.
+  template <int Count, class Act>
+  SEQPAR_DEVICE void eachOfQueries(float (&out)[Count], const float* factors, const Act& act) const {
+#pragma unroll
+    for (int j = 0; j < Count / 4; ++j) {
+      const float2 by = *reinterpret_cast<const float2*>(factors + 8 * j + 2 * (lane_ % 4));
+#pragma unroll
+      for (int e = 0; e < 4; ++e) act(out[4 * j + e], e % 2 == 0 ? by.x : by.y);
+    }
+  }
+  /// Divides by the powers of 2 of raiseRows().
+  template <int Count>
+  SEQPAR_DEVICE void lower(float (&out)[Count], const float* inverses) const {
+    eachOfQueries(out, inverses, [](float& number, float inverse) { number *= inverse; });
+  }
+  /// The inverses of the powers of 2 of the chunk's scores, per query.
+  SEQPAR_DEVICE const float* inverses(const char* stage) const {
+    return reinterpret_cast<const float*>(stage + Layout::kInverses) + (Pair ? which_ * kChunk : 0);
   }
 
   struct Operands {
@@ -149,8 +193,7 @@ class OutputsConsumer {
     return true;
   }
   SEQPAR_DEVICE char* outTile(int running) const {
-    static_assert(!TwoTiles || Layout::kValuesLoaded ||
-                  OutputsShared::kFine == OutputsShared::kOut + kConsumers * kTileBytes);
+    if constexpr (!Layout::kValuesLoaded) static_assert(Layout::kFine == Layout::kOut + kConsumers * kTileBytes);
     return shared_ + Layout::kOut + ((TwoTiles ? running % 2 * 2 : 0) + which_) * kTileBytes;
   }
   /// Waits until the output buffer is free: the outputs of the previous chunk were copied.
@@ -162,7 +205,7 @@ class OutputsConsumer {
   /// For 16 tokens, starting at `token` of the chunk.
   SEQPAR_DEVICE void putColumns(const float (&out)[8], int running, int token) const {
     const int warp = thread_ / 32, matrix = lane_ / 8;
-    const float scale = problem_.scale / kToState;
+    const float scale = problem_.scale;
     uint32_t words[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) words[i] = Numbers<T>::pack(out[2 * i] * scale, out[2 * i + 1] * scale);

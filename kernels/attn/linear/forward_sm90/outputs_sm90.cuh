@@ -28,8 +28,8 @@
 
 namespace seqpar::attn::forward_sm90 {
 
-template <Heads H>
-using OutputsLayout = std::conditional_t<H == Heads::Joined, JoinedShared, UniformShared<H>>;
+template <class T, Heads H>
+using OutputsLayout = std::conditional_t<H == Heads::Joined, OutputsSharedFor<T, 2>, UniformShared<T, H>>;
 
 template <class T, bool Uniform, Heads H, bool Wide>
 struct ConsumerOf {
@@ -49,7 +49,7 @@ class OutputsCta {
   static constexpr bool kFactors = kUniform && H != Heads::Plain;
   static constexpr int kCount = kPair ? 2 : 1;
   static_assert(kUniform ? !kJoined : H == Heads::Plain || (kJoined && !Wide));
-  using Layout = OutputsLayout<H>;
+  using Layout = OutputsLayout<T, H>;
   using Consumer = typename ConsumerOf<T, kUniform, H, Wide>::Type;
   using Transform = std::conditional_t<kFactors, FactorTransform<T, kCount>, UniformTransform<T>>;
   static constexpr int kProducerRegisters = kFactors   ? 40

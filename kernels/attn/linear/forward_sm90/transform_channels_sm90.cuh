@@ -6,11 +6,16 @@
 // chunk are too strong for both, the chunk is exact: blocks of 16 tokens, queries q 2^L with L from the block's start,
 // keys k 2^(Lend - L), and scores within blocks from exponents of at most 0 (exact_scores_sm90.cuh).
 //
+// If T is fp16, a chunk is narrow or exact. In a narrow one, queries and keys are also multiplied by powers of 2, so
+// that the largest elements do not exceed the range with any decay, and the small ones have most digits. The state is
+// multiplied by the keys' power, too, until the next chunk.
+//
 // Vectors of a stage: 0: factors of the state from the previous chunk's reference to this one's; 1: from this one's to
 // the chunk's end; 2 ... 5: decays of an exact chunk's blocks.
 #pragma once
 
 #include "kernels/attn/linear/forward_sm90/exact_scores_sm90.cuh"
+#include "kernels/attn/linear/forward_sm90/powers_sm90.cuh"
 #include "kernels/attn/linear/forward_sm90/quads_sm90.cuh"
 #include "kernels/attn/linear/forward_sm90/sweeps_sm90.cuh"
 
@@ -21,7 +26,7 @@ namespace seqpar::attn::forward_sm90 {
 template <class T, GateKind Kind, int HeadCount = 1>
 class ChannelTransform {
  public:
-  using Layout = OutputsSharedOf<HeadCount>;
+  using Layout = OutputsSharedFor<T, HeadCount>;
 
   /// endHead: the launch has the heads before this one.
   SEQPAR_DEVICE ChannelTransform(const LinearProblem& problem, char* shared, int endHead)
@@ -46,12 +51,16 @@ class ChannelTransform {
       const float4 own = sumUp(), other = shuffled(own), half = own + other;
       float4* const carries = carriesAt(running % 2);
       const float4* const before = carriesAt((running + 1) % 2);
-      if (me_.quarter == 3) *carries = half;
+      if (!kRaises && me_.quarter == 3) *carries = half;
       pipeline.waitFull(running);
       if (chunk.length < kChunk) clearOthers(stage, chunk.length);
       const float lowest = least(half);
-      const bool narrow = !any(!(lowest >= kNarrowLog2)), exact = !narrow && any(!(lowest >= kSafeLog2));
-      putVectors(stage, half, carries_ ? *before : make_float4(0, 0, 0, 0), exact);
+      if constexpr (kRaises) findLargest<Layout>(stage, me_);
+      const bool narrow = !any(!(lowest >= kNarrowLog2)), exact = !narrow && (kRaises || any(!(lowest >= kSafeLog2)));
+      Powers powers;
+      if (kRaises && narrow) powers = powersOf<Layout, HeadCount, static_cast<int>(-kNarrowLog2)>(stage, me_.tile);
+      if (kRaises && me_.quarter == 3) *carries = half + quadOf(-powers.keys);
+      putVectors(stage, half, carries_ ? *before : make_float4(0, 0, 0, 0), powers, exact);
       if (threadIdx.x % kGroupThreads == 0)
         reinterpret_cast<int*>(shared_ + Layout::kExact)[running % Layout::kStages] = exact;
       carries_ = !exact;
@@ -63,7 +72,9 @@ class ChannelTransform {
         // L - M before the thread's tokens.
         const float4 start = me_.half == 0 ? (me_.quarter == 0 ? -1.0F * half : -1.0F * own)
                                            : (me_.quarter == 2 ? make_float4(0, 0, 0, 0) : other);
-        if (narrow) {
+        if constexpr (kRaises) {
+          prepareRaised(stage, start, powers, next);
+        } else if (narrow) {
           prepareNarrow(stage, start, next);
         } else {
           prepareWide(stage, start, next);
@@ -77,11 +88,14 @@ class ChannelTransform {
 
  private:
   static constexpr int kTokens = 16;  ///< per thread
+  static constexpr bool kRaises = Numbers<T>::kRaises;
   /// Lower bound for half a chunk relative to its end or start: products with 2^64 do not overflow.
   static constexpr float kSafeLog2 = -64;
-  /// Lower bound for scores in fp16.
-  static constexpr float kNarrowLog2 = -8;
+  /// Lower bound for scores in fp16; if it is T, too, for all operands.
+  static constexpr float kNarrowLog2 = kRaises ? -12 : -8;
 
+  static SEQPAR_DEVICE float4 quadOf(float x) { return make_float4(x, x, x, x); }
+  SEQPAR_DEVICE float* inverses(char* stage) const { return reinterpret_cast<float*>(stage + Layout::kInverses); }
   /// Source of a chunk's gates.
   struct Rows {
     const char* at;  ///< the next row
@@ -155,12 +169,15 @@ class ChannelTransform {
   SEQPAR_DEVICE float4* vector(char* stage, int number) const {
     return reinterpret_cast<float4*>(stage + Layout::kVectors + number * Layout::kVectorBytes + 4 * me_.channel);
   }
-  SEQPAR_DEVICE void putVectors(char* stage, float4 half, float4 before, bool exact) {
+  SEQPAR_DEVICE void putVectors(char* stage, float4 half, float4 before, const Powers& powers, bool exact) {
     if (exact) half = make_float4(0, 0, 0, 0);
     if (me_.quarter == 0) {
-      *vector(stage, 0) = exp2Quad(before + half);
+      *vector(stage, 0) = exp2Quad(before + (kRaises ? half + quadOf(powers.keys) : half));
     } else if (me_.quarter == 2) {
-      *vector(stage, 1) = exp2Quad(half);
+      *vector(stage, 1) = exp2Quad(kRaises ? half + quadOf(-powers.keys) : half);
+    }
+    if (kRaises && me_.quarter == 0 && me_.quad == 0 && (HeadCount > 1 || me_.tile == 0)) {
+      reinterpret_cast<float*>(stage + Layout::kPowers)[me_.tile] = ptx::ex2Approx(-powers.queries - powers.keys);
     }
   }
 
@@ -215,14 +232,14 @@ class ChannelTransform {
 
   /// Replaces used gates by those of the next chunk. `keep`: as in scale().
   template <class Keep>
-  SEQPAR_DEVICE void scaleSafe(char* stage, float4 start, const Chunk& next, const Keep& keep) {
+  SEQPAR_DEVICE void scaleSafe(char* stage, float4 start, const Powers& powers, const Chunk& next, const Keep& keep) {
     [[maybe_unused]] Rows rows = rowsOf(next);
     scale(
         stage, keep,
         [&](int t, float4(&by)[2]) {
           const float4 sum = fma(kLog2e, sums_[t], start);  // L - M
-          by[0] = exp2Quad(sum);
-          by[1] = exp2Quad(-1.0F * sum);
+          by[0] = exp2Quad(kRaises ? sum + quadOf(powers.queries) : sum);
+          by[1] = exp2Quad(kRaises ? -1.0F * sum + quadOf(powers.keys) : -1.0F * sum);
         },
         [&]([[maybe_unused]] int t, int) { load<4>(rows, t); });
   }
@@ -234,7 +251,7 @@ class ChannelTransform {
   /// are so small that they have fewer bits (one of 16 tokens is checked), the scores are computed from T.
   SEQPAR_DEVICE void prepareNarrow(char* stage, float4 start, const Chunk& next) {
     float greatest[2] = {0, 0};
-    scaleSafe(stage, start, next, [&](int matrix, int t, int offset, float4 products, uint2) {
+    scaleSafe(stage, start, {}, next, [&](int matrix, int t, int offset, float4 products, uint2) {
       *reinterpret_cast<uint2*>(fine(matrix) + offset) = packed<Float16>(products);
       if (t == 0) greatest[matrix] = largest(products);
     });
@@ -255,9 +272,18 @@ class ChannelTransform {
   }
   static constexpr float kSmallest = 0x1p-6F;
 
+  SEQPAR_DEVICE void prepareRaised(char* stage, float4 start, const Powers& powers, const Chunk& next) {
+    scaleSafe(stage, start, powers, next, [](int, int, int, float4, uint2) {});
+    warpgroup::fenceProxyAsync();
+    any(false);
+    Scores scores;
+    makeScores(scores, [&] { addAll<T>(scores, stage + Layout::kQueries, stage + Layout::kKeys, false); });
+    putAll(stage, scores);
+  }
+
   /// For exponents beyond the range of fp16: adds the products of the rounding remainders of queries and keys.
   SEQPAR_DEVICE void prepareWide(char* stage, float4 start, const Chunk& next) {
-    scaleSafe(stage, start, next, [&](int matrix, int, int offset, float4 products, uint2 words) {
+    scaleSafe(stage, start, {}, next, [&](int matrix, int, int offset, float4 products, uint2 words) {
       const float2 a = Numbers<T>::unpack(words.x), b = Numbers<T>::unpack(words.y);
       *reinterpret_cast<uint2*>(fine(matrix) + offset) =
           packed<T>(make_float4(products.x - a.x, products.y - a.y, products.z - b.x, products.w - b.y));
@@ -287,7 +313,10 @@ class ChannelTransform {
   }
   static SEQPAR_DEVICE void putAll(char* stage, Scores& scores) {
 #pragma unroll
-    for (int head = 0; head < HeadCount; ++head) putScores<T>(stage, ofHead(scores, head), head);
+    for (int head = 0; head < HeadCount; ++head) {
+      putScores<T, Layout>(stage, ofHead(scores, head), head,
+                           kRaises ? reinterpret_cast<const float*>(stage + Layout::kPowers)[head] : 1);
+    }
   }
 
   static SEQPAR_DEVICE float4 bounded(float4 x) {
@@ -310,7 +339,9 @@ class ChannelTransform {
     ptx::barrierSync(kTransformBarrier, kGroupThreads);
 #pragma unroll 1
     for (int head = 0; head < HeadCount; ++head) {
-      ExactScores<T, Shape::kSteps / HeadCount>(stage, logs, head, ptx::opaque(static_cast<int>(threadIdx.x))).run();
+      ExactScores<T, Shape::kSteps / HeadCount>(stage, logs, inverses(stage) + head * kChunk, head,
+                                                ptx::opaque(static_cast<int>(threadIdx.x)))
+          .run();
     }
     ptx::barrierSync(kTransformBarrier, kGroupThreads);
     load(chunk);  // again: the scores need the registers

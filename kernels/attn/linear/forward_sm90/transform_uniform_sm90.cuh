@@ -12,7 +12,7 @@ namespace seqpar::attn::forward_sm90 {
 template <class T>
 class UniformTransform {
  public:
-  using Layout = OutputsShared;
+  using Layout = OutputsSharedFor<T>;
 
   SEQPAR_DEVICE UniformTransform(const LinearProblem& problem, char* shared)
       : shared_(shared),
