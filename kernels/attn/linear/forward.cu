@@ -141,13 +141,13 @@ size_t outputsWorkspaceSize(const LinearProblem& problem) {
 }
 
 bool outputsArePaired(const LinearProblem& problem) {
-  const bool two = pairsHeads(problem) || joinsShortHeads(problem);
+  const bool two = (problem.type == seqparBfloat16 && pairsHeads(problem)) || joinsShortHeads(problem);
   return problem.type != seqparFloat32 && two && forward_sm90::fits(problem);
 }
 
 bool fusesInputGate(const LinearProblem& problem) {
   // The backward's sums over blocks of more than 128 columns exclude the gate's gradient.
-  return problem.gate != Gate::Channel && problem.dv <= kMostFusedDimension && problem.type != seqparFloat32 &&
+  return problem.gate != Gate::Channel && problem.dv <= kMostFusedDimension && problem.type == seqparBfloat16 &&
          forward_sm90::fits(problem);
 }
 

@@ -1,5 +1,5 @@
-// The forward's passes and the backward's first one on sm_90a: bf16, dk from 80 to 256, any dv; shorter for two heads
-// (pairs.h).
+// The forward's passes and the backward's first one on sm_90a: bf16 and fp16, dk from 80 to 256, any dv; shorter for
+// two heads (pairs.h). In fp16 without pairs and input gates.
 #pragma once
 
 #include "kernels/attn/linear/args.h"
@@ -25,7 +25,7 @@ bool segmentStateGradients(const SegmentStateGradients& pass, int segments, cons
 bool outputs(const Outputs& pass, const Launch& launch, int& error);
 
 /// Whether a forward of `problem` is faster by the states before every 128 tokens, which all outputs then read
-/// (chunks/chunk_outputs_sm90.h). Token decays or none; not packed.
+/// (chunks/chunk_outputs_sm90.h). bf16, token decays or none; not packed.
 bool formsChunks(const LinearProblem& problem);
 
 /// The bytes of Outputs::workspace for that; 0: not formsChunks().

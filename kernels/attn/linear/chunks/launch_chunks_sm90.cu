@@ -38,7 +38,9 @@ Task taskFor(const LinearProblem& problem, const Input& out) {
 bool formsChunks(const LinearProblem& problem) {
   // With keys of one block, and with fewer chains, segments of heads in parallel are faster.
   constexpr int64_t kLeastChains = 48;
-  if (!fits(problem) || problem.gate == Gate::Channel || problem.dv % warpgroup::kPanel != 0) return false;
+  if (problem.type != seqparBfloat16 || !fits(problem) || problem.gate == Gate::Channel ||
+      problem.dv % warpgroup::kPanel != 0)
+    return false;
   if (backward::taskOf(problem, {}, {0, problem.heads}, {}).keyBlocks != kKeyBlocks) return false;
   if (problem.dv == warpgroup::kPanel && !pairsHeads(problem)) return false;
   return itemsOf(taskFor(problem, {})) >= kLeastChains;

@@ -80,7 +80,7 @@ namespace {
 /// Whether a problem with at least `least` channels fits.
 bool fitsFrom(int least, const LinearProblem& problem) {
   constexpr int64_t kMostTokens = INT64_C(1) << 30;
-  return problem.type == seqparBfloat16 && problem.dk >= least && problem.dk <= kMostKeyDimension &&
+  return problem.type != seqparFloat32 && problem.dk >= least && problem.dk <= kMostKeyDimension &&
          problem.tokens > 0 && problem.tokens < kMostTokens && problem.batch > 0 && problem.batch < kMostTokens &&
          attribute(cudaDevAttrComputeCapabilityMajor) == 9 && attribute(cudaDevAttrComputeCapabilityMinor) == 0;
 }
