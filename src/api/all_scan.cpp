@@ -184,10 +184,10 @@ seqparScanEstimate_t choose(const char* call, const ScanProblem& problem, CommEn
 }
 
 /// Adds a checked call to the cache.
-void remember(const seqparAllScanParams_t& params, const ScanProblem& problem, std::span<const NamedValue> values,
-              const ScanAlgorithm& algorithm, int blocks, CommEntry& entry) {
+void remember(const char* call, const seqparAllScanParams_t& params, const ScanProblem& problem,
+              std::span<const NamedValue> values, const ScanAlgorithm& algorithm, int blocks, CommEntry& entry) {
   if (params.flags != nullptr || entry.comm->device() != nullptr || !entry.scanCalls.lacks(params)) return;
-  const CallValues* const kept = entry.comm->calls().keep(values);
+  const CallValues* const kept = entry.comm->calls().keep(call, values);
   if (kept == nullptr) return;
   ScanCall known{params, problem, kept, &algorithm, nullptr};
   static_cast<ScanArrays<void>&>(known.problem) = {};
@@ -239,7 +239,7 @@ SEQPAR_API seqparResult_t seqparAllScan(const void* state, const void* transitio
     const auto choice = choose(call, *problem, entry, given, fromEnvironment);
     const ScanAlgorithm& algorithm = scanAlgorithm(choice.algorithm);
     CallScope::setAlgorithm(algorithm.name);
-    remember(given, *problem, values, algorithm, choice.blocks, entry);
+    remember(call, given, *problem, values, algorithm, choice.blocks, entry);
     entry.scans.backend().run(std::move(problem), algorithm, choice.blocks, where);
   });
 }

@@ -186,8 +186,7 @@ SEQPAR_API seqparResult_t seqparRedistribute(seqparRedistributePlan_t handle, co
       from.push_back(static_cast<const std::byte*>(send[t]));
       into.push_back(static_cast<std::byte*>(receive[t]));
     }
-    exchangesOf(comm).exchange(comm, call,
-                               {plan->route, std::move(from), std::move(into), {}, static_cast<uint64_t>(plan->digest)},
+    exchangesOf(comm).exchange(comm, call, {plan->route, std::move(from), std::move(into), {}},
                                callerStream(call, stream, comm));
   });
 }

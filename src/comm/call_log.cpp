@@ -70,6 +70,7 @@ CallRecord& CallLog::open(const char* call) noexcept {
   record.operations.store(0, kRelaxed);
   record.ended.store(0, kRelaxed);
   record.failed.store(false, kRelaxed);
+  record.digest.store(0, kRelaxed);
   record.known.store(nullptr, kRelaxed);
   record.count.store(0, kRelaxed);
   record.number.store(number, std::memory_order_release);
@@ -87,21 +88,24 @@ CallRecord& CallLog::openCollective(const char* call) noexcept {
 }
 
 void CallLog::collective(const char* call, const CallValues& values) noexcept {
-  openCollective(call).known.store(&values, kRelaxed);
+  CallRecord& record = openCollective(call);
+  record.known.store(&values, kRelaxed);
+  record.digest.store(values.digest, kRelaxed);
 }
 
-const CallValues* CallLog::keep(std::span<const NamedValue> values) {
+const CallValues* CallLog::keep(const char* call, std::span<const NamedValue> values) {
   const std::lock_guard lock(keeping_);
   if (kept_.size() >= kMostKept || values.size() > CallRecord::kMostValues) return nullptr;
   CallValues& kept = kept_.emplace_back();
   for (const NamedValue& value : values) kept.all.push_back({value.name, value.value, value.kind});
+  kept.digest = digestOf(call, values);
   return &kept;
 }
 
 const CallValues* CallLog::keepCurrent() {
   const CallScope* const scope = CallScope::current_;
   if (scope == nullptr || &scope->log_ != this || scope->record_ == nullptr) return nullptr;
-  return keep(valuesOf(*scope->record_));
+  return keep(scope->record_->name.load(kRelaxed), valuesOf(*scope->record_));
 }
 
 void CallLog::collective(const char* call, std::span<const NamedValue> values) noexcept {
@@ -113,6 +117,7 @@ void CallLog::collective(const char* call, std::span<const NamedValue> values) n
     record.kinds[i].store(values[i].kind, kRelaxed);
   }
   record.count.store(static_cast<uint32_t>(count), kRelaxed);
+  record.digest.store(digestOf(record.name.load(kRelaxed), values), kRelaxed);
 }
 
 CallReference CallLog::operation(const char* call, bool onStream) noexcept {
@@ -127,7 +132,7 @@ CallReference CallLog::operation(const char* call, bool onStream) noexcept {
     }
   }
   record.operations.store(record.operations.load(kRelaxed) + 1, kRelaxed);  // no other thread counts here
-  return {&record, record.number.load(kRelaxed), onStream};
+  return {&record, record.number.load(kRelaxed), onStream, record.digest.load(kRelaxed)};
 }
 
 CallScope::~CallScope() {

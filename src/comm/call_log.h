@@ -22,6 +22,7 @@ namespace seqpar {
 /// Values of repeated calls, referenced by their records. Immutable, owned by the log.
 struct CallValues {
   std::vector<NamedValue> all;  ///< without NamedValue::elements
+  uint16_t digest = 0;          ///< digestOf() the call and these values
 };
 
 /// One call. Written by the calling thread and the thread that executes it, read by any thread: a reader may see a
@@ -40,7 +41,8 @@ struct CallRecord {
   std::atomic<int64_t> started{0}, done{0};       ///< of its operations, on host streams
   std::atomic<uint32_t> operations{0}, ended{0};  ///< on hosts
   std::atomic<bool> failed{false};
-  std::atomic<uint32_t> count{0};  ///< of values
+  std::atomic<uint16_t> digest{0};  ///< digestOf() the call, if it is common to all ranks; else 0
+  std::atomic<uint32_t> count{0};   ///< of values
   std::array<std::atomic<const char*>, kMostValues> names{};
   std::array<std::atomic<int64_t>, kMostValues> values{};
   std::array<std::atomic<NamedValue::Kind>, kMostValues> kinds{};  ///< of values
@@ -53,7 +55,8 @@ std::vector<NamedValue> valuesOf(const CallRecord& record);
 struct CallReference {
   CallRecord* record = nullptr;
   uint64_t number = 0;
-  bool timed = false;  ///< else it starts and ends with the call
+  bool timed = false;   ///< else it starts and ends with the call
+  uint16_t digest = 0;  ///< of the record when the operation was issued
 
   void begin() const noexcept;
   void end() const noexcept;
@@ -77,7 +80,7 @@ class CallLog {
   /// Likewise with values from keep().
   void collective(const char* call, const CallValues& values) noexcept;
   /// Stores values; null if the log is full or a record cannot contain them.
-  const CallValues* keep(std::span<const NamedValue> values);
+  const CallValues* keep(const char* call, std::span<const NamedValue> values);
   /// Stores the values of the thread's current call, after collective(); null as for keep().
   const CallValues* keepCurrent();
   /// Records the start of an operation of the thread's current call.

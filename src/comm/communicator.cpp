@@ -24,6 +24,9 @@ struct SharedSettings {
   LineageCard card;
 };
 
+/// A factor between the digests of a call and of its part.
+constexpr uint64_t kPart = 31;
+
 uint64_t randomId() {
   std::random_device source;
   return (static_cast<uint64_t>(source()) << 32) | source();
@@ -213,6 +216,7 @@ void Communicator::execute(uint64_t ticket, const char* name, const std::functio
     health_.check();
     record.begin();
     mailbox_->begin(name, ticket);
+    if (record.digest != 0) mailbox_->mark(record.digest);
     work(*mailbox_);
     mailbox_->end();
     record.end();
@@ -225,12 +229,15 @@ void Communicator::execute(uint64_t ticket, const char* name, const std::functio
 }
 
 void Communicator::execute(uint64_t ticket, const char* name, const std::function<void(Mailbox&)>& work,
-                           const Comparison* comparison, const CallReference& record, OuterCall* call) {
+                           const Comparison* comparison, CallReference record, OuterCall* call) {
   std::string refusal;
+  const auto digest = std::exchange(record.digest, 0);  // the comparison of calls that differ has no mark
+  const uint64_t mark = call == nullptr ? digest : kPart * call->digest() + digest;
   const auto compareAndWork = [&](Mailbox& mail) {
     refusal = call == nullptr ? differences(comparison, mail) : call->differences(comparison, mail);
-    if (refusal.empty()) return work(mail);
-    keepError(refusal);
+    if (!refusal.empty()) return keepError(refusal);
+    if (mark != 0) mail.mark(mark);
+    work(mail);
   };
   std::string part;
   try {

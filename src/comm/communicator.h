@@ -188,7 +188,7 @@ class Communicator {
   [[noreturn]] void failEnqueue(uint64_t ticket, const char* name);
   /// Runs `work` in the turn of `ticket`, after the comparison and as a part of `call` if they are not null.
   void execute(uint64_t ticket, const char* name, const std::function<void(Mailbox&)>& work,
-               const Comparison* comparison, const CallReference& record = {}, OuterCall* call = nullptr);
+               const Comparison* comparison, CallReference record = {}, OuterCall* call = nullptr);
   void execute(uint64_t ticket, const char* name, const std::function<void(Mailbox&)>& work,
                const CallReference& record);
   void finishTurn(uint64_t ticket) noexcept;

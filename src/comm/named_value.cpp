@@ -22,6 +22,14 @@ std::string shortestReal(double real) {
 
 }  // namespace
 
+uint16_t digestOf(std::string_view call, std::span<const NamedValue> values) noexcept {
+  constexpr uint64_t kFactor = 0x9e3779b97f4a7c15U;
+  uint64_t sum = call.size();
+  for (const char letter : call) sum = sum * kFactor + static_cast<unsigned char>(letter);
+  for (const NamedValue& value : values) sum = (sum ^ sum >> 32) * kFactor + static_cast<uint64_t>(value.value);
+  return static_cast<uint16_t>((sum ^ sum >> 32) * kFactor >> 48);
+}
+
 std::string inWords(NamedValue::Kind kind, int64_t value) {
   switch (kind) {
     case NamedValue::Kind::Number:

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace seqpar {
 
@@ -34,6 +35,9 @@ inline NamedValue namedReal(const char* name, double value) {
 inline NamedValue namedArray(const char* name, std::span<const int64_t> elements) {
   return {name, fingerprint(elements), NamedValue::Kind::Array, elements};
 }
+
+/// A digest of a call's name and values for the marks of its messages (Mailbox::mark()).
+uint16_t digestOf(std::string_view call, std::span<const NamedValue> values) noexcept;
 
 /// Integers and reals as values, arrays as their fingerprints.
 std::string inWords(NamedValue::Kind kind, int64_t value);

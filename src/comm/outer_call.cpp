@@ -21,9 +21,9 @@ Inside& inside() {
 
 }  // namespace
 
-void OuterCall::begin(const Communicator* comm, const char* name) {
+void OuterCall::begin(const Communicator* comm, const char* name, uint16_t digest) {
   end();
-  inside().call = std::make_shared<OuterCall>(comm, name);
+  inside().call = std::make_shared<OuterCall>(comm, name, digest);
   on_ = comm;
 }
 

@@ -1,6 +1,7 @@
 // A call of a library on top of this one. It consists of calls of this library.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -15,8 +16,8 @@ class Communicator;
 class OuterCall {
  public:
   /// Until end(), the calling thread's calls on `comm` are parts of `name`, which must stay valid. Replaces an outer
-  /// call that was not ended.
-  static void begin(const Communicator* comm, const char* name);
+  /// call that was not ended. `digest`: digestOf() the call.
+  static void begin(const Communicator* comm, const char* name, uint16_t digest);
   /// Lets error texts of the thread's calls name the outer call. To be called outside of a call.
   static void nameThread();
   static void end() noexcept;
@@ -38,7 +39,9 @@ class OuterCall {
     bool named_;
   };
 
-  OuterCall(const Communicator* comm, const char* name) : comm_(comm), name_(name) {}
+  OuterCall(const Communicator* comm, const char* name, uint16_t digest) : comm_(comm), name_(name), digest_(digest) {}
+
+  uint16_t digest() const { return digest_; }
 
   /// The name of an operation in error texts.
   std::string nameOf(const std::string& operation) const;
@@ -53,6 +56,7 @@ class OuterCall {
 
   const Communicator* comm_;
   const char* name_;
+  uint16_t digest_;
   bool compared_ = false;
   std::string refusal_;
 };

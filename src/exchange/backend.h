@@ -21,7 +21,6 @@ struct Exchange {
   std::vector<const std::byte*> sends;
   std::vector<std::byte*> receives;
   std::vector<StridedRegion> zeros;  ///< of the receive buffers: zeroed before any data arrives
-  uint64_t digest = 0;  ///< of the call's arguments, equal on all ranks: backends may report a difference. 0: none
 };
 
 /// A reduction of elements of `type`; its buffers as in an Exchange.

@@ -59,7 +59,6 @@ class HostExchanges : public ExchangeBackend {
   void exchange(Communicator& comm, const char* call, Exchange exchange, const CallerStream& stream) const override {
     comm.run(call, stream.host.get(), [given = std::move(exchange)](Mailbox& mail) {
       clearOnHost(given.zeros, given.receives);
-      if (given.digest != 0) mail.mark(given.digest);
       exchangeOnHost(mail, *given.route, given.sends, given.receives);
     });
   }

@@ -97,7 +97,7 @@ TEST_CASE("Records print the values that the log stores") {
   CallLog log;
   log.identify(1, 0, 1);
   const std::array<NamedValue, 2> values{{{"heads", 4}, {"heads", 5}}};
-  const CallValues* const kept = log.keep(values);
+  const CallValues* const kept = log.keep("kept", values);
   REQUIRE(kept != nullptr);
   log.collective("kept", *kept);
   const std::array<NamedValue, 1> others{{{"dk", 7}}};
@@ -107,7 +107,7 @@ TEST_CASE("Records print the values that the log stores") {
   CHECK(has(json, "\"values\":{\"heads\":4,\"heads 1\":5}}"));
   CHECK(has(json, "\"values\":{\"dk\":7}}"));
   const std::vector<NamedValue> many(CallRecord::kMostValues + 1, NamedValue{"x", 1});
-  CHECK(log.keep(many) == nullptr);
+  CHECK(log.keep("many", many) == nullptr);
 }
 
 TEST_CASE("A call that throws is recorded as failed, an unfinished call as not returned") {

@@ -260,13 +260,13 @@ TEST_CASE("a function on a stream does not touch the error text of the thread th
 TEST_CASE("an outer call of the waiting thread is set aside for work that has one of its own") {
   const int addresses[2] = {};  // of communicators; never followed
   const auto* const comm = reinterpret_cast<const Communicator*>(&addresses[0]);
-  OuterCall::begin(comm, "outerStep");
+  OuterCall::begin(comm, "outerStep", 1);
   OuterCall::nameThread();
   {
     const CurrentCall::Outside outside;
     const OuterCall::Outside outer;
     CHECK(OuterCall::current(comm) == nullptr);
-    OuterCall::begin(comm, "innerStep");
+    OuterCall::begin(comm, "innerStep", 2);
     OuterCall::nameThread();
     CHECK(std::string(CurrentCall::name()) == "innerStep");
   }
