@@ -193,7 +193,7 @@ int main(int argc, char** argv) {
   try {
     const int64_t tokens = argc > 1 ? tokensOf(argv[1]) : 65536;
     const int ranks = argc > 2 ? ranksOf(argv[2]) : 2;
-    const int64_t heads = argc > 3 ? numberOf("HEADS", argv[3], 1, 1024) : 8;
+    const int64_t heads = argc > 3 ? argument("HEADS", argv[3], 1, 1024) : 8;
     const int device = 0;
     seqparComm_t comm = nullptr;
     check(seqparCommInitAll(&comm, 1, &device));

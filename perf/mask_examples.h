@@ -2,36 +2,33 @@
 #pragma once
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <random>
-#include <stdexcept>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "common/names.h"
 #include "seqpar/attn.h"
 
 namespace seqpar::attn::perf {
 
 using Slices = std::vector<seqparAttnSlice_t>;
 
-/// The argument `name` of a program, from `least` to `most`.
-inline int64_t numberOf(const char* name, std::string_view text, int64_t least, int64_t most) {
-  int64_t number = 0;
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (read.ec == std::errc() && read.ptr == text.data() + text.size() && number >= least && number <= most)
-    return number;
-  throw std::invalid_argument(std::string(name) + " is " + std::string(text) + ", expected a number from " +
-                              std::to_string(least) + " to " + std::to_string(most));
+/// The argument `name` of a program.
+inline int64_t argument(const std::string& name, const std::string& text, long least, long most) {
+  try {
+    return seqpar::perf::parseInteger(text, least, most);
+  } catch (const seqpar::perf::UsageError& error) {
+    throw seqpar::perf::UsageError(name + ": " + error.what());
+  }
 }
-inline int64_t tokensOf(std::string_view text) {
-  return numberOf("TOKENS", text, 1024, int64_t{1} << 40);
+inline int64_t tokensOf(const std::string& text) {
+  return argument("TOKENS", text, 1024, 1L << 40);
 }
-inline int ranksOf(std::string_view text) {
-  return static_cast<int>(numberOf("RANKS", text, 2, 1024));
+inline int ranksOf(const std::string& text) {
+  return static_cast<int>(argument("RANKS", text, 2, 1024));
 }
 
 inline seqparAttnSlice_t full(int64_t q0, int64_t q1, int64_t k0, int64_t k1) {
