@@ -116,7 +116,7 @@ def _spec(local, kv_local, training, sinks, causal=False, window=(-1, -1), scale
         inner=_shapes.integers("attention: inner", (inner,), 1, 32)[0] or None)
 
 
-_known_spec = functools.lru_cache(maxsize=256)(_spec)
+_known_spec = functools.lru_cache(maxsize=256, typed=True)(_spec)
 _OPTIONS = frozenset(inspect.signature(_spec).parameters) - {"local", "kv_local", "training"}
 
 

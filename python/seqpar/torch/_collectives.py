@@ -4,7 +4,7 @@ the forward pass and in the backward pass."""
 import torch
 
 from . import _ops
-from ._define import without_gradient
+from ._define import data_type, without_gradient
 from ._first_order import first_order
 from ._layout import require_fit
 from ._refusals import collective
@@ -88,6 +88,7 @@ class _AllGather(torch.autograd.Function):
     @staticmethod
     @first_order
     def backward(ctx, grad):
+        data_type("the gradient of all_gather", grad)
         return None, _ops.reduce_scatter(grad, *ctx.rest), None, None, None
 
 

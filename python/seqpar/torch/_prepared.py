@@ -101,11 +101,16 @@ class Prepared:
                 raise
 
 
+def _exact(integers):
+    """Whether other integers are equal only if they are the same: 8.0 equals 8, but is refused."""
+    return integers is None or (type(integers) is tuple and set(map(type, integers)) == {int})
+
+
 def find(comm, family, q, k, v, gates, training, options):
     """(the key of calls that share a Prepared, the Prepared if there is one). None instead of both: the dispatcher must
     see the call, or its options cannot be compared."""
     require(comm)
-    if not eager() or isinstance(options.get("cu_seqlens"), torch.Tensor):
+    if not eager() or not _exact(options.get("cu_seqlens")) or not _exact(options.get("window")):
         return None, None
     plain, index, form = torch.Tensor, comm.index, None
     if type(q) is not plain or type(k) is not plain or type(v) is not plain or q.is_neg() or k.is_neg() or v.is_neg():
@@ -122,7 +127,8 @@ def find(comm, family, q, k, v, gates, training, options):
             form += gate.shape, gate.dtype, gate.stride()
     elif not (q.is_contiguous() and k.is_contiguous() and v.is_contiguous()):
         form = q.stride(), k.stride(), v.stride()
-    key = (family, training, form, q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, *options, *options.values())
+    key = (family, training, form, q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, *options, *options.values(),
+           *map(type, options.values()))
     try:
         return key, comm.prepared.get(key)
     except TypeError:  # a list among the options

@@ -88,7 +88,11 @@ def invalid_options(comm, seed):
     raises(ValueError, "expected another number than 0", sp.linear_attention, x, x, x, comm, scale=0)
     tokens = 4 * comm.size
     raises(TypeError, "expected integers", attend, cu_seqlens=(0.0, float(tokens)))
-    attend(cu_seqlens=(0, tokens))  # equal to a refused value, yet valid here
+    attend(cu_seqlens=(0, tokens), window=(2, 0), inner=1)  # equal to refused values, yet valid
+    sp.linear_attention(x, x, x, comm, cu_seqlens=(0, tokens))
+    for changed in ({"cu_seqlens": (0, float(tokens))}, {"window": (2.0, 0)}, {"inner": 1.0}):
+        raises(TypeError, "expected integers", attend, **{"cu_seqlens": (0, tokens), "window": (2, 0), "inner": 1, **changed})
+    raises(TypeError, "expected integers", sp.linear_attention, x, x, x, comm, cu_seqlens=(0.0, tokens))
     raises(ValueError, "expected at least 2", attend, cu_seqlens=())
     raises(TypeError, "expected a seqpar.torch.Layout", attend, layout="zigzag")
     raises(TypeError, "layout: got a Tensor of the shape (1, 4, 2, 8), expected a seqpar.torch.Layout", attend, layout=x)

@@ -178,7 +178,7 @@ def errors_name_the_argument(comm, seed):
                        "to_heads": lambda: sp.to_heads(tokens, comm)}.items():
         raises(TypeError, f"{name}: got torch.float64", adds)
     gathered = sp.all_gather(tokens.requires_grad_(), comm)
-    raises(TypeError, "reduce_scatter: got torch.float64", gathered.sum().backward)
+    raises(TypeError, "the gradient of all_gather: got torch.float64", gathered.sum().backward)
     raises(ValueError, "[batch]", sp.attention, x[0], x[0], x[0], comm)
     raises(ValueError, "expected one of", sp.attention, x, x, x, comm, algorithm="rings")
     raises(TypeError, "alibi", sp.attention, x, x, x, comm, alibi=1)
