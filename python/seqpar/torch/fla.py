@@ -17,6 +17,7 @@ import sys
 
 import torch
 
+from .. import _shapes
 from . import _linear_functions, _ops
 from ._comm import Comm
 from ._connect import comm as make_comm
@@ -67,6 +68,9 @@ def build_cp_context(cu_seqlens, group, conv1d_kernel_size=None, cu_seqlens_cpu=
         raise ValueError(f"build_cp_context: layout is {layout!r}, expected 'contiguous'")
     comm = make_comm(group)
     bounds = bounds_of(cu_seqlens if cu_seqlens_cpu is None else cu_seqlens_cpu)
+    if bounds is None:
+        raise TypeError("build_cp_context: cu_seqlens is None, expected the bounds of the sequences in the whole batch")
+    _shapes.require_bounds("build_cp_context", bounds, bounds[-1])
     if bounds[-1] % comm.size:
         raise ValueError(f"build_cp_context: got {bounds[-1]} tokens, expected a multiple of {comm.size}, the ranks")
     part = bounds[-1] // comm.size
@@ -82,12 +86,16 @@ def build_cp_context(cu_seqlens, group, conv1d_kernel_size=None, cu_seqlens_cpu=
         shards=Layout("contiguous", bounds[-1], comm.size))
 
 
+def _require(name, context):
+    if context is None:
+        raise ValueError(f"{name}: cp_context is None, expected build_cp_context()'s: without one FLA's own function serves")
+
+
 def _chunk(function, name):
     def chunk(q, k, v, g, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None, cp_context=None, **rest):
         if rest:
             raise TypeError(f"{name}: got {', '.join(sorted(rest))}, which it does not support")
-        if cp_context is None:
-            raise ValueError(f"{name}: cp_context is None, expected build_cp_context()'s: without one FLA's own function serves")
+        _require(name, cp_context)
         if initial_state is not None or output_final_state:
             raise ValueError(f"{name}: got initial_state or output_final_state, expected neither with a cp_context")
         return function(q, k, v, g, cp_context.comm, scale=scale, cu_seqlens=cp_context.bounds, layout=cp_context.shards), None
@@ -104,11 +112,10 @@ chunk_simple_gla = _chunk(_linear_functions.simple_gla, "chunk_simple_gla")
 def _delta(name, q, k, v, gates, options, scale, initial_state, output_final_state, normalize, context):
     if options:
         raise TypeError(f"chunk_{name}: got {', '.join(sorted(options))}, which it does not support")
-    if context is None:
-        raise ValueError(f"chunk_{name}: cp_context is None, expected build_cp_context()'s: without one FLA's own function serves")
+    _require(f"chunk_{name}", context)
     if output_final_state and len(context.bounds) > 2:
         raise ValueError(f"chunk_{name}: got output_final_state with {len(context.bounds) - 1} sequences, expected one")
-    gates = [gate.float() if gate.dtype == torch.float16 else gate for gate in gates]
+    gates = [gate.float() if getattr(gate, "dtype", None) == torch.float16 else gate for gate in gates]
     bounds = None if len(context.bounds) == 2 else context.bounds
     out = getattr(_linear_functions, name)(q, k, v, *gates, context.comm, scale=scale, initial_state=initial_state, cu_seqlens=bounds,
                                  output_final_state=output_final_state, normalize=normalize, layout=context.shards)
@@ -139,6 +146,7 @@ def chunk_kda(q, k, v, g, beta, scale=None, initial_state=None, output_final_sta
 
 def causal_conv1d(x, weight=None, bias=None, activation=None, cp_context=None):
     """short_conv() with FLA's arguments: (y, None)."""
+    _require("causal_conv1d", cp_context)
     return short_conv(x, weight, cp_context.comm, bias=bias, activation=activation, cu_seqlens=cp_context.bounds,
                       layout=cp_context.shards), None
 

@@ -154,6 +154,7 @@ def drop_ins_of_the_delta_rule(comm, seed):
     same(o, sp.shard(exact, context.shards, comm), 200)
     if comm.rank == comm.size - 1:
         same(state, final, 200)
+    raises(ValueError, "delta_rule: beta is None", fla.chunk_delta_rule, q, k, v, None, cp_context=context)
     raises(ValueError, "output_final_state", fla.chunk_kda, q, k, v, gate, beta, output_final_state=True, cp_context=context)
     raises(TypeError, "use_gate_in_kernel", fla.chunk_kda, q, k, v, gate, beta, use_gate_in_kernel=True, cp_context=context)
 

@@ -287,6 +287,10 @@ def contexts_of_fla(comm, seed):
     if comm.size > 1:
         raises(ValueError, "multiple", fla.build_cp_context, [0, tokens + 1], dist.group.WORLD)
     raises(ValueError, "initial_state", fla.chunk_gla, q, q, q, gate, output_final_state=True, cp_context=context)
+    raises(TypeError, "build_cp_context: cu_seqlens is None", fla.build_cp_context, None, dist.group.WORLD)
+    for wrong in ([1, tokens], [0, tokens - 1, 1, tokens]):
+        raises(ValueError, f"build_cp_context: cu_seqlens is {tuple(wrong)}", fla.build_cp_context, wrong, dist.group.WORLD)
+    raises(ValueError, "causal_conv1d: cp_context is None", fla.causal_conv1d, x, weight)
 
 
 class _FlaModule:
