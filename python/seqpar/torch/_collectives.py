@@ -3,6 +3,7 @@ the forward pass and in the backward pass."""
 
 import torch
 
+from .. import _shapes
 from . import _ops
 from ._define import data_type, without_gradient
 from ._first_order import first_order
@@ -15,6 +16,13 @@ def _axis(x, dim):
     if not -x.dim() <= dim < x.dim():
         raise IndexError(f"dim is {dim}, expected one of a tensor with the shape {tuple(x.shape)}")
     return dim + x.dim() if dim < 0 else dim
+
+
+def _lengths(what, tokens):
+    """The numbers of tokens of the ranks, as a list; empty: equal ones. Graphs may have symbols in place of ints."""
+    if tokens is None or torch.compiler.is_compiling():
+        return list(tokens or [])
+    return list(_shapes.integers(f"{what}: tokens", tokens, 0))
 
 
 def _require_heads(what, x):
@@ -208,35 +216,37 @@ def to_heads(x, comm, *, query_heads=0, tokens=None, _run=at_once):
     Backward: gradients of heads that several ranks hold are summed. Heads need not divide by ranks.
     """
     _require_heads("to_heads", x)
-    return _run(_ToHeads, x, query_heads, list(tokens or []), comm.name)
+    return _run(_ToHeads, x, query_heads, _lengths("to_heads", tokens), comm.name)
 
 
 @collective
 def to_sequence(x, comm, *, heads, query_heads=0, tokens=None, _run=at_once):
     """The reverse of to_heads(): `heads` are the result's. Sums the values of ranks that hold the same head."""
     _require_heads("to_sequence", x)
-    return _run(_ToSequence, x, heads, query_heads, list(tokens or []), comm.name)
+    return _run(_ToSequence, x, heads, query_heads, _lengths("to_sequence", tokens), comm.name)
 
 
 @collective
 def all_gather(x, comm, *, dim=1, tokens=None, _run=at_once):
     """Every rank's shard along `dim`, in the order of the ranks. Backward: reduce_scatter()."""
-    return _run(_AllGather, x, _axis(x, dim), list(tokens or []), comm.name)
+    return _run(_AllGather, x, _axis(x, dim), _lengths("all_gather", tokens), comm.name)
 
 
 @collective
 def reduce_scatter(x, comm, *, dim=1, tokens=None, _run=at_once):
     """This rank's shard along `dim` of the sum of all ranks' `x`, added in fp32. Backward: all_gather()."""
-    return _run(_ReduceScatter, x, _axis(x, dim), list(tokens or []), comm.name)
+    return _run(_ReduceScatter, x, _axis(x, dim), _lengths("reduce_scatter", tokens), comm.name)
 
 
 @collective
 def halo(x, comm, *, left=0, right=0, dim=1, periodic=False, tokens=None, _run=at_once):
     """(left, right): the tokens before and after this rank's contiguous shard, zeros beyond the ends of the sequence.
     Shards may be shorter than a halo. Packed sequences: a halo extends across their bounds."""
+    if not torch.compiler.is_compiling():
+        left, right = _shapes.integers("halo: left and right", (left, right), 2)
     if left < 0 or right < 0:
         raise ValueError(f"halo: left and right are {left} and {right}, expected numbers of tokens")
-    return _run(_Halo, x, _axis(x, dim), left, right, periodic, list(tokens or []), comm.name)
+    return _run(_Halo, x, _axis(x, dim), left, right, periodic, _lengths("halo", tokens), comm.name)
 
 
 class _First(Work):
@@ -284,7 +294,8 @@ def merge(out, lse, comm, *, tokens=None):
 
     lse' = log sum exp(lse) and out' = sum exp(lse - lse') out over the ranks, in fp32. Both have gradients.
     """
-    tokens = list(tokens or [])
+    _require_heads("merge", out)
+    tokens = _lengths("merge", tokens)
     if without_gradient((out, lse)):
         return _ops.merge(out, lse, tokens, comm.name)
     return _Merge.apply(out, lse, tokens, comm.name)

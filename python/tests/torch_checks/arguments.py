@@ -37,6 +37,13 @@ def tensors_that_do_not_fit(comm, seed):
         raises(ValueError, "which `tokens` gives rank", sp.all_gather, x, comm, tokens=lengths)
         raises(ValueError, "which `tokens` gives rank", sp.to_heads, x, comm, tokens=lengths)
         raises(ValueError, "which `tokens` gives rank", sp.halo, x, comm, left=1, tokens=lengths)
+    for name in ("all_gather", "reduce_scatter", "to_heads", "halo"):
+        call = {"halo": lambda *of, **named: sp.halo(*of, left=1, **named)}.get(name, getattr(sp, name))
+        raises(TypeError, f"{name}: tokens: got ", call, x, comm, tokens=[float(x.shape[1])] * comm.size)
+    gathered = sp.all_gather(x, comm, tokens=torch.tensor([x.shape[1]] * comm.size))
+    assert gathered.equal(sp.all_gather(x, comm))
+    raises(TypeError, "halo: left and right: got (1.0, 0), expected integers", sp.halo, x, comm, left=1.0)
+    raises(ValueError, "merge: got the shape", sp.merge, x[0], x[0], comm)
     raises(ValueError, "expected [batch][tokens][heads][dim]", sp.to_heads, x[0], comm)
     raises(IndexError, "dim is 7", sp.all_gather, x, comm, dim=7)
     raises(ValueError, "got no tensors", sp.shift, (), comm)
