@@ -3,12 +3,10 @@
 //
 // Work      a CTA of 512 threads, one per SM, takes items (sequence, head or pair of heads, 128 columns of v, segment,
 //           128 channels of k, direction) in steps of the grid
-// Roles     warpgroups 0, 1: consumers, wgmma, 64 rows of the state each; 2: scales values by their decays; 3: a warp
-// per
-//           head computes factors of tokens, one issues TMA loads, one copies images of states to device memory
+// Roles     warpgroups 0, 1: consumers, wgmma, 64 rows of the state each; 2: scales values by their decays; 3: two warps
+//           compute factors of tokens, one issues TMA loads, one copies images of states to device memory
 // Tiles     64 tokens x 128; the state 128 x 128 fp32 in registers of the consumers. Pair: a panel of values, and of
-// the
-//           state, is a head
+//           the state, is a head
 // Smem      five stages of keys and values (16 KiB each), two images of states (32 KiB)
 // Barriers  mbarriers of a stage: full (tiles and factors), prepared, empty; of an image: stored, copied.
 //           __syncthreads(): items
@@ -17,8 +15,8 @@
 #pragma once
 
 #include "kernels/arch/pdl.h"
+#include "kernels/attn/linear/backward/chunk_factors_sm90.h"
 #include "kernels/attn/linear/backward/chunk_states.h"
-#include "kernels/attn/linear/backward/input_gate_sm90.h"
 #include "kernels/attn/linear/backward/loads_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
@@ -59,6 +57,7 @@ struct ChunkStatesKernel {
   using Arguments = ChunkStatesTask;
   using Memory = ChunkStatesMemory<T>;
   using StateOf = State<T, Half>;
+  using ByToken = ChunkFactors<T, kHeads, kGated>;
   static constexpr int kConsumers = Half::kThreads, kScalers = warpgroup::kThreads,
                        kThreads = kConsumers + kScalers + warpgroup::kThreads;
   static constexpr int kConsumerRegisters = 168, kScalerRegisters = 88;
@@ -69,7 +68,7 @@ struct ChunkStatesKernel {
     const int thread = ptx::thread(), warp = ptx::uniform(thread / 32);
     if (thread == 0) {
       for (int stage = 0; stage < Memory::kStages; ++stage) {
-        ptx::mbarrierInit(memory.full(stage), 1 + kHeads);
+        ptx::mbarrierInit(memory.full(stage), 1 + 1);
         ptx::mbarrierInit(memory.prepared(stage), kScalers);
         ptx::mbarrierInit(memory.empty(stage), kConsumers / 32);
       }
@@ -90,7 +89,7 @@ struct ChunkStatesKernel {
       warpgroup::setmaxnregDec<kScalerRegisters>();
       const int role = warp % 4, lane = thread % 32;
       each(task, memory, [&](const Walk& walk) {
-        if (role < kHeads) walk.computeFactors(role, lane);
+        if (role < ByToken::kWarps) ByToken(task, walk.item, walk.reverse, lane).run(memory, walk.firstChunk, role);
         if (role == 2 && lane == 0) walk.load();
         if (role == 3 && lane == 0) walk.copy();
         ptx::syncwarp();
@@ -128,48 +127,6 @@ struct ChunkStatesKernel {
                        sequence);
           ptx::tmaLoad(ptx::sharedAddress(memory.values(number) + at), values, full, kHeads == 1 ? column + first : 0,
                        kHeads == 1 ? head : head + panel, token, sequence);
-        }
-      }
-    }
-
-    /// One warp. `which`: of the item's heads.
-    SEQPAR_DEVICE void computeFactors(int which, int lane) const {
-      constexpr int kAhead = 4;  // chunks, of which gates are loaded: their latency is that of several chunks
-      TokenLogs logs[kAhead];
-      uint32_t inputs[kAhead][2];  // bits: a conversion would wait for the load
-      const int64_t first = item.first, end = item.end;
-      const HeadInputGates inputGates(task.inputGates, task.inputGateType, item.sequence, item.head + which);
-      const auto fetch = [&](int step, TokenLogs& to, uint32_t(&input)[2]) {
-        if (step >= chunks) return;
-        to.load(task, item, tokenOf(first, step), lane, which);
-        SEQPAR_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          const int64_t token = tokenOf(first, step) + lane * 2 + i;
-          if (kGated && !reverse) input[i] = token < end ? inputGates.bitsOf(token) : 0;
-        }
-      };
-      SEQPAR_UNROLL
-      for (int i = 0; i < kAhead; ++i) fetch(i, logs[i], inputs[i]);
-      for (int start = 0; start < chunks; start += kAhead) {
-        SEQPAR_UNROLL
-        for (int i = 0; i < kAhead; ++i) {
-          const int step = start + i, number = firstChunk + step, stage = number % Memory::kStages;
-          if (step >= chunks) break;
-          float total;
-          float gates[2] = {1, 1};
-          if (kGated && !reverse) {
-            gates[0] = inputGates.valueOf(inputs[i][0]);
-            gates[1] = inputGates.valueOf(inputs[i][1]);
-          }
-          const int64_t left = end - tokenOf(first, step);
-          const int rows = left < kChunk ? static_cast<int>(left) : kChunk;
-          const Factors factors = factorsOf(logs[i], gates, rows, lane, total);
-          fetch(step + kAhead, logs[i], inputs[i]);
-          memory.awaitEmpty(number);
-          ptx::storePair(memory.factors[stage][which] + lane * 2, factors.of[0], factors.of[1]);
-          if (lane == 0) memory.totals[stage][which] = decayOf(total);
-          ptx::syncwarp();
-          if (lane == 0) ptx::mbarrierArrive(memory.full(number));
         }
       }
     }
@@ -258,30 +215,6 @@ struct ChunkStatesKernel {
     SEQPAR_DEVICE bool keepsAt(int step) const {
       const int chunk = chunkOf(step), every = task.to.every;
       return reverse ? step == 0 || chunk % every == every - 1 : chunk % every == 0;
-    }
-    struct Factors {
-      float of[2];  ///< of tokens 2 lane and 2 lane + 1
-    };
-    /// Values decay to the chunk's end; dOut from its start, with the scale.
-    SEQPAR_DEVICE Factors factorsOf(const TokenLogs& logs, const float (&inputs)[2], int rows, int lane,
-                                    float& total) const {
-      const float own = bounded(logs.log[1]);
-      float before = bounded(logs.log[0]) + own;
-      SEQPAR_UNROLL
-      for (int distance = 1; distance < 32; distance *= 2) {
-        const float other = ptx::shfl(before, lane - distance);
-        if (lane >= distance) before += other;
-      }
-      total = ptx::shfl(before, 31);
-      const float sums[2] = {before - own, before};
-      Factors factors;
-      SEQPAR_UNROLL
-      for (int i = 0; i < 2; ++i) {
-        const float decay = decayOf(reverse ? sums[i] : total - sums[i]);
-        const float factor = decay == 0 ? 0.f : decay * (reverse ? task.scale : inputs[i]);
-        factors.of[i] = lane * 2 + i < rows ? factor : 0.f;
-      }
-      return factors;
     }
     /// Eight rows of a lane's unit. Rows with a factor of 0 become 0, whatever their elements.
     SEQPAR_DEVICE static void scaleRows(T* rows, const float* factors, int lane) {
