@@ -152,10 +152,12 @@ struct ChunkStatesKernel {
       const Half me;
       StateOf state;
       loadIncoming(state, me);
+      const int ofFirst = chunksOfFirst(), every = task.to.every;
       int image = firstImage;
-      for (int step = 0; step < chunks; ++step) {
+      for (int step = 0, untilKept = 0; step < chunks; ++step, --untilKept) {
         const int number = firstChunk + step;
-        const bool keeps = keepsAt(step);
+        const bool keeps = untilKept == 0;
+        if (keeps) untilKept = step == 0 ? ofFirst : every;
         typename StateOf::Words words;
         if (keeps) state.pack(words);
         ptx::mbarrierWaitParity(memory.prepared(number), Memory::parity(number));
@@ -189,11 +191,11 @@ struct ChunkStatesKernel {
                                     kHeads == 1 ? item.valueBlock * 2 + panel : 0, number);
       }
       const bool both = kHeads > 1 || item.values > kPanel;
-      const int every = task.to.every;
+      const int ofFirst = chunksOfFirst(), every = task.to.every, firstGroup = reverse ? (chunks - 1) / every : 0;
       int image = firstImage;
-      for (int step = 0; step < chunks; ++step) {
-        if (!keepsAt(step)) continue;
-        const int64_t offset = int64_t{chunkOf(step) / every} * ChunkStates::kElements;
+      for (int step = 0; step < chunks; step += step == 0 ? ofFirst : every) {
+        const int before = image - firstImage, group = firstGroup + (reverse ? -before : before);
+        const int64_t offset = int64_t{group} * ChunkStates::kElements;
         ptx::mbarrierWaitParity(memory.stored(image), Memory::imageParity(image));
         ptx::cpAsyncBulkStore(to[0] + offset, memory.image(image), kMatrixPanelBytes);
         if (both) ptx::cpAsyncBulkStore(to[1] + offset, memory.image(image) + kMatrixPanel, kMatrixPanelBytes);
@@ -211,11 +213,8 @@ struct ChunkStatesKernel {
     }
 
    private:
-    /// Whether a step's state, before its chunk in the direction, is kept.
-    SEQPAR_DEVICE bool keepsAt(int step) const {
-      const int chunk = chunkOf(step), every = task.to.every;
-      return reverse ? step == 0 || chunk % every == every - 1 : chunk % every == 0;
-    }
+    /// Chunks of the first group in the direction. The state before each group is kept.
+    SEQPAR_DEVICE int chunksOfFirst() const { return reverse ? (chunks - 1) % task.to.every + 1 : task.to.every; }
     /// Eight rows of a lane's unit. Rows with a factor of 0 become 0, whatever their elements.
     SEQPAR_DEVICE static void scaleRows(T* rows, const float* factors, int lane) {
       constexpr int kRows = 8;
