@@ -11,7 +11,8 @@
 // Barriers  mbarriers of a stage: full (tiles and factors), prepared, empty; of an image: stored, copied.
 //           __syncthreads(): items
 // Overlap   later chunks are loaded and scaled, and an image is stored, while a chunk is multiplied. Loads of gates are
-//           in warps without fence.proxy.async, which would wait for them. No overlap with other kernels
+//           in warps without fence.proxy.async, which would wait for them. The next kernel may start while this one runs; it waits before it
+//           reads states
 #pragma once
 
 #include "kernels/arch/pdl.h"
@@ -79,6 +80,7 @@ struct ChunkStatesKernel {
       ptx::fenceMbarrierInit();
     }
     ptx::griddepcontrolWait();
+    ptx::griddepcontrolLaunchDependents();
     if (warp < kConsumers / 32) {
       warpgroup::setmaxnregInc<kConsumerRegisters>();
       each(task, memory, [](const Walk& walk) { walk.multiply(); });

@@ -42,7 +42,7 @@ cudaError_t launchGroups(const Task& task, const ChunkStates& chunks, const Laun
       task.inputGates.data != nullptr ? runStates.template operator()<true>() : runStates.template operator()<false>();
   if (error != cudaSuccess) return error;
   return launchKernel(groupGradients, gridOfItems(sm90::groupItemsOf(group)), sm90::GroupKernel<Bf16>::kThreads,
-                      sizeof(sm90::GroupMemory<Bf16>), launch.stream, false, group);
+                      sizeof(sm90::GroupMemory<Bf16>), launch.stream, true, group);
 }
 
 }  // namespace seqpar::attn::backward

@@ -2,6 +2,7 @@
 // the gates' gradients.
 #pragma once
 
+#include "kernels/arch/pdl.h"
 #include "kernels/arch/tma.h"
 #include "kernels/attn/linear/backward/group_memory_sm90.h"
 #include "kernels/attn/linear/head_input_gates.h"
@@ -15,9 +16,11 @@ struct GroupProducers {
   using Pipe = StagesOf<kStages>;
 
   /// One thread: loads the tiles of heads up to kStages ahead, and queries and keys when no warp uses the last ones.
+  /// Only it waits for the states' kernel, which no other warp's data depends on.
   SEQPAR_DEVICE static void load(const GroupTask& task, Memory& memory) {
     Pipe pipe;
     int shared = 1;
+    ptx::griddepcontrolWait();
     const int before = (task.group < kStages ? task.group : kStages) - 1;
     eachChunk(task, [&](const GroupItem& item) {
       const int token = static_cast<int>(item.token);

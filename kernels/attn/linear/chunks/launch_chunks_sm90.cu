@@ -19,10 +19,11 @@ __global__ void __launch_bounds__(Kernel::kThreads, 1) chunksSm90(const __grid_c
   Kernel::run(task);
 }
 
+/// `dependent`: as in launchKernel().
 template <class Kernel>
-cudaError_t run(const ChunkStatesTask& task, int64_t items, int ctas, void* stream) {
+cudaError_t run(const ChunkStatesTask& task, int64_t items, int ctas, void* stream, bool dependent) {
   return launchKernel(chunksSm90<Kernel>, gridOf(items, ctas), Kernel::kThreads, sizeof(typename Kernel::Memory),
-                      stream, false, task);
+                      stream, dependent, task);
 }
 
 /// All heads in one segment.
@@ -67,10 +68,10 @@ bool forwardByChunks(const Outputs& pass, const Launch& launch, int& error) {
   const int sms = forward_sm90::ctasAtOnce(problem), ctas = launch.ctas > 0 ? std::min(launch.ctas, sms) : sms;
   const auto runBoth = [&]<int kHeads, bool kGated>() {
     using States = backward::sm90::ChunkStatesKernel<Bf16, kHeads, kGated>;
-    const cudaError_t failed = run<States>(states, itemsOf(task), ctas, launch.stream);
+    const cudaError_t failed = run<States>(states, itemsOf(task), ctas, launch.stream, false);
     if (failed != cudaSuccess) return failed;
     using Outputs = ChunkOutputsKernel<Bf16, kGated>;
-    return run<Outputs>(states, unitsOf(task), ctas, launch.stream);
+    return run<Outputs>(states, unitsOf(task), ctas, launch.stream, true);
   };
   const auto runHeads = [&]<int kHeads>() {
     return problem.inputGates.data != nullptr ? runBoth.template operator()<kHeads, true>()
