@@ -159,8 +159,13 @@ struct GroupScores {
         const float low = dA[n][r * 2] * gate[0], high = dA[n][r * 2 + 1] * gate[1];
         rows[r] += ptx::lowOf<T>(word) * low;
         rows[r] += ptx::highOf<T>(word) * high;
-        total[n][r * 2] += decayed(0, low);
-        total[n][r * 2 + 1] += decayed(1, high);
+        if (kLittle) {  // fmaf() also keeps the compiler from adding after the branch, from sixteen more registers
+          total[n][r * 2] = fmaf(w[0], low, total[n][r * 2]);
+          total[n][r * 2 + 1] = fmaf(w[1], high, total[n][r * 2 + 1]);
+        } else {
+          total[n][r * 2] += decayed(0, low);
+          total[n][r * 2 + 1] += decayed(1, high);
+        }
       }
     }
   }
