@@ -13,18 +13,40 @@ using namespace seqpar::test;
 
 namespace {
 
+/// A token's gates one number after those of the token before, which no load of two heads is aligned to.
+struct GatesApart {
+  std::vector<float> numbers;
+
+  /// `from`: [batch][tokens][heads] in fp32.
+  void take(Input& from, const LinearProblem& problem) {
+    const auto* at = static_cast<const float*>(from.data);
+    const int64_t stride = problem.heads + 1 - problem.heads % 2;
+    numbers.assign(static_cast<size_t>(problem.batch * problem.tokens * stride), NAN);
+    for (int64_t row = 0; row < problem.batch * problem.tokens; ++row) {
+      std::copy_n(at + row * problem.heads, problem.heads, numbers.begin() + row * stride);
+    }
+    from = {numbers.data(), problem.tokens * stride, stride, 1};
+  }
+};
+
 /// A case's task, and the kernel's results.
 template <class T, int kHeads, bool kGated>
 struct StatesRun {
   GatedValues gated;
+  GatesApart decaysApart, inputsApart;
   sm90::ChunkStatesTask task;
   std::vector<uint16_t> states, gradients;
   std::vector<float> dInitial, finalState;
 
-  StatesRun(const BackwardCase& c, int every, uint64_t seed)
+  /// `apart`: heads' gates are not aligned to pairs.
+  StatesRun(const BackwardCase& c, int every, uint64_t seed, bool apart = false)
       : gated(c.v, c.problem(c.q.data(), c.k.data(), c.v.data(), c.gates.data()), seed) {
     LinearProblem problem = c.problem(c.q.data(), c.k.data(), c.v.data(), c.gates.data());
     if (kGated) gated.giveTo(problem);
+    if (apart) {
+      if (problem.gate == Gate::Token) decaysApart.take(problem.gates, problem);
+      if (kGated && !gated.half) inputsApart.take(problem.inputGates, problem);
+    }
     Task plain = taskOf(problem, c.segmentsAt(c.spans.data()), {0, problem.heads}, c.dOutput(c.dOut.data()));
     plain.together = kHeads;
     before = {c.before, c.beforeLog};
@@ -133,11 +155,11 @@ std::vector<std::vector<double>> recurrence(const BackwardCase& c, int sequence,
 }
 
 template <class T, int kHeads, bool kGated = false>
-void checkStates(BackwardShape shape, int every, uint64_t seed) {
+void checkStates(BackwardShape shape, int every, uint64_t seed, bool apart) {
   shape.type = ptx::kIsBf16<T> ? seqparBfloat16 : seqparFloat16;
   INFO(shape.name() << ", every " << every << ", seed " << seed);
   const BackwardCase c(shape, seed);
-  const StatesRun<T, kHeads, kGated> run(c, every, seed);
+  const StatesRun<T, kHeads, kGated> run(c, every, seed, apart);
   const double most = ptx::kIsBf16<T> ? 0x1p-8 : 0x1p-11;
   const int64_t group = int64_t{kChunk} * every;
   for (const bool reverse : {false, true}) {
@@ -168,9 +190,9 @@ void checkStates(BackwardShape shape, int every, uint64_t seed) {
 }
 
 template <class T, int kHeads, bool kGated = false>
-void checkStates(const BackwardShape& shape, int every) {
+void checkStates(const BackwardShape& shape, int every, bool apart = false) {
   const Seed seed;
-  checkStates<T, kHeads, kGated>(shape, every, seed);
+  checkStates<T, kHeads, kGated>(shape, every, seed, apart);
 }
 
 BackwardShape pairShape(int64_t tokens, double decay) {
@@ -197,6 +219,15 @@ TEST_CASE("states of chunks of pairs of heads") {
   checkStates<Fp16, kPair>(shape, 2);
   shape.dk = 192;
   checkStates<Bf16, kPair, true>(shape, 1);
+}
+
+TEST_CASE("states of chunks of pairs of heads whose gates are not aligned") {
+  BackwardShape shape = pairShape(330, 0.05);
+  shape.heads = 4;
+  shape.segmentTokens = 512;
+  constexpr bool kApart = true;
+  checkStates<Bf16, kPair>(shape, 1, kApart);
+  checkStates<Bf16, kPair, true>(shape, 1, kApart);
 }
 
 TEST_CASE("states of chunks without decays, with one decay a head, and with decays of 0") {
@@ -268,13 +299,15 @@ TEST_CASE("states of chunks with random shapes") {
   std::mt19937_64 random(seed);
   for (int i = 0; i < 4; ++i) {
     const int every = 1 + static_cast<int>(random() % 2);
+    const bool apart = random() % 2 == 0;
     if (i % 2 == 0) {
       const BackwardShape shape = drawHeads({{2, 4, 8}, {80, 112, 128, 144, 256}, {64}}, random);
-      shape.inputGates ? checkStates<Bf16, kPair, true>(shape, every, seed)
-                       : checkStates<Bf16, kPair>(shape, every, seed);
+      shape.inputGates ? checkStates<Bf16, kPair, true>(shape, every, seed, apart)
+                       : checkStates<Bf16, kPair>(shape, every, seed, apart);
     } else {
       const BackwardShape shape = drawHeads({{1, 3, 5, 7}, {80, 112, 128, 144, 256}, {16, 64, 80, 128}}, random);
-      shape.inputGates ? checkStates<Bf16, 1, true>(shape, every, seed) : checkStates<Bf16, 1>(shape, every, seed);
+      shape.inputGates ? checkStates<Bf16, 1, true>(shape, every, seed, apart)
+                       : checkStates<Bf16, 1>(shape, every, seed, apart);
     }
   }
 }

@@ -3,16 +3,16 @@
 //
 // Work      a CTA of 512 threads, one per SM, takes items (sequence, head or pair of heads, 128 columns of v, segment,
 //           128 channels of k, direction) in steps of the grid
-// Roles     warpgroups 0, 1: consumers, wgmma, 64 rows of the state each; 2: scales values by their decays; 3: two warps
-//           compute factors of tokens, one issues TMA loads, one copies images of states to device memory
+// Roles     warpgroups 0, 1: consumers, wgmma, 64 rows of the state each; 2: scales values by their decays; 3: two
+//           warps compute factors of tokens, one issues TMA loads, one copies images of states to device memory
 // Tiles     64 tokens x 128; the state 128 x 128 fp32 in registers of the consumers. Pair: a panel of values, and of
 //           the state, is a head
 // Smem      five stages of keys and values (16 KiB each), two images of states (32 KiB)
 // Barriers  mbarriers of a stage: full (tiles and factors), prepared, empty; of an image: stored, copied.
 //           __syncthreads(): items
 // Overlap   later chunks are loaded and scaled, and an image is stored, while a chunk is multiplied. Loads of gates are
-//           in warps without fence.proxy.async, which would wait for them. The next kernel may start while this one runs; it waits before it
-//           reads states
+//           in warps without fence.proxy.async, which would wait for them. The next kernel may start while this one
+//           runs; it waits before it reads states
 #pragma once
 
 #include "kernels/arch/pdl.h"

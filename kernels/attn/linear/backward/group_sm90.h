@@ -22,8 +22,8 @@
 //           same for q and k; partial, sharedPartial: loads of tiles in which the warp of factors zeroes rows.
 //           summed, written of slots: sums to the warp of gates' gradients, and the reverse.
 //           Named: kOfScores (A is stored), kOfTotal (the sum of dA is stored)
-// Overlap   heads, also of the next item, are loaded up to three ahead. The kernel may start before chunk_states_sm90.h's has
-//           ended, which starts after all earlier ones
+// Overlap   heads, also of the next item, are loaded up to three ahead. The kernel may start before
+//           chunk_states_sm90.h's has ended, which starts after all earlier ones
 #pragma once
 
 #include "kernels/attn/linear/backward/group_producers_sm90.h"
