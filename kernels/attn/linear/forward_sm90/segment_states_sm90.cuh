@@ -5,8 +5,9 @@
 // Work      a CTA of 512 threads, one per SM, takes items (batch, segment, head, 128 channels of k, 128 columns of v)
 //           in steps of the grid. Pair: two heads with 64 columns that share keys, whose values are decayed instead;
 //           with channel decays, two heads of 64 channels and columns each, one in each panel of a tile
-// Roles     warpgroup 0: producer, one thread issues TMA loads; 1: transform, decays keys; 2, 3: consumers, wgmma, 64
-//           columns of v each. 128 registers per thread.
+// Roles     warpgroup 0: producer, one thread issues TMA loads, a warp loads gates of tokens; 1: transform, decays
+// keys;
+//           2, 3: consumers, wgmma, 64 columns of v each. 128 registers per thread.
 // Tiles     chunks of 64 tokens x 128; S^T 64 x 128 fp32 in the registers of each consumer
 // Smem      StatesShared: stages of keys and values (16 KiB each) and gates, six (fp32 gates: three, bf16: four)
 // Barriers  mbarriers of a stage (Pipeline): full, prepared, empty, as in outputs_sm90.cuh. Named, Barrier: of the
@@ -19,8 +20,9 @@
 
 #include "kernels/arch/pdl.h"
 #include "kernels/attn/linear/forward_sm90/matrix_sm90.cuh"
-#include "kernels/attn/linear/forward_sm90/segment_chunks_sm90.cuh"
+#include "kernels/attn/linear/forward_sm90/segment_shared_sm90.cuh"
 #include "kernels/attn/linear/forward_sm90/sweeps_sm90.cuh"
+#include "kernels/attn/linear/forward_sm90/token_gates_sm90.cuh"
 
 namespace seqpar::attn::forward_sm90 {
 
@@ -31,43 +33,6 @@ struct StatesKernel {
   CUtensorMap keys, values, gates;  ///< backward: queries, dOut
 };
 
-template <GateKind Kind>
-struct StatesShared {
-  static constexpr int kGateBytes = kChunk * Shape::kChannels * bytesOf(Kind);
-  static constexpr int kKeys = 0;
-  static constexpr int kValues = kKeyBytes;
-  static constexpr int kGates = kKeyBytes + kValueBytes;
-  static constexpr int kStageBytes = kGates + kGateBytes;
-  static constexpr int kStages = 196608 / kStageBytes;
-  static constexpr int kTotals = kStages * kStageBytes;              ///< [2][2][128], of halves of chunks
-  static constexpr int kMarks = kTotals + 4 * Shape::kChannels * 4;  ///< see Skip
-  static constexpr int kBarriers = kMarks + 32;
-  static constexpr int kBytes = kBarriers + Pipeline<kStages>::kBarrierBytes;
-  static_assert(kStages >= 2);
-  static_assert(kBytes <= ptx::kSharedBytesSm90);
-};
-
-/// Two adjacent channels of a token in a matrix [kChunk][Channels] of gates.
-template <GateKind Kind, int Channels>
-SEQPAR_DEVICE float2 readGates(const char* gates, int token, int channel) {
-  const char* const at = gates + (token * Channels + channel) * bytesOf(Kind);
-  if (Kind == GateKind::Full) return *reinterpret_cast<const float2*>(at);
-  return Numbers<Bfloat16>::unpack(*reinterpret_cast<const uint32_t*>(at));
-}
-
-/// log2Decay() of two gates.
-SEQPAR_DEVICE float2 log2Pair(float2 gates) {
-  return make_float2(ptx::maxNan(gates.x * kLog2e, kLeastLog2), ptx::maxNan(gates.y * kLog2e, kLeastLog2));
-}
-
-/// Transform warpgroup: zero-fills the rows of a matrix of gates after the item's tokens.
-SEQPAR_DEVICE void clearGates(char* gates, int rowBytes, int begin) {
-  const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
-  for (int at = begin * rowBytes + 16 * thread; at < kChunk * rowBytes; at += 16 * kGroupThreads) {
-    *reinterpret_cast<uint4*>(gates + at) = make_uint4(0, 0, 0, 0);
-  }
-}
-
 /// Gated: with input gates, forward with one decay for all channels; the backward's pass 1 is independent of them.
 /// Wide: more than 128 channels, an item has a block of them. Pair: an item has two heads, one per consumer.
 template <class T, GateKind Kind, Pass P, bool Gated = false, bool Wide = false, bool Pair = false>
@@ -77,7 +42,8 @@ class StatesCta {
   static constexpr bool kShared = Pair && Kind == GateKind::Uniform;  ///< the two heads share keys
   static constexpr bool kJoined = Pair && !kShared;                   ///< they do not
   static_assert(!kJoined || !Wide);
-  using Inputs = std::conditional_t<Gated, TokenInputs<P>, NoInputs>;
+  static constexpr bool kUniform = Kind == GateKind::Uniform;
+  using Gates = TokenGates<P, kShared ? 2 : 1, Gated>;
   using Layout = StatesShared<Kind>;
   static constexpr int kStages = Layout::kStages;
   /// Chunks in flight: two per CTA keep memory busy, and more only queue before other loads.
@@ -92,11 +58,14 @@ class StatesCta {
         pipeline_{base_ + Layout::kBarriers} {}
 
   SEQPAR_DEVICE void run() {
-    if (threadIdx.x == 0) pipeline_.init();
+    if (threadIdx.x == 0) pipeline_.init(kUniform ? 1 : 0);
     __syncthreads();
     const int role = static_cast<int>(threadIdx.x) / kGroupThreads;
     if (role == kProducer) {
       if (threadIdx.x == 0) each([&](const Sweep& item, int first) { return load(item, first); });
+      if (kUniform && threadIdx.x / 32 == 1) {
+        each([&](const Sweep& item, int first) { return loadGates(item, first); });
+      }
     } else if (role == kTransform) {
       each([&](const Sweep& item, int first) { return prepare(item, first); });
     } else {
@@ -136,7 +105,7 @@ class StatesCta {
       const uint32_t stage = base_ + running % kStages * Layout::kStageBytes;
       const uint32_t full = pipeline_.full(running);
       const int token = static_cast<int>(chunks.token(number));
-      ptx::mbarrierArriveExpectTx(full, Layout::kStageBytes);
+      ptx::mbarrierArriveExpectTx(full, Layout::kLoadedBytes);
       if (Kind != GateKind::Uniform) {
         ptx::tmaLoad(stage + Layout::kGates, kernel_.gates, full, item.firstChannel(), item.head, token, batch);
       }
@@ -159,12 +128,33 @@ class StatesCta {
     return chunks.count;
   }
 
+  /// One warp; as load().
+  SEQPAR_DEVICE int loadGates(const Sweep& item, int first) {
+    return Gates(problem_, item)
+        .run(
+            [&](int number) -> float* {
+              const int running = first + number;
+              pipeline_.waitFree(running);
+              if (number >= kStages && skip_.skips(running - kStages)) return nullptr;
+              return tokenGates(shared_ + running % kStages * Layout::kStageBytes);
+            },
+            [&](int number) {
+              if (threadIdx.x % 32 == 0) ptx::mbarrierArrive(pipeline_.full(first + number));
+            });
+  }
+  static SEQPAR_DEVICE float* tokenGates(char* stage) {
+    return reinterpret_cast<float*>(stage + Layout::kLoadedBytes);
+  }
+  /// Decays (which = 0) or input gates (1) of tokens `lane` and 32 + `lane`.
+  static SEQPAR_DEVICE float2 readTokens(char* stage, int head, int which) {
+    const float* const at = tokenGates(stage) + (2 * head + which) * kChunk + threadIdx.x % 32;
+    return make_float2(at[0], at[32]);
+  }
+
   SEQPAR_DEVICE int prepare(const Sweep& item, int first) {
     const ItemChunks<P> chunks(item);
     Sweep own = item;
     if (kShared) own.head += PrepareLane().half;  // two warps have one head of a pair
-    TokenDecays<P> tokenDecays(problem_, own, chunks);
-    Inputs tokenInputs(problem_, own, chunks);
     float2 later = make_float2(0, 0);  // log2-decays of the chunks before this one: of two channels, or, in x, of all
     bool skipping = false;
     int loaded = chunks.count;
@@ -176,9 +166,9 @@ class StatesCta {
         if (const int length = chunks.length(number); length < kChunk) clear(stage, length);
         if constexpr (kShared) {
           skipping = !ptx::barrierRedOr<kGroupThreads>(kTransformBarrier, !(later.x < kFlushedLog2));
-          if (!skipping) decayValues(stage, tokenDecays.take(number), tokenInputs.take(number), later.x);
+          if (!skipping) decayValues(stage, later.x);
         } else if constexpr (Kind == GateKind::Uniform) {
-          skipping = !decayKeys(stage, tokenDecays.take(number), tokenInputs, number, later);
+          skipping = !decayKeys(stage, later);
         } else {
           skipping = !decayKeys(stage, running % 2, item, later);
         }
@@ -237,9 +227,9 @@ class StatesCta {
     return true;
   }
   /// With one decay for all channels; multiplies keys by their input gates, too.
-  SEQPAR_DEVICE bool decayKeys(char* stage, float2 decays, Inputs& tokenInputs, int number, float2& later) {
+  SEQPAR_DEVICE bool decayKeys(char* stage, float2& later) {
     if (later.x < kFlushedLog2) return false;
-    const float2 factors = factorsOf(decays, tokenInputs.take(number), later.x);
+    const float2 factors = factorsOf(readTokens(stage, 0, 0), readTokens(stage, 0, 1), later.x);
     if (Gated || problem_.gate != Gate::None) scaleRows<T>(stage + Layout::kKeys, factors);
     return true;
   }
@@ -257,11 +247,11 @@ class StatesCta {
     return factors;
   }
   /// Pair: multiplies the values of the warp's head by their factors; of a head that has forgotten the chunk, to 0.
-  SEQPAR_DEVICE void decayValues(char* stage, float2 decays, float2 inputs, float& later) const {
+  SEQPAR_DEVICE void decayValues(char* stage, float& later) const {
     constexpr int kAtOnce = 8, kRows = kChunk / kAtOnce;
     const PrepareLane me;
     const bool forgotten = later < kFlushedLog2;
-    const float2 factors = factorsOf(decays, inputs, later);
+    const float2 factors = factorsOf(readTokens(stage, me.half, 0), readTokens(stage, me.half, 1), later);
     if (!forgotten && !Gated && problem_.gate == Gate::None) return;
     const int row = me.pair / 8;
     char* const at = stage + Layout::kValues + me.half * kTileBytes + swizzled(row, me.pair % 8 * 16);

@@ -1,0 +1,106 @@
+// Log2-decays and input gates of tokens in pass 1 (segment_states_sm90.cuh), for heads with one decay of all channels:
+// a warp stores those of a chunk in its stage.
+//
+// In the transform warpgroup, fence.proxy.async would wait for these loads. A warp waits for all of its outstanding
+// loads at once, so it loads the gates of several chunks together, and uses them while it waits for those of the next
+// ones.
+#pragma once
+
+#include "kernels/attn/linear/forward_sm90/segment_chunks_sm90.cuh"
+#include "kernels/attn/linear/head_input_gates.h"
+
+namespace seqpar::attn::forward_sm90 {
+
+/// Log2-decays and input gates of the tokens of chunks, for heads with one decay of all channels: a warp stores those
+/// of a chunk in its stage. In the transform warpgroup, fence.proxy.async would wait for these loads. A warp waits for
+/// all of its outstanding loads at once, so it loads the gates of several chunks together, and uses them while it waits
+/// for those of the next ones.
+template <Pass P, int Heads, bool Gated>
+class TokenGates {
+ public:
+  static constexpr int kBytes = Heads * 2 * kChunk * 4;  ///< per stage: [Heads][2][kChunk], decays and input gates
+
+  SEQPAR_DEVICE TokenGates(const LinearProblem& problem, const Item& item) : chunks_(item) {
+#pragma unroll
+    for (int h = 0; h < Heads; ++h) {
+      const int head = min(item.head + h, problem.heads - 1);
+      if (problem.gate == Gate::Head) constant_[h] = static_cast<const float*>(problem.gates.data)[head];
+      if (problem.gate == Gate::Token) {
+        decays_[h] = static_cast<const float*>(problem.gates.data) + item.batch * problem.gates.batch +
+                     head * problem.gates.head;
+      }
+      if (Gated) inputs_[h] = HeadInputGates(problem.inputGates, problem.inputGateType, item.batch, head);
+    }
+    stride_ = problem.gates.token;
+  }
+
+  /// Calls next(number) for each chunk, which returns where its gates are stored, or NULL to end; then stored(number).
+  /// Returns the number of chunks.
+  template <class Next, class Stored>
+  SEQPAR_DEVICE int run(const Next& next, const Stored& stored) const {
+    Bits later[kTogether];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) load(later[i], i);
+    for (int start = 0; start < chunks_.count; start += kTogether) {
+      Bits now[kTogether];
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) now[i] = later[i];
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) load(later[i], start + kTogether + i);
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        if (start + i >= chunks_.count) break;
+        float* const to = next(start + i);
+        if (to == nullptr) return start + i;
+        put(to, now[i]);
+        __syncwarp();
+        stored(start + i);
+      }
+    }
+    return chunks_.count;
+  }
+
+ private:
+  static constexpr int kTogether = 2;
+  struct Bits {
+    float decays[Heads][2];
+    uint32_t inputs[Heads][2];
+  };
+
+  static SEQPAR_DEVICE int lane() {
+    return static_cast<int>(threadIdx.x) % 32;
+  }
+  SEQPAR_DEVICE void load(Bits& to, int number) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int64_t token = chunks_.token(number) + lane() + 32 * i;
+      const bool there = number < chunks_.count && token < chunks_.end;
+#pragma unroll
+      for (int h = 0; h < Heads; ++h) {
+        to.decays[h][i] = there ? constant_[h] : 0;
+        to.inputs[h][i] = 0;
+        if (there && decays_[h] != nullptr) to.decays[h][i] = decays_[h][token * stride_];
+        if (Gated && there) to.inputs[h][i] = inputs_[h].bitsOf(token);
+      }
+    }
+  }
+  SEQPAR_DEVICE void put(float* to, const Bits& bits) const {
+#pragma unroll
+    for (int h = 0; h < Heads; ++h) {
+      float* const at = to + h * 2 * kChunk + lane();
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        at[32 * i] = log2Decay(bits.decays[h][i]);
+        at[kChunk + 32 * i] = Gated ? inputs_[h].valueOf(bits.inputs[h][i]) : 1;
+      }
+    }
+  }
+
+  ItemChunks<P> chunks_;
+  const float* decays_[Heads] = {};
+  int64_t stride_ = 0;
+  float constant_[Heads] = {};
+  HeadInputGates inputs_[Heads];
+};
+
+}  // namespace seqpar::attn::forward_sm90
