@@ -14,9 +14,9 @@ namespace seqpar::attn::backward::sm90 {
 /// A number for each token of kHeads adjacent heads in device memory, fp32 or bf16.
 template <int kHeads>
 struct NumbersOfHeads {
-  const char* at;       ///< of the first head and token 0; NULL: all are 0
-  int64_t token, head;  ///< strides in elements
-  bool half;            ///< bf16
+  const char* at = nullptr;     ///< of the first head and token 0; NULL: all are 0
+  int64_t token = 0, head = 0;  ///< strides in elements
+  bool half = false;            ///< bf16
 
   /// Whether all heads' numbers of a token are one aligned unit of fp32.
   SEQPAR_DEVICE bool areUnits() const {
@@ -48,6 +48,23 @@ struct NumbersOfHeads {
   SEQPAR_DEVICE float valueOf(uint32_t bits) const { return half ? ptx::lowOf<Bf16>(bits) : asFloat(bits); }
 };
 
+/// The gates of kHeads heads from `head` on.
+template <int kHeads>
+SEQPAR_DEVICE NumbersOfHeads<kHeads> decaysOf(const Task& task, int sequence, int head) {
+  const auto* at = static_cast<const char*>(task.gates.data);
+  if (task.gate == Gate::None) return {nullptr, 0, 0, false};
+  if (task.gate == Gate::Head) return {at + head * 4, 0, 1, false};
+  const int64_t offset = sequence * task.gates.batch + head * task.gates.head;
+  return {at + offset * 4, task.gates.token, task.gates.head, false};
+}
+template <int kHeads>
+SEQPAR_DEVICE NumbersOfHeads<kHeads> inputsOf(const Task& task, int sequence, int head) {
+  const bool half = task.inputGateType == seqparBfloat16;
+  const int64_t offset = sequence * task.inputGates.batch + head * task.inputGates.head;
+  return {static_cast<const char*>(task.inputGates.data) + offset * (half ? 2 : 4), task.inputGates.token,
+          task.inputGates.head, half};
+}
+
 /// kGated: with input gates. `reverse`: factors of dOut, from the chunk's start, else of v, to its end.
 template <class T, int kHeads, bool kGated>
 class ChunkFactors {
@@ -55,8 +72,8 @@ class ChunkFactors {
   static constexpr int kWarps = 2;
 
   SEQPAR_DEVICE ChunkFactors(const Task& task, const Item<T>& item, bool reverse, int lane)
-      : decays_(decaysOf(task, item)),
-        inputs_(inputsOf(task, item)),
+      : decays_(decaysOf<kHeads>(task, item.sequence, item.head)),
+        inputs_(kGated ? inputsOf<kHeads>(task, item.sequence, item.head) : NumbersOfHeads<kHeads>()),
         first_(item.first),
         end_(item.end),
         chunks_(item.chunks),
@@ -82,20 +99,6 @@ class ChunkFactors {
     uint32_t decays[kTokens][kHeads], inputs[kTokens][kHeads];
   };
 
-  SEQPAR_DEVICE static NumbersOfHeads<kHeads> decaysOf(const Task& task, const Item<T>& item) {
-    const auto* at = static_cast<const char*>(task.gates.data);
-    if (task.gate == Gate::None) return {nullptr, 0, 0, false};
-    if (task.gate == Gate::Head) return {at + item.head * 4, 0, 1, false};
-    const int64_t offset = item.sequence * task.gates.batch + item.head * task.gates.head;
-    return {at + offset * 4, task.gates.token, task.gates.head, false};
-  }
-  SEQPAR_DEVICE static NumbersOfHeads<kHeads> inputsOf(const Task& task, const Item<T>& item) {
-    const bool half = task.inputGateType == seqparBfloat16;
-    if (!kGated) return {nullptr, 0, 0, false};
-    const int64_t offset = item.sequence * task.inputGates.batch + item.head * task.inputGates.head;
-    return {static_cast<const char*>(task.inputGates.data) + offset * (half ? 2 : 4), task.inputGates.token,
-            task.inputGates.head, half};
-  }
   template <bool kUnits, class Memory>
   SEQPAR_DEVICE void runAs(Memory& memory, int firstChunk, int warp) const {
     constexpr int kTogether = 2;  // of this warp's chunks

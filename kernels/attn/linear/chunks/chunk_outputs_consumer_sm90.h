@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/attn/linear/chunks/chunk_output_units_sm90.h"
+#include "kernels/attn/linear/chunks/score_decays_sm90.h"
 
 namespace seqpar::attn::forward_sm90 {
 
@@ -113,44 +114,22 @@ struct ChunkOutputsConsumer {
     const bool little = factors.totals[me.group] >= backward::sm90::kLeastOfFactors;
     if (me.group == 0) {
       if (little) return multiply<0>(words, scores, factors.inverses, row, row8);
-      return multiplyExactly<0>(words, scores, factors, 0);
+      return multiplyExactly<0>(words, scores, factors);
     }
     multiply<0>(words, scores, factors.ends, row, row8);
     if (little) return multiply<kSteps / 2>(words, scores, factors.inverses + kChunkTokens, row, row8);
-    multiplyExactly<kSteps / 2>(words, scores, factors, kChunkTokens);
+    multiplyExactly<kSteps / 2>(words, scores, factors);
   }
-  /// Of half of the keys, from step kFirst on, by products of a factor of the query and one of the key.
+  /// Of half of the keys, from step kFirst on.
   template <int kFirst>
   SEQPAR_DEVICE void multiply(Words& words, const Scores& scores, const float* keys, float row, float row8) const {
-    SEQPAR_UNROLL
-    for (int n = 0; n < kSteps; ++n) {
-      float low, high;
-      ptx::loadPair(keys + n * 8 + me.c * 2, low, high);
-      const float(&own)[4] = scores[2 * kFirst + n];
-      uint32_t* to = words[kFirst + n / 2] + n % 2 * 2;
-      to[0] = ptx::pack<T>(own[0] * (row * low), own[1] * (row * high));
-      to[1] = ptx::pack<T>(own[2] * (row8 * low), own[3] * (row8 * high));
-    }
+    packScaled<T, kSteps>(words + kFirst, scores + 2 * kFirst, keys, row, row8, me.c);
   }
   /// The same with strong decays.
   template <int kFirst>
-  SEQPAR_DEVICE void multiplyExactly(Words& words, const Scores& scores, const OutputFactors& factors,
-                                     int first) const {
-    const float sums[2] = {factors.sums[first + me.row], factors.sums[first + me.row + 8]};
-    SEQPAR_UNROLL
-    for (int n = 0; n < kSteps; ++n) {
-      float of[2], inputs[2], numbers[4];
-      ptx::loadPair(factors.sums + first + n * 8 + me.c * 2, of[0], of[1]);
-      ptx::loadPair(factors.inputs + first + n * 8 + me.c * 2, inputs[0], inputs[1]);
-      SEQPAR_UNROLL
-      for (int e = 0; e < 4; ++e) {
-        const float decay = task.scale * backward::decayOf(fminf(sums[e / 2] - of[e % 2], 0.f));
-        numbers[e] = backward::times(decay * inputs[e % 2], scores[2 * kFirst + n][e]);
-      }
-      uint32_t* to = words[kFirst + n / 2] + n % 2 * 2;
-      to[0] = ptx::pack<T>(numbers[0], numbers[1]);
-      to[1] = ptx::pack<T>(numbers[2], numbers[3]);
-    }
+  SEQPAR_DEVICE void multiplyExactly(Words& words, const Scores& scores, const OutputFactors& factors) const {
+    packExactly<T, kSteps>(words + kFirst, scores + 2 * kFirst, factors.sums + kFirst * 16,
+                           factors.inputs + kFirst * 16, task.scale, me.row, me.c);
   }
   SEQPAR_DEVICE void write(const Outputs& out, const OutputUnit& unit) const {
     T* tile = memory.out[me.group];
