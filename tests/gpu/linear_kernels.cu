@@ -256,18 +256,19 @@ void checkShortItems(std::mt19937_64& random) {
   }
 }
 
-/// Enough heads for a forward by states of chunks.
+/// Enough heads for a forward by states of chunks, or by heads.
 void checkManyHeads(std::mt19937_64& random) {
-  static constexpr int kDimensions[][2] = {{256, 64}, {144, 128}, {192, 64}};
+  static constexpr int kDimensions[][2] = {{256, 64}, {144, 128}, {192, 64}, {128, 64}, {112, 80}, {80, 64}};
+  static constexpr int kShapes = static_cast<int>(std::size(kDimensions));
   static constexpr int64_t kTokens[] = {1, 130, 500};
-  for (int i = 0; i < 9; ++i) {
+  for (int i = 0; i < 3 * kShapes; ++i) {
     ForwardSpec spec;
-    spec.dk = kDimensions[i % 3][0];
-    spec.dv = kDimensions[i % 3][1];
+    spec.dk = kDimensions[i % kShapes][0];
+    spec.dv = kDimensions[i % kShapes][1];
     spec.heads = 64;
     spec.qkHeads = 1 << random() % 4;
     spec.batch = 2;
-    spec.gate = static_cast<Gate>(i / 3);
+    spec.gate = static_cast<Gate>(i / kShapes);
     spec.tokens = kTokens[random() % std::size(kTokens)];
     spec.decays = static_cast<Decays>(random() % 5);
     spec.initial = random() % 2 == 0;

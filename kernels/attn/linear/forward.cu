@@ -74,6 +74,9 @@ size_t chunkStatesSize(const LinearProblem&) {
 bool forwardByChunks(const Outputs&, const Launch&, int&) {
   return false;
 }
+bool forwardByHeads(const Outputs&, const Launch&, int&) {
+  return false;
+}
 }  // namespace forward_sm90
 #endif
 
@@ -161,10 +164,10 @@ int launchSegmentStates(const SegmentStates& pass, const Launch& launch) {
 }
 
 int launchForward(const Outputs& pass, const Launch& on) {
-  int byChunks = cudaSuccess;
+  int whole = cudaSuccess;
   if (allowed(pass.problem, pass.heads) && aligned(pass.problem, pass.out) &&
-      forward_sm90::forwardByChunks(pass, on, byChunks)) {
-    return byChunks;
+      (forward_sm90::forwardByChunks(pass, on, whole) || forward_sm90::forwardByHeads(pass, on, whole))) {
+    return whole;
   }
   LaunchSequence alone;
   Launch launch = on;

@@ -35,4 +35,11 @@ size_t chunkStatesSize(const LinearProblem& problem);
 /// nothing.
 bool forwardByChunks(const Outputs& pass, const Launch& launch, int& error);
 
+/// Whether a forward of `problem` is faster with each head in one chain over all tokens (chunks/head_chain_sm90.h).
+/// Token decays or none, keys of up to 128 channels; not packed.
+bool formsHeadChains(const LinearProblem& problem);
+
+/// Launches that forward, as forwardByChunks().
+bool forwardByHeads(const Outputs& pass, const Launch& launch, int& error);
+
 }  // namespace seqpar::attn::forward_sm90

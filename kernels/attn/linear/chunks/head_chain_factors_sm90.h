@@ -1,0 +1,113 @@
+// Factors of tokens for outputs of a head in one chain (head_chain_sm90.h). Loads are grouped as in
+// ../backward/chunk_factors_sm90.h.
+#pragma once
+
+#include "kernels/attn/linear/chunks/head_chain_memory_sm90.h"
+
+namespace seqpar::attn::forward_sm90 {
+
+/// kGated: with input gates.
+template <class Memory, bool kGated>
+class HeadChainFactors {
+ public:
+  /// They take turns at running numbers of chunks, if each stage then has the chunks of one warp: a warp that did not
+  /// wait for all phases of a stage could take an earlier one for the phase that it waits for.
+  static constexpr int kWarps = Memory::kStages % 2 == 0 ? 2 : 1;
+
+  SEQPAR_DEVICE HeadChainFactors(const Task& task, Memory& memory, int warp, int lane)
+      : task_(task),
+        memory_(memory),
+        warp_(warp),
+        lane_(lane),
+        chunks_(static_cast<int>((task.tokens + kChunk - 1) / kChunk)) {}
+
+  /// `first`: the running number of the item's first chunk.
+  SEQPAR_DEVICE void run(const ChainItem& item, int first) const {
+    const Numbers decays = backward::sm90::decaysOf<1>(task_, item.sequence, item.head),
+                  inputs = kGated ? backward::sm90::inputsOf<1>(task_, item.sequence, item.head) : Numbers();
+    if (decays.areUnits() && inputs.areUnits()) {
+      runAs<true>(decays, inputs, first);
+    } else {
+      runAs<false>(decays, inputs, first);
+    }
+  }
+
+ private:
+  using Numbers = backward::sm90::NumbersOfHeads<1>;
+  static constexpr int kTokens = 2;  ///< of a lane: adjacent
+  /// Bits of a lane's tokens.
+  struct Gates {
+    uint32_t decays[kTokens][1], inputs[kTokens][1];
+  };
+
+  template <bool kUnits>
+  SEQPAR_DEVICE void runAs(const Numbers& decays, const Numbers& inputs, int first) const {
+    constexpr int kTogether = 2;  // of this warp's chunks
+    const int begin = (warp_ + first) % kWarps;
+    Gates next[kTogether];
+    SEQPAR_UNROLL
+    for (int i = 0; i < kTogether; ++i) load<kUnits>(next[i], decays, inputs, begin + i * kWarps);
+    for (int start = begin; start < chunks_; start += kTogether * kWarps) {
+      Gates now[kTogether];
+      SEQPAR_UNROLL
+      for (int i = 0; i < kTogether; ++i) now[i] = next[i];
+      SEQPAR_UNROLL
+      for (int i = 0; i < kTogether; ++i) load<kUnits>(next[i], decays, inputs, start + (kTogether + i) * kWarps);
+      SEQPAR_UNROLL
+      for (int i = 0; i < kTogether; ++i) {
+        const int step = start + i * kWarps;
+        if (step < chunks_) compute(now[i], decays, inputs, first + step);
+      }
+    }
+  }
+  template <bool kUnits>
+  SEQPAR_DEVICE void load(Gates& to, const Numbers& decays, const Numbers& inputs, int step) const {
+    SEQPAR_UNROLL
+    for (int i = 0; i < kTokens; ++i) {
+      const int64_t token = int64_t{step} * kChunk + lane_ * kTokens + i;
+      to.decays[i][0] = to.inputs[i][0] = 0;
+      if (token >= task_.tokens) continue;
+      decays.template load<kUnits>(to.decays[i], token);
+      if (kGated) inputs.template load<kUnits>(to.inputs[i], token);
+    }
+  }
+  SEQPAR_DEVICE void compute(const Gates& of, const Numbers& decays, const Numbers& inputs, int number) const {
+    const float own = backward::bounded(decays.valueOf(of.decays[1][0]));
+    float sum = backward::bounded(decays.valueOf(of.decays[0][0])) + own;
+    SEQPAR_UNROLL
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const float other = ptx::shfl(sum, lane_ - distance);
+      if (lane_ >= distance) sum += other;
+    }
+    const float total = ptx::shfl(sum, 31), sums[kTokens] = {sum - own, sum};
+    const bool little = total >= backward::sm90::kLeastOfFactors;
+    float gates[kTokens], rows[kTokens], inverses[kTokens], ends[kTokens];
+    SEQPAR_UNROLL
+    for (int i = 0; i < kTokens; ++i) {
+      gates[i] = kGated ? inputs.valueOf(of.inputs[i][0]) : 1.f;
+      rows[i] = task_.scale * backward::decayOf(sums[i]);
+      inverses[i] = gates[i] * ptx::ex2Approx(-sums[i]);
+      ends[i] = gates[i] * backward::decayOf(total - sums[i]);
+    }
+    memory_.awaitEmpty(number);
+    ChainFactors& to = memory_.factorsOf(number);
+    const int at = lane_ * kTokens;
+    ptx::storePair(to.rows + at, rows[0], rows[1]);
+    ptx::storePair(to.ends + at, ends[0], ends[1]);
+    if (little) {
+      ptx::storePair(to.inverses + at, inverses[0], inverses[1]);
+    } else {
+      ptx::storePair(to.sums + at, sums[0], sums[1]);
+      ptx::storePair(to.inputs + at, gates[0], gates[1]);
+    }
+    if (lane_ == 0) ptx::storePair(&to.decay, backward::decayOf(total), little ? 1.f : 0.f);
+    ptx::syncwarp();
+    if (lane_ == 0) ptx::mbarrierArrive(memory_.full(number));
+  }
+
+  const Task& task_;
+  Memory& memory_;
+  int warp_, lane_, chunks_;
+};
+
+}  // namespace seqpar::attn::forward_sm90

@@ -1,0 +1,111 @@
+// Parts of the sm_90 kernel for outputs of a head in one chain (head_chain_sm90.h): shared memory and items.
+#pragma once
+
+#include "kernels/attn/linear/backward/chunk_states_sm90.h"
+#include "kernels/attn/linear/chunks/score_decays_sm90.h"
+
+namespace seqpar::attn::forward_sm90 {
+
+using backward::kChunk;
+using backward::Task;
+using backward::sm90::ChunkStatesTask;
+using backward::sm90::Half;
+using backward::sm90::kTile;
+using backward::sm90::kTilePanel;
+using backward::sm90::kTilePanelBytes;
+using warpgroup::kPanel;
+using warpgroup::Operand;
+using warpgroup::Terms;
+
+/// Factors of a chunk's tokens. Sums are log2-decays from the chunk's start.
+struct ChainFactors {
+  float sums[kChunk], inputs[kChunk];
+  float rows[kChunk];      ///< the scale times the decay to a query
+  float inverses[kChunk];  ///< the input gate of a key over its decay, if the chunk decays little
+  float ends[kChunk];      ///< the input gate of a key times the decay to the chunk's end
+  float decay;             ///< of the chunk
+  float little;            ///< 1: the total is at least kLeastOfFactors
+};
+
+/// Columns of v of an item: a panel, or one and 16 columns of another one.
+template <int kPanels>
+constexpr int kChainColumns = kPanels == 1 ? kPanel : kPanel + 16;
+
+template <class T, int kPanels>
+struct HeadChainMemory {
+  static constexpr int kStages = kPanels == 1 ? 4 : 3, kImages = 2;
+  struct Tiles {
+    T queries[kTile], keys[kTile], values[kPanels * kTilePanel];
+  };
+  Tiles tiles[kStages];
+  T images[kImages][kChainColumns<kPanels> * backward::kBlock];  ///< states, transposed: columns x 128 channels
+  T out[2][kPanels * kTilePanel];
+  alignas(16) ChainFactors factors[kStages];
+  alignas(8) uint64_t barriers[kStages][2], imageBarriers[kImages][2];
+
+  // Argument: running number of a chunk over all items of the CTA.
+  SEQPAR_DEVICE Tiles& of(int number) { return tiles[number % kStages]; }
+  SEQPAR_DEVICE ChainFactors& factorsOf(int number) { return factors[number % kStages]; }
+  SEQPAR_DEVICE T* image(int number) { return images[number % kImages]; }
+  SEQPAR_DEVICE uint32_t full(int number) const { return ptx::sharedAddress(&barriers[number % kStages][0]); }
+  SEQPAR_DEVICE uint32_t empty(int number) const { return ptx::sharedAddress(&barriers[number % kStages][1]); }
+  SEQPAR_DEVICE uint32_t stored(int number) const { return ptx::sharedAddress(&imageBarriers[number % kImages][0]); }
+  SEQPAR_DEVICE uint32_t read(int number) const { return ptx::sharedAddress(&imageBarriers[number % kImages][1]); }
+  SEQPAR_DEVICE void awaitFull(int number) const { ptx::mbarrierWaitParity(full(number), number / kStages & 1); }
+  SEQPAR_DEVICE void awaitEmpty(int number) const {
+    if (number >= kStages) ptx::mbarrierWaitParity(empty(number), (number / kStages & 1) ^ 1);
+  }
+  SEQPAR_DEVICE void awaitStored(int number) const { ptx::mbarrierWaitParity(stored(number), number / kImages & 1); }
+  SEQPAR_DEVICE void awaitRead(int number) const {
+    if (number >= kImages) ptx::mbarrierWaitParity(read(number), (number / kImages & 1) ^ 1);
+  }
+};
+
+/// The items of a head.
+template <int kPanels>
+SEQPAR_BOTH_INLINE int chainsOfHead(const Task& task) {
+  return (task.dv + kChainColumns<kPanels> - 1) / kChainColumns<kPanels>;
+}
+/// The items of a problem: columns of a head.
+template <int kPanels>
+SEQPAR_BOTH_INLINE int64_t chainsOf(const Task& task) {
+  return int64_t{task.batch} * task.heads * chainsOfHead<kPanels>(task);
+}
+
+struct ChainItem {
+  int sequence, head, column;  ///< column: the first one
+
+  template <int kPanels>
+  SEQPAR_DEVICE static ChainItem at(const Task& task, int64_t index) {
+    const int items = chainsOfHead<kPanels>(task);
+    ChainItem item;
+    item.column = static_cast<int>(index % items) * kChainColumns<kPanels>;
+    item.head = static_cast<int>(index / items % task.heads);
+    item.sequence = static_cast<int>(index / items / task.heads);
+    return item;
+  }
+  /// Of the item's first element in states [batch][heads][dk][dv].
+  SEQPAR_DEVICE int64_t stateOffset(const Task& task) const {
+    return (int64_t{sequence} * task.heads + head) * task.dk * task.dv + column;
+  }
+};
+
+/// The accumulators of an item's columns in panel 0 or 1.
+template <int kWhich, int N>
+SEQPAR_DEVICE auto& ofPanel(float (&c)[N][4]) {
+  constexpr int kFirst = kWhich * kPanel / 8, kCount = kWhich == 0 ? kPanel / 8 : N - kPanel / 8;
+  return reinterpret_cast<float(&)[kCount][4]>(c[kFirst]);
+}
+/// One step of c (+)= a b, for the columns of a panel or more. `second`: bytes from b's first panel of columns to the
+/// second one.
+template <class T, Terms kB, int N>
+SEQPAR_DEVICE void multiplyColumns(float (&c)[N][4], const uint32_t (&a)[4], const T* b, int second, int panels,
+                                   int rowsB, int step, bool add) {
+  warpgroup::multiplyStep<T, kB>(ofPanel<0>(c), a, Operand{b, panels}, rowsB, step, add);
+  if constexpr (N > kPanel / 8) {
+    const T* next = b + second / int{sizeof(T)};
+    warpgroup::multiplyStep<T, kB>(ofPanel<1>(c), a, Operand{next, panels}, rowsB, step, add);
+  }
+}
+
+}  // namespace seqpar::attn::forward_sm90

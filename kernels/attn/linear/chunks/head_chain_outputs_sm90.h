@@ -1,0 +1,174 @@
+// A warpgroup that computes the outputs of every second chunk of a head in one chain (head_chain_sm90.h): O = P V +
+// decays * (Q S), with P the scores times their decays.
+#pragma once
+
+#include "kernels/attn/linear/chunks/head_chain_memory_sm90.h"
+
+namespace seqpar::attn::forward_sm90 {
+
+template <class T, int kPanels>
+class HeadChainOutputs {
+ public:
+  using Memory = HeadChainMemory<T, kPanels>;
+
+  SEQPAR_DEVICE HeadChainOutputs(const ChunkStatesTask& task, Memory& memory) : task_(task), memory_(memory) {}
+
+  /// `first`: the running number of the item's first of `chunks`.
+  SEQPAR_DEVICE void run(const ChainItem& item, int first, int chunks) const {
+    for (int number = first + ((first ^ me_.group) & 1); number < first + chunks; number += 2) {
+      Columns out;
+      multiply(out, number);
+      write(out, item, (number - first) * kChunk);
+    }
+  }
+  SEQPAR_DEVICE void finish() const {
+    if (me_.inGroup == 0) ptx::cpAsyncBulkWaitGroup();
+  }
+
+ private:
+  static constexpr int kTiles8 = kChunk / 8, kChannelSteps = backward::kBlock / 16, kKeySteps = kChunk / 16;
+  static constexpr int kColumns = kChainColumns<kPanels>, kImagePanelBytes = kColumns * warpgroup::kRowBytes;
+  using Scores = float[kTiles8][4];
+  using Columns = float[kColumns / 8][4];  ///< of outputs
+
+  SEQPAR_DEVICE void multiply(Columns& out, int number) const {
+    memory_.awaitFull(number);
+    auto& tiles = memory_.of(number);
+    const ChainFactors& factors = memory_.factorsOf(number);
+    const float rows[2] = {factors.rows[me_.row], factors.rows[me_.row + 8]};
+    uint32_t queries[kChannelSteps][4], words[kKeySteps][4];
+    loadQueries(queries, tiles.queries);
+    makeScores(words, queries, number, rows);
+    const bool little = factors.little != 0;
+    if constexpr (kPanels == 1) {
+      Columns within;
+      multiplyScores(within, words, number, false);
+      memory_.awaitStored(number);
+      multiplyQueries(out, queries, number);
+      warpgroup::wait<0>();
+      warpgroup::fenceOperand(within);
+      warpgroup::fenceOperand(out);
+      freeChunk(number);
+      if (little) {  // no row is 0
+        each([&](int n, int e) { out[n][e] = rows[e / 2] * out[n][e] + within[n][e]; });
+      } else {
+        each([&](int n, int e) { out[n][e] = backward::times(rows[e / 2], out[n][e]) + within[n][e]; });
+      }
+    } else {  // with fewer registers
+      memory_.awaitStored(number);
+      multiplyQueries(out, queries, number);
+      warpgroup::wait<0>();
+      warpgroup::fenceOperand(out);
+      each([&](int n, int e) { out[n][e] = backward::times(rows[e / 2], out[n][e]); });
+      warpgroup::fenceOperand(out);
+      multiplyScores(out, words, number, true);
+      warpgroup::wait<0>();
+      warpgroup::fenceOperand(out);
+      freeChunk(number);
+    }
+  }
+  /// Scores do not wait for the state.
+  SEQPAR_DEVICE void makeScores(uint32_t (&words)[kKeySteps][4], const uint32_t (&queries)[kChannelSteps][4],
+                                int number, const float (&rows)[2]) const {
+    Scores scores;
+    warpgroup::arrive();
+    SEQPAR_UNROLL
+    for (int step = 0; step < kChannelSteps; ++step) {
+      warpgroup::multiplyStep<T, Terms::AlongRows>(
+          scores, queries[step], Operand{memory_.of(number).keys, kTilePanelBytes}, kChunk, step, step > 0);
+    }
+    warpgroup::commit();
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(scores);
+    decayScores(words, scores, memory_.factorsOf(number), rows);
+  }
+  /// Starts out (+)= scores V.
+  SEQPAR_DEVICE void multiplyScores(Columns& out, const uint32_t (&words)[kKeySteps][4], int number, bool add) const {
+    warpgroup::arrive();
+    SEQPAR_UNROLL
+    for (int step = 0; step < kKeySteps; ++step) {
+      multiplyColumns<T, Terms::Rows>(out, words[step], memory_.of(number).values, kTilePanelBytes, 0, kChunk, step,
+                                      add || step > 0);
+    }
+    warpgroup::commit();
+  }
+  /// Starts out = Q S.
+  SEQPAR_DEVICE void multiplyQueries(Columns& out, const uint32_t (&queries)[kChannelSteps][4], int number) const {
+    warpgroup::arrive();
+    SEQPAR_UNROLL
+    for (int step = 0; step < kChannelSteps; ++step) {
+      multiplyColumns<T, Terms::AlongRows>(out, queries[step], memory_.image(number), kPanel * warpgroup::kRowBytes,
+                                           kImagePanelBytes, kColumns, step, step > 0);
+    }
+    warpgroup::commit();
+  }
+  SEQPAR_DEVICE void freeChunk(int number) const {
+    ptx::syncwarp();
+    if (me_.lane != 0) return;
+    ptx::mbarrierArrive(memory_.read(number));
+    ptx::mbarrierArrive(memory_.empty(number));
+  }
+  /// Calls act(tile, element) for the accumulators of the columns.
+  template <class Act>
+  SEQPAR_DEVICE static void each(const Act& act) {
+    SEQPAR_UNROLL
+    for (int n = 0; n < kColumns / 8; ++n) {
+      SEQPAR_UNROLL
+      for (int e = 0; e < 4; ++e) act(n, e);
+    }
+  }
+  /// This warp's queries, as A of products.
+  SEQPAR_DEVICE void loadQueries(uint32_t (&queries)[kChannelSteps][4], const T* tile) const {
+    const ptx::MatrixRows own = me_.matrixRows();
+    SEQPAR_UNROLL
+    for (int step = 0; step < kChannelSteps; ++step) {
+      ptx::ldmatrixX4(queries[step],
+                      backward::sm90::unitOf<kChunk>(tile, own.row(me_.warpIndex * 16), 2 * step + own.half()));
+    }
+  }
+  /// Scores times their decays and input gates, rounded; 0 for later keys, assigned: they may have overflowed.
+  SEQPAR_DEVICE void decayScores(uint32_t (&words)[kKeySteps][4], Scores& scores, const ChainFactors& factors,
+                                 const float (&rows)[2]) const {
+    SEQPAR_UNROLL
+    for (int step = 0; step < kKeySteps; ++step) {
+      if (step < me_.warpIndex) continue;  // earlier than all queries of the warp
+      SEQPAR_UNROLL
+      for (int i = 0; i < 8; ++i) {
+        const int key = step * 16 + i / 4 * 8 + me_.c * 2 + i % 2, query = me_.row + i % 4 / 2 * 8;
+        if (key > query) scores[step * 2 + i / 4][i % 4] = 0;
+      }
+    }
+    if (factors.little != 0) {
+      packScaled<T, kTiles8>(words, scores, factors.inverses, rows[0], rows[1], me_.c);
+    } else {
+      packExactly<T, kTiles8>(words, scores, factors.sums, factors.inputs, task_.scale, me_.row, me_.c);
+    }
+  }
+  SEQPAR_DEVICE void write(const Columns& out, const ChainItem& item, int token) const {
+    T* tile = memory_.out[me_.group];
+    if (me_.inGroup == 0) ptx::cpAsyncBulkWaitGroupRead<0>();
+    warpgroup::sync(me_.group);
+    const ptx::MatrixRows own = me_.matrixRows();
+    SEQPAR_UNROLL
+    for (int n = 0; n < kColumns / 8; n += 2) {
+      uint32_t words[4];
+      backward::sm90::packTiles<T>(words, out, n);
+      ptx::stmatrixX4(backward::sm90::unitOf<kChunk>(tile, own.row(me_.warpIndex * 16), n + own.half()), words);
+    }
+    warpgroup::fenceProxyAsync();
+    warpgroup::sync(me_.group);
+    if (me_.inGroup != 0) return;
+    SEQPAR_UNROLL
+    for (int panel = 0; panel < kPanels; ++panel) {
+      ptx::tmaStore(task_.outputs, ptx::sharedAddress(tile + panel * kTilePanel), item.column + panel * kPanel,
+                    item.head, token, item.sequence);
+    }
+    ptx::cpAsyncBulkCommitGroup();
+  }
+
+  const ChunkStatesTask& task_;
+  Memory& memory_;
+  Half me_;
+};
+
+}  // namespace seqpar::attn::forward_sm90

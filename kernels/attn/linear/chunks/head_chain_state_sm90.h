@@ -1,0 +1,130 @@
+// The warpgroup with the state of a head in one chain (head_chain_sm90.h), transposed: S^T = S^T decay + V^T K.
+#pragma once
+
+#include "kernels/attn/linear/chunks/head_chain_memory_sm90.h"
+
+namespace seqpar::attn::forward_sm90 {
+
+template <class T>
+class HeadChainState {
+ public:
+  SEQPAR_DEVICE HeadChainState(const ChunkStatesTask& task, HeadChainMemory<T, 1>& memory)
+      : task_(task), memory_(memory) {}
+
+  /// `first`: the running number of the item's first of `chunks`.
+  SEQPAR_DEVICE void run(const ChainItem& item, int first, int chunks) {
+    loadInitial(item);
+    Values next;
+    if (chunks > 0) loadValues(next, first);
+    for (int number = first; number < first + chunks; ++number) {
+      Words words;
+      SEQPAR_UNROLL
+      for (int i = 0; i < kTiles8 / 2; ++i) backward::sm90::packTiles<T>(words[i], x_, 2 * i);
+      uint32_t values[kSteps][4];
+      SEQPAR_UNROLL
+      for (int i = 0; i < kSteps * 4; ++i) values[i / 4][i % 4] = ptx::pack<T>(next[2 * i], next[2 * i + 1]);
+      decay(memory_.factorsOf(number).decay);
+      warpgroup::arrive();
+      SEQPAR_UNROLL
+      for (int step = 0; step < kSteps; ++step) {
+        warpgroup::multiplyStep<T, Terms::Rows>(x_, values[step], Operand{memory_.of(number).keys, kTilePanelBytes},
+                                                kChunk, step, true);
+      }
+      warpgroup::commit();
+      storeImage(words, number);
+      if (number + 1 < first + chunks) loadValues(next, number + 1);
+      warpgroup::wait<0>();
+      warpgroup::fenceOperand(x_);
+      ptx::syncwarp();
+      if (me_.lane == 0) ptx::mbarrierArrive(memory_.empty(number));
+    }
+    if (task_.to.finalState != nullptr) storeFinal(item);
+  }
+
+ private:
+  static constexpr int kTiles8 = backward::kBlock / 8, kSteps = kChunk / 16;
+  using Words = uint32_t[kTiles8 / 2][4];
+  using Values = float[kSteps * 8];  ///< before they are rounded, as A of the state's product
+
+  SEQPAR_DEVICE void decay(float by) {
+    SEQPAR_UNROLL
+    for (auto& tile : x_) {
+      SEQPAR_UNROLL
+      for (float& number : tile) number *= by;
+    }
+    warpgroup::fenceOperand(x_);  // otherwise the compiler keeps two copies
+    if (by == 0) backward::clear(x_);
+  }
+  /// Waits for the chunk, and loads this thread's values times their factors. Values with a factor of 0 become 0,
+  /// whatever they are.
+  SEQPAR_DEVICE void loadValues(Values& values, int number) const {
+    memory_.awaitFull(number);
+    const T* tile = memory_.of(number).values;
+    const ChainFactors& factors = memory_.factorsOf(number);
+    const ptx::MatrixRowsAcross own{me_.lane};
+    SEQPAR_UNROLL
+    for (int step = 0; step < kSteps; ++step) {
+      uint32_t words[4];
+      ptx::ldmatrixX4Trans(words,
+                           backward::sm90::unitOf<kChunk>(tile, own.row(step * 16), me_.warpIndex * 2 + own.half()));
+      SEQPAR_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        float low, high;
+        ptx::loadPair(factors.ends + step * 16 + i / 2 * 8 + me_.c * 2, low, high);
+        values[step * 8 + 2 * i] = ptx::lowOf<T>(words[i]) * low;
+        values[step * 8 + 2 * i + 1] = ptx::highOf<T>(words[i]) * high;
+      }
+    }
+    if (factors.little != 0) return;
+    SEQPAR_UNROLL
+    for (int i = 0; i < kSteps * 8; i += 2) {
+      float low, high;
+      ptx::loadPair(factors.ends + i / 4 * 8 + me_.c * 2, low, high);
+      if (low == 0) values[i] = 0;
+      if (high == 0) values[i + 1] = 0;
+    }
+  }
+  /// Stores the state before a chunk.
+  SEQPAR_DEVICE void storeImage(const Words& words, int number) const {
+    memory_.awaitRead(number);
+    const ptx::MatrixRows own = me_.matrixRows();
+    SEQPAR_UNROLL
+    for (int i = 0; i < kTiles8 / 2; ++i) {
+      ptx::stmatrixX4(
+          backward::sm90::unitOf<kChunk>(memory_.image(number), own.row(me_.warpIndex * 16), 2 * i + own.half()),
+          words[i]);
+    }
+    warpgroup::fenceProxyAsync();
+    ptx::mbarrierArrive(memory_.stored(number));
+  }
+  /// Calls act(element, its offset in the item's [dk][dv]) for the valid elements.
+  template <class Act>
+  SEQPAR_DEVICE void each(const ChainItem& item, const Act& act) {
+    const int columns = task_.dv - item.column;
+    SEQPAR_UNROLL
+    for (int n = 0; n < kTiles8; ++n) {
+      SEQPAR_UNROLL
+      for (int e = 0; e < 4; ++e) {
+        const int channel = n * 8 + me_.c * 2 + e % 2, column = me_.row + e / 2 * 8;
+        if (channel < task_.dk && column < columns) act(x_[n][e], channel * task_.dv + column);
+      }
+    }
+  }
+  SEQPAR_DEVICE void loadInitial(const ChainItem& item) {
+    backward::clear(x_);
+    if (task_.initial == nullptr) return;
+    const float* from = task_.initial + item.stateOffset(task_);
+    each(item, [&](float& number, int offset) { number = from[offset]; });
+  }
+  SEQPAR_DEVICE void storeFinal(const ChainItem& item) {
+    float* to = task_.to.finalState + item.stateOffset(task_);
+    each(item, [&](float& number, int offset) { to[offset] = number; });
+  }
+
+  const ChunkStatesTask& task_;
+  HeadChainMemory<T, 1>& memory_;
+  Half me_;
+  float x_[kTiles8][4];
+};
+
+}  // namespace seqpar::attn::forward_sm90

@@ -1,0 +1,135 @@
+// The sm_90 kernel for outputs of heads in one chain each, on an emulated CTA, compared with the reference in fp64.
+#include "kernels/attn/linear/chunks/head_chain_sm90.h"
+#include "linear_backward_check.h"
+#include "random_heads.h"
+
+using namespace seqpar;
+using namespace seqpar::attn;
+using namespace seqpar::attn::backward;
+using namespace seqpar::attn::backward::test;
+using namespace seqpar::test;
+
+namespace {
+
+/// Outputs and final state of a case. kPanels: 1: items have 64 columns, 2: 80.
+template <bool kGated, int kPanels>
+struct ChainRun {
+  GatedValues gated;
+  std::vector<uint16_t> out;
+  std::vector<float> finalState;
+  uint16_t* at;
+
+  ChainRun(const BackwardCase& c, uint64_t seed)
+      : gated(c.v, c.problem(c.q.data(), c.k.data(), c.v.data(), c.gates.data()), seed),
+        out(static_cast<size_t>(c.reference.valueSize()) + 8, 0xffff),
+        finalState(c.stateGradient.size(), NAN),
+        at(out.data()) {
+    LinearProblem problem = c.problem(c.q.data(), c.k.data(), c.v.data(), c.gates.data());
+    if (kGated) gated.giveTo(problem);
+    while (reinterpret_cast<uintptr_t>(at) % 16 != 0) ++at;
+    Task task = taskOf(problem, c.segmentsAt(nullptr), {0, problem.heads}, c.dOutput(at));
+    task.initial = c.initial.empty() ? nullptr : c.initial.data();
+    sm90::ChunkStatesTask chains;
+    REQUIRE(sm90::encodeMaps<Bf16>(chains, task));
+    chains.to.finalState = finalState.data();
+    using Kernel = forward_sm90::HeadChainKernel<Bf16, kGated, kPanels>;
+    emulator::run(2, Kernel::kThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(chains); });
+  }
+  std::vector<double> outputs(size_t count) const {
+    std::vector<double> numbers;
+    for (size_t i = 0; i < count; ++i) numbers.push_back(ptx::lowOf<Bf16>(at[i]));
+    return numbers;
+  }
+};
+
+template <bool kGated, int kPanels>
+void checkChains(BackwardShape shape, uint64_t seed) {
+  INFO(shape.name() << ", seed " << seed);
+  shape.segmentTokens = std::max<int64_t>((shape.tokens + 63) / 64 * 64, 64);
+  const BackwardCase c(shape, seed);
+  const ChainRun<kGated, kPanels> run(c, seed);
+  const LinearOutputs expected = linearReference(c.reference, c.inputs);
+  checkError("out", run.outputs(expected.out.size()), expected.out, 0x1p-7);
+  checkError("final state", wide(run.finalState), expected.finalState, 0x1p-8);
+}
+template <bool kGated, int kPanels = 1>
+void checkChains(const BackwardShape& shape) {
+  const Seed seed;
+  checkChains<kGated, kPanels>(shape, seed);
+}
+
+BackwardShape shapeOfHeads(int64_t tokens, int heads, int qkHeads, double decay) {
+  BackwardShape shape = shapeOf(Gate::Token, tokens, 128, 64, decay);
+  shape.heads = heads;
+  shape.qkHeads = qkHeads;
+  return shape;
+}
+
+}  // namespace
+
+TEST_CASE("outputs of heads in one chain each") {
+  checkChains<true>(shapeOfHeads(460, 4, 1, 0.05));
+  checkChains<false>(shapeOfHeads(130, 3, 3, 0.5));
+  BackwardShape shape = shapeOfHeads(200, 4, 2, 0.05);
+  shape.batch = 2;
+  shape.states = false;
+  shape.dk = 80;
+  checkChains<true>(shape);
+  for (const Gate gate : {Gate::None, Gate::Head}) {
+    shape.gate = gate;
+    shape.states = true;
+    checkChains<false>(shape);
+  }
+  shape.tokens = 1;
+  checkChains<false>(shape);
+}
+
+TEST_CASE("outputs of heads in one chain with strong decays") {
+  for (const double decay : {2.0, 30.0, kZeros}) {
+    checkChains<true>(shapeOfHeads(260, 2, 1, decay));
+    checkChains<false>(shapeOfHeads(260, 2, 1, decay));
+  }
+}
+
+TEST_CASE("outputs of heads in one chain with several panels of values") {
+  BackwardShape shape = shapeOfHeads(300, 2, 1, 0.05);
+  for (const int columns : {16, 80, 128, 192}) {
+    shape.dv = columns;
+    checkChains<true>(shape);
+  }
+}
+
+TEST_CASE("outputs of heads of 80 columns in one chain") {
+  constexpr int kPanels = 2;
+  BackwardShape shape = shapeOfHeads(330, 4, 1, 0.05);
+  shape.dv = 80;
+  checkChains<true, kPanels>(shape);
+  shape.dv = 72;
+  shape.dk = 80;
+  checkChains<false, kPanels>(shape);
+  shape.batch = 2;
+  shape.tokens = 130;
+  shape.dv = 160;
+  checkChains<true, kPanels>(shape);
+  shape.batch = 1;
+  shape.dv = 80;
+  for (const double decay : {2.0, 30.0, kZeros}) {
+    shape.decay = decay;
+    checkChains<true, kPanels>(shape);
+  }
+}
+
+TEST_CASE("outputs of heads in one chain with random shapes") {
+  const Seed seed;
+  std::mt19937_64 random(seed);
+  for (int i = 0; i < 4; ++i) {
+    const bool wide = i % 2 == 1;
+    const std::vector<int> keys = {16, 64, 80, 112, 128}, columns = {16, 64, 80, 128}, wideColumns = {16, 64, 72, 80};
+    const BackwardShape shape = drawHeads({{1, 2, 3, 5, 8}, keys, wide ? wideColumns : columns, false}, random);
+    if (wide) {
+      shape.inputGates ? checkChains<true, 2>(shape, seed) : checkChains<false, 2>(shape, seed);
+    } else {
+      shape.inputGates ? checkChains<true, 1>(shape, seed) : checkChains<false, 1>(shape, seed);
+    }
+  }
+}
