@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "attn/linear/device/delta_parts.h"
 #include "attn/linear/device/parts.h"
 #include "attn/linear/passes/beside.h"
 #include "kernels/attn/linear/delta/half/memory.h"
@@ -9,20 +10,6 @@
 namespace seqpar::attn::linear {
 using delta::Step;
 using delta::Task;
-namespace {
-
-/// Parts of a window, at most: one if the chain has half of the SMs, because the time of a part's start is more than
-/// the overlap saves. One H200 took 390 us for a forward of 64 CTAs in four parts, and 363 in one. CTAs that prepare
-/// decays of channels have most of an SM's memory, so few run concurrently with a chain: 675 us in four parts, 591 in
-/// one.
-int mostParts(const Task& task) {
-  constexpr int64_t kMostCtas = 48;
-  const int slices =
-      delta::half::slicesOf(task, delta::half::kColumns) + delta::half::transitionSlicesOf(task, delta::half::kColumns);
-  return task.width > 1 || task.batch * task.heads * slices > kMostCtas ? 1 : 4;
-}
-
-}  // namespace
 
 const char* whyNoDeltaKernel(const Shard& shard) {
   return shard.dk > kMostKeyDimension ? "headDim is above 256" : nullptr;
@@ -139,21 +126,22 @@ void DeltaWindows::prepare(Task& task, size_t window) {
 
 void DeltaWindows::advance(Task& task, size_t window) {
   select(task, window);
-  const int parts = mostParts(task);
-  if (isPrepared(window, task.training) || task.count < 2 * partChunks_ || !half_ || parts == 1) {
+  const std::vector<int> parts = half_ ? partsOf(task, partChunks_) : std::vector<int>{task.count};
+  if (isPrepared(window, task.training) || parts.size() == 1) {
     prepare(task, window);
     return run(Step::Advance, task);
   }
   Task part = task;
   const int64_t bytes = delta::half::recordBytes(task);
-  const int chunks = std::max((task.count + parts - 1) / parts, partChunks_);
-  for (int first = 0; first < task.count; first += chunks) {
+  int first = 0;
+  for (const int chunks : parts) {
     part.first = task.first + first;
-    part.count = std::min(chunks, task.count - first);
+    part.count = chunks;
     part.records = task.records + first * bytes / static_cast<int64_t>(sizeof(float));
     part.overlaps = first > 0;
     run(Step::Prepare, part);
     run(Step::Advance, part);
+    first += chunks;
   }
   prepared_ = {window, task.training};
 }

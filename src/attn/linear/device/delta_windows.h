@@ -63,8 +63,8 @@ class DeltaWindows final : public Passes {
   void forwardFrom(const Inputs& in, const Tensor& out, const float* incoming, float* final);
   /// Selects a window and prepares its records, unless records_ still holds them.
   void prepare(delta::Task& task, size_t window);
-  /// The same, and then runs states through the window: in parts, unless decays are of channels, so that a part's
-  /// chain, which leaves SMs idle, overlaps with the preparation of the next one.
+  /// The same, and then runs states through the window: in parts (partsOf()), so that a part's chains, which leave SMs
+  /// idle, overlap with the preparation of the next one.
   void advance(delta::Task& task, size_t window);
   bool isPrepared(size_t window, bool training) const {
     return prepared_ && prepared_->window == window && prepared_->training == training;
