@@ -130,6 +130,27 @@ TEST_CASE("groups of heads that share keys on GPUs, with and without states of t
   }
 }
 
+/// Shapes with which a rank has one segment and many heads: the outputs are computed as on a single rank, and the last
+/// scan of the backward overlaps with the gradients' sweep.
+TEST_CASE("many heads on GPUs in one segment") {
+  if (placed.ranks > 2) return;
+  PlacedRanks all(placed);
+  const unsigned seed = seqpar::test::drawSeed();
+  std::mt19937 random(seed);
+  for (const auto& [dk, dv] : {std::pair{128, 80}, {112, 64}, {256, 64}}) {
+    constexpr int kKeyHeads = 26, kGroup = 4;
+    std::vector<int64_t> lengths;
+    for (int r = 0; r < placed.ranks; ++r) lengths.push_back(64 * 2 + static_cast<int64_t>(random() % 64));
+    auto c = makeCase(random() % 2 == 0 ? seqparAttnScalar : seqparAttnFixed, lengths, seqparBfloat16, random);
+    c.keyHeads = kKeyHeads;
+    c.heads = c.keyHeads * kGroup;
+    c.dk = dk;
+    c.dv = dv;
+    c.fill(random());
+    checkWithAndWithoutReserve(all, c, lengths, seed);
+  }
+}
+
 /// `given`: sequences start with the caller's states, and their gradients are computed.
 void checkPacked(bool given) {
   PlacedRanks all(placed);

@@ -210,6 +210,14 @@ struct SegmentStateGradients {
   bool allSegments = false;        ///< the first segment's map is computed even without stateGradient and logDecay
 };
 
+/// Launches of launchGradients(). With gradientsReadChunkStates() they can be two calls; otherwise States launches
+/// nothing.
+enum class GradientsPart : uint8_t {
+  Whole,
+  States,      ///< those that read neither `after` nor `finalGradient`: the scan of gradients may be in progress
+  AfterStates  ///< the others
+};
+
 /// Pass 3, backward, after its pass 1 and the reverse scan. dq and dk have one tensor per head of v; the caller's plan
 /// adds the tensors of heads that share a q/k head, or provides scratch for it (gradientsWorkspaceSize()).
 struct Gradients {
@@ -229,10 +237,11 @@ struct Gradients {
   Output dInputGates;         ///< of inputGateType, [batch][token][head]; without data: not written
   float* dInitial = nullptr;  ///< out: [batch][heads][dk][dv]; NULL: not written
   void* workspace = nullptr;  ///< gradientsWorkspaceSize() bytes
+  GradientsPart part = GradientsPart::Whole;
 };
 size_t gradientsWorkspaceSize(const LinearProblem& problem, const Segments& segments);
 
-/// The number of SMs of the current device that launchGradients() leaves free when it overlaps with pass 1; 0: it
+/// The number of SMs of the current device that launchGradients() leaves free when it starts before a scan ends; 0: it
 /// does not overlap. Only in builds with CUDA.
 int idleSmsOfGradients(const LinearProblem& problem, const Segments& segments);
 

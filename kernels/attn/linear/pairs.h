@@ -41,6 +41,9 @@ inline bool joinsShortHeads(const LinearProblem& problem) {
 bool outputsArePaired(const LinearProblem& problem);
 /// The same for the backward's.
 bool gradientsArePaired(const LinearProblem& problem);
+/// Whether launchGradients() stores states of all chunks first, and its parts can be launched in two calls. Only in
+/// builds with CUDA.
+bool gradientsReadChunkStates(const LinearProblem& problem, const Segments& segments);
 /// The heads that the backward's pass 3 processes at once on the current device. `alone`: no other rank needs this
 /// rank's map. Only in builds with CUDA.
 int gradientsAtOnce(const LinearProblem& problem, bool alone);

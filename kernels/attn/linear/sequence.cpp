@@ -63,7 +63,8 @@ LaunchRecord recordOf(const Gradients& pass, Visible before) {
   record.reads.add({pass.after.states, pass.after.transitions, pass.finalGradient});
   record.writes = {pass.dq.data, pass.dk.data, pass.dv.data, pass.dGates.data, pass.dInitial};
   record.readsInputsEarly = true;
-  record.overlaps = pass.content == Maps::PerSegment && pass.segments.count > 1;
+  const bool one = pass.segments.spans == nullptr && pass.problem.gate != Gate::Channel;
+  record.overlaps = pass.content == Maps::PerSegment && (pass.segments.count > 1 || one);
   return record;
 }
 
@@ -84,7 +85,8 @@ LaunchRecord recordOf(const StateScan& scan) {
     record.writes = {scan.incoming, scan.outgoing};
   }
   if (first || scan.segments == 0) record.earlyWrites = {scan.incoming};
-  record.readsInputsEarly = first && scan.initial != nullptr && !scan.resetsIncoming;
+  // The next kernel reads inputs while an overlapping scan waits.
+  record.readsInputsEarly = scan.overlapsNext || (first && scan.initial != nullptr && !scan.resetsIncoming);
   record.trigger = first ? Trigger::AfterWait : scan.segments > 0 ? Trigger::AtEnd : Trigger::AtStart;
   return record;
 }

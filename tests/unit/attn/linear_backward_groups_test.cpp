@@ -68,10 +68,18 @@ struct GroupKernels {
     std::vector<uint16_t> before(elements + 8, 0xffff), after(elements + 8, 0xffff);
     chain.to.states = aligned(before);
     chain.to.gradients = aligned(after);
-    if (task.inputGates.data != nullptr) {
-      states<true>(chain, seed);
-    } else {
-      states<false>(chain, seed);
+    const auto run = [&](const sm90::ChunkStatesTask& launch) {
+      return task.inputGates.data != nullptr ? states<true>(launch, seed) : states<false>(launch, seed);
+    };
+    if (seed % 2 == 0) {
+      run(chain);
+    } else {  // GradientsPart::States and AfterStates
+      sm90::ChunkStatesTask direction = chain;
+      direction.to.directions = 1;
+      for (const int first : {0, 1}) {
+        direction.to.firstDirection = first;
+        run(direction);
+      }
     }
     sm90::GroupTask group;
     REQUIRE(sm90::encodeMaps<T>(group, task));

@@ -101,8 +101,8 @@ class Call {
     pass.incoming = &incoming_;
     pass.outgoing = &outgoing_;
     pass.overlapsNext = overlapsNext;
-    // The first rank reads its incoming state early, after the kernel that computes it.
-    const bool readsInputs = shape_.position == 0 && shape_.initial;
+    // The first rank reads its incoming state early, after the kernel that computes it; the next kernel, its inputs.
+    const bool readsInputs = overlapsNext || (shape_.position == 0 && shape_.initial);
     add(recordOf(pass), !readsInputs || !launches_.empty());
   }
   void outputs(const float* incoming, bool early, bool complete, int64_t begin = 0, bool lead = false) {
@@ -127,7 +127,7 @@ class Call {
     pass.finalGradient = &incoming_;
     pass.workspace = &workspace_;
     const Visible before = beforeVisible(pass, &sequence_);
-    if (early) CHECK((before == Visible::AtStart) == shape_.keeps);
+    if (early) CHECK((before == Visible::AtStart) == (shape_.keeps || shape_.count == 1));
     add(recordOf(pass, before), early);
   }
   void fold(const StateMaps& maps, bool rank) {
@@ -224,7 +224,7 @@ TEST_CASE("launch sequences of the backward around a scan") {
     if (map) call.scan(call.after(), map);
     if (again) call.states(false, true);
     if (!map) call.scan(call.after(), map, shape.idle);
-    call.gradients(shape.content == Maps::PerSegment && shape.count > 1);
+    call.gradients(shape.content == Maps::PerSegment && (shape.count > 1 || map || shape.idle));
     call.check();
   });
 }

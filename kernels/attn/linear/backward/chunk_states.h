@@ -9,7 +9,8 @@ namespace seqpar::attn::backward {
 /// Panels of 128 channels x 64 columns in 16 bits, as an operand's panel in shared memory (kernels/arch/warpgroup.h).
 struct ChunkStates {
   void *states = nullptr, *gradients = nullptr;  ///< of the elements' type; `gradients` only with two directions
-  int directions = 2;                            ///< 1: only states
+  int directions = 2;                            ///< 1: only the first one
+  int firstDirection = 0;                        ///< 0: states; 1: gradients
   int every = 1;                                 ///< chunks of kChunk tokens per group: one state and one gradient
   int64_t slots = 0;                             ///< groups of a head, or a bound
   int panels = 1;                                ///< per head

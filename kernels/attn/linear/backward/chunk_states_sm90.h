@@ -291,11 +291,12 @@ struct ChunkStatesKernel {
   /// Calls act(walk) for the CTA's items.
   template <class Act>
   SEQPAR_DEVICE static void each(const ChunkStatesTask& task, Memory& memory, const Act& act) {
-    const int directions = task.to.directions, every = task.to.every;
+    const int directions = task.to.directions, firstDirection = task.to.firstDirection, every = task.to.every;
     int chunks = 0, images = 0;
     for (int64_t index = ptx::block(); index < directions * itemsOf(task); index += ptx::blocks()) {
       const Item<T>& item = itemAt<T>(memory.item, task, index / directions, ptx::thread());
-      act(Walk{task, item, memory, index % directions != 0, item.chunks, chunks, images});
+      const bool reverse = index % directions + firstDirection != 0;
+      act(Walk{task, item, memory, reverse, item.chunks, chunks, images});
       chunks += item.chunks;
       images += (item.chunks + every - 1) / every;
     }

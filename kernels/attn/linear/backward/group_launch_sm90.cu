@@ -24,23 +24,25 @@ __global__ void __launch_bounds__(sm90::GroupKernel<Bf16>::kThreads, 1)
 
 }  // namespace
 
-cudaError_t launchGroups(const Task& task, const ChunkStates& chunks, const Launch& launch) {
+cudaError_t launchGroups(const Task& task, const ChunkStates& chunks, GradientsPart part, const Launch& launch) {
   sm90::ChunkStatesTask chain;
   sm90::GroupTask group;
   if (!sm90::encodeMaps<Bf16>(chain, task) || !sm90::encodeMaps<Bf16>(group, task)) return cudaErrorNotSupported;
   chain.to = group.chunks = chunks;
+  if (part != GradientsPart::Whole) chain.to.directions = 1;
+  if (part == GradientsPart::AfterStates) chain.to.firstDirection = 1;
   group.chunksOfSegment = static_cast<int>((task.segmentTokens + kChunk - 1) / kChunk);
   const auto gridOfItems = [&](int64_t items) {
     return dim3(static_cast<unsigned>(std::clamp<int64_t>(items, 1, launch.ctas)));
   };
   const auto runStates = [&]<bool kGated>() {
     using Kernel = States<kGated>;
-    return launchKernel(chunkStates<kGated>, gridOfItems(chunks.directions * itemsOf(task)), Kernel::kThreads,
+    return launchKernel(chunkStates<kGated>, gridOfItems(chain.to.directions * itemsOf(task)), Kernel::kThreads,
                         sizeof(typename Kernel::Memory), launch.stream, false, chain);
   };
   const cudaError_t error =
       task.inputGates.data != nullptr ? runStates.template operator()<true>() : runStates.template operator()<false>();
-  if (error != cudaSuccess) return error;
+  if (error != cudaSuccess || part == GradientsPart::States) return error;
   return launchKernel(groupGradients, gridOfItems(sm90::groupItemsOf(group)), sm90::GroupKernel<Bf16>::kThreads,
                       sizeof(sm90::GroupMemory<Bf16>), launch.stream, true, group);
 }

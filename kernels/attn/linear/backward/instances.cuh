@@ -32,9 +32,9 @@ struct InstanceSm90 {
   static cudaError_t gradients(const Task& task, int ctas, bool overlaps, cudaStream_t stream);
 };
 
-/// The sm_90 kernels for groups of heads (group_sm90.h): the states of all chunks, then all gradients.
+/// The sm_90 kernels for groups of heads (group_sm90.h): the states of all chunks, then all gradients; or a part.
 /// launch.ctas: the most CTAs. cudaErrorNotSupported: the TMA does not support the layout of the tensors.
-cudaError_t launchGroups(const Task& task, const ChunkStates& chunks, const Launch& launch);
+cudaError_t launchGroups(const Task& task, const ChunkStates& chunks, GradientsPart part, const Launch& launch);
 
 /// Launches a kernel with a task. Returns the launch's own error.
 template <class Kernel>

@@ -230,7 +230,7 @@ cudaError_t runGroups(const Gradients& pass, Task& task, const Workspace& worksp
   chunks.states = base + workspace.states;
   chunks.gradients = base + workspace.stateGradients;
   if (launch.sequence != nullptr) launch.sequence->end();
-  return launchGroups(task, chunks, {launch.stream, launch.ctas > 0 ? launch.ctas : sms()});
+  return launchGroups(task, chunks, pass.part, {launch.stream, launch.ctas > 0 ? launch.ctas : sms()});
 #else
   (void)pass, (void)task, (void)workspace, (void)launch;
   return cudaErrorNotSupported;
@@ -239,6 +239,10 @@ cudaError_t runGroups(const Gradients& pass, Task& task, const Workspace& worksp
 
 }  // namespace
 }  // namespace backward
+
+bool gradientsReadChunkStates(const LinearProblem& problem, const Segments& segments) {
+  return gradientsArePaired(problem) && formsGroups(problem, segments);
+}
 
 bool gradientsArePaired(const LinearProblem& problem) {
   constexpr int64_t kMostTokens = INT64_C(1) << 30;
@@ -271,8 +275,8 @@ int backwardSharedBytes(const LinearProblem& problem) {
 
 int idleSmsOfGradients(const LinearProblem& problem, const Segments& segments) {
   using namespace backward;
-  if (!hasSm90(problem, true) || segments.count < 2) return 0;
-  if (gradientsArePaired(problem) && formsGroups(problem, segments)) return 0;
+  if (!hasSm90(problem, true)) return 0;
+  if (gradientsReadChunkStates(problem, segments)) return 0;
   Task task = taskOf(problem, segments, {0, problem.heads}, {});
   if (gradientsArePaired(problem) || hasTwoHeads(problem)) task.together = kPair;
   const int together = problem.gate == Gate::Channel ? 1 : task.keyBlocks;  // as itemsTogether()
@@ -328,8 +332,10 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
   task.dInitial = pass.dInitial;
   if (paired && formsGroups(problem, pass.segments)) {
     const cudaError_t error = runGroups(pass, task, workspace, launch);
-    return error != cudaSuccess ? error : addUpAll(pass, task, workspace, launch);
+    const bool ends = pass.part != GradientsPart::States;
+    return error != cudaSuccess || !ends ? error : addUpAll(pass, task, workspace, launch);
   }
+  if (pass.part == GradientsPart::States) return cudaSuccess;
   const int heads = problem.heads, items = heads / task.together;
   task.dq = targetOf(pass.dq, problem.type, base, workspace.dq, problem, items, task.valueBlocks, problem.dk);
   task.dkOut = targetOf(pass.dk, problem.type, base, workspace.dk, problem, items, task.valueBlocks, problem.dk);

@@ -66,7 +66,7 @@ void DevicePasses::makeStateGradients(const Part& part, const Inputs& in, const 
 }
 
 void DevicePasses::makeGradients(const Part& part, const Inputs& in, const Gradients& to, const float* saved,
-                                 const float* incoming, float* dBefore) {
+                                 const float* incoming, float* dBefore, GradientsPart which) {
   const size_t first = part.piece.first;
   attn::Gradients pass;
   pass.problem = problem(part, in);
@@ -86,6 +86,7 @@ void DevicePasses::makeGradients(const Part& part, const Inputs& in, const Gradi
   if (fusesInputGate_) pass.dInputGates = outputOf(to.dGates[shard_.family->gateCount], first);
   pass.dInitial = dBefore;
   pass.workspace = workspace_;
+  pass.part = which;
   checkLaunch(launchGradients(pass, onMain()), "gradients");
 }
 
@@ -128,6 +129,7 @@ void DevicePasses::states(const Inputs& in, MapUse use) {
 void DevicePasses::outputs(const Inputs& in, const Tensor& out, const float* incoming) {
   if (empty()) return;
   if (byParts(in)) return outputsByParts(in, out, incoming, nullptr);
+  if (isOneSegment()) return forwardWhole(whole_, in, out, incoming, nullptr);
   makeOutputs(whole_, in, out, incoming, nullptr);
 }
 
@@ -139,7 +141,11 @@ void DevicePasses::forwardAlone(const Inputs& in, const Tensor& out, const float
   sequence_.end();
   multiplyValues(in);
   if (byParts(in)) return outputsByParts(in, out, incoming, final);
-  const Part& part = leavesMaps() ? whole_ : forward_;
+  forwardWhole(leavesMaps() ? whole_ : forward_, in, out, incoming, final);
+}
+
+void DevicePasses::forwardWhole(const Part& part, const Inputs& in, const Tensor& out, const float* incoming,
+                                float* final) {
   attn::Outputs pass{problem(part, in), part.segments, allHeads(), mapsBefore(part), incoming, outputOf(out), final};
   pass.content = part.content;
   pass.storesMaps = keeps(part);
@@ -182,7 +188,7 @@ void DevicePasses::recompute(const Inputs& in, const float*) {
 }
 
 void DevicePasses::statesAgain(const Inputs& in) {
-  if (!keeps(whole_)) makeStates(whole_, in, false);
+  if (!keeps(whole_) && !isOneSegment()) makeStates(whole_, in, false);
 }
 
 void DevicePasses::gradients(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming) {
@@ -224,22 +230,29 @@ void DevicePasses::backwardWithScan(const Inputs& in, const Gradients& gradients
   const auto launch = [&](void* stream, int ctas = 0) {
     launchScan(scan, seqparReverse, sender, mapsOf(sender, after_), stream, ctas);
   };
-  const bool mapWanted = scan.map != MapUse::Nothing;
+  const bool mapWanted = scan.map != MapUse::Nothing, waits = !isFirst(seqparReverse);
   stateGradients(in, gradients, scan.map);
+  // States of chunks that need no gradient of another rank; an inner rank's scan comes first.
+  const bool early = readsChunkStates_ && waits && !mapWanted && spans_.empty() && !empty();
+  const auto statesBefore = [&] {
+    statesAgain(in);
+    if (early) makeGradients(whole_, in, gradients, saved, nullptr, nullptr, GradientsPart::States);
+  };
   // An inner rank's scan overlaps with the recomputation: other ranks wait for its output, and it waits for its
   // input.
-  const bool again = !parts && !keeps(whole_) && !empty(), beside = mapWanted && !isFirst(seqparReverse) && again;
+  const bool again = !parts && !empty() && (early || !(keeps(whole_) || isOneSegment())),
+             beside = mapWanted && waits && again;
   if (beside) {
     Beside side(exec_);
     launch(exec_.side());
     multiplyValues(in);
-    statesAgain(in);
+    statesBefore();
     side.join();
     sequence_.end();
   } else {
     if (mapWanted) launch(exec_.main());
     if (!empty()) multiplyValues(in);
-    if (again) statesAgain(in);
+    if (again) statesBefore();
     if (!mapWanted) launch(exec_.main(), parts ? 0 : besideGradients());
   }
   if (empty()) return clearGradients(gradients);
@@ -249,7 +262,8 @@ void DevicePasses::backwardWithScan(const Inputs& in, const Gradients& gradients
   if (parts) {
     gradientsByParts(in, gradients, saved, incoming);
   } else {
-    makeGradients(whole_, in, gradients, saved, incoming, nullptr);
+    makeGradients(whole_, in, gradients, saved, incoming, nullptr,
+                  early ? GradientsPart::AfterStates : GradientsPart::Whole);
   }
   finishValues(in, gradients);
 }

@@ -52,8 +52,10 @@ class DevicePasses final : public Passes {
   bool byParts(const Inputs& in, const Gradients& to) const {
     return (in.initial != nullptr || to.dInitial != nullptr) && !parts_.empty();
   }
-  /// Whether the forward leaves maps in the caller's memory. A rank that is alone has no maps of a single segment.
-  bool leavesMaps() const { return shard_.reserves && (!shard_.alone || whole_.segments.count > 1 || !spans_.empty()); }
+  /// Whether a single segment has all tokens: the passes after the scan then read no maps.
+  bool isOneSegment() const { return whole_.segments.count == 1 && spans_.empty(); }
+  /// Whether the forward leaves maps in the caller's memory.
+  bool leavesMaps() const { return shard_.reserves && !isOneSegment(); }
   /// Whether the forward stores the states of a part's segments in the caller's memory.
   bool keeps(const Part& part) const { return leavesMaps() && &part == &whole_; }
   StateMaps mapsBefore(const Part& part) const { return mapsOf(part, keeps(part) ? kept_ : before_); }
@@ -89,7 +91,9 @@ class DevicePasses final : public Passes {
   void makeOutputs(const Part& part, const Inputs& in, const Tensor& out, const float* incoming, float* final);
   void makeStateGradients(const Part& part, const Inputs& in, const Gradients& gradients, bool forRank);
   void makeGradients(const Part& part, const Inputs& in, const Gradients& to, const float* saved, const float* incoming,
-                     float* dBefore);
+                     float* dBefore, GradientsPart which = GradientsPart::Whole);
+  /// The forward without maps of pass 1, or with its own ones.
+  void forwardWhole(const Part& part, const Inputs& in, const Tensor& out, const float* incoming, float* final);
   /// Both passes of each part.
   void outputsByParts(const Inputs& in, const Tensor& out, const float* incoming, float* final);
   /// Recomputes the forward's states of the whole, unless they were kept.
@@ -101,10 +105,11 @@ class DevicePasses final : public Passes {
   Shard shard_;
   Exec& exec_;
   Part whole_;
-  bool paired_ = false;          ///< gradients of two heads are computed at once
-  Part forward_;                 // the whole, divided for launchForward()
-  bool fusesInputGate_ = false;  // the passes' kernels apply it
-  int idle_ = 0;                 // SMs that the gradients' sweep leaves idle, if the forward leaves its states
+  bool paired_ = false;            ///< gradients of two heads are computed at once
+  bool readsChunkStates_ = false;  ///< gradientsReadChunkStates() of the whole
+  Part forward_;                   // the whole, divided for launchForward()
+  bool fusesInputGate_ = false;    // the passes' kernels apply it
+  int idle_ = 0;                   // SMs that the gradients' sweep leaves idle, if it does not wait for pass 1
   std::vector<Part> parts_;
   void *before_ = nullptr, *after_ = nullptr;  // maps of segments
   void* kept_ = nullptr;                       // maps before the segments of the whole, replaces before_

@@ -47,7 +47,9 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
   outputsBytes_ = outputsWorkspaceSize(shape);
   fusesInputGate_ = shard.inputGate && fusesInputGate(shape);
   whole_.content = fastestMaps(shape, whole_.segments);
-  if (shard_.reserves && whole_.content == Maps::PerSegment) idle_ = idleSmsOfGradients(shape, whole_.segments);
+  readsChunkStates_ = gradientsReadChunkStates(shape, whole_.segments);
+  const bool early = isOneSegment() ? shape.gate != Gate::Channel : shard_.reserves && whole_.segments.count > 1;
+  if (early && whole_.content == Maps::PerSegment) idle_ = idleSmsOfGradients(shape, whole_.segments);
   forward_ = whole_;
   if (spans_.empty()) {
     LinearProblem items = shape;  // two heads of a CTA are one
