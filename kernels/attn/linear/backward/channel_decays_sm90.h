@@ -30,6 +30,14 @@ struct ChannelDecays {
     const int64_t chunks = (task.segmentTokens + kChunk - 1) / kChunk;
     return task.decays + (ptx::block() * chunks + chunk) * kDecaySumsBytes;
   }
+  /// One thread: starts bulk copies of a chunk's sums, in a panel, to their place in device memory.
+  SEQPAR_DEVICE void keep(const Task& task, int chunk, int panel) const {
+    const Sums& from = sums[chunk % 2];
+    char* const to = kept(task, chunk);
+    ptx::cpAsyncBulkStore(to + panel * kTilePanelBytes, from.fixed + panel * kTilePanel, kTilePanelBytes);
+    constexpr int kTotals = sizeof(from.totals) / 2;
+    ptx::cpAsyncBulkStore(to + sizeof(from.fixed) + panel * kTotals, from.totals + panel * kPanel, kTotals);
+  }
   SEQPAR_DEVICE void fetch(const char* from, int chunk, int thread) {
     char* to = reinterpret_cast<char*>(&sums[chunk % 2]);
     SEQPAR_UNROLL
@@ -48,6 +56,14 @@ struct ChannelDecays {
   SEQPAR_DEVICE static float lowOf(uint32_t words) { return sumOf(words & 0xffffu); }
   SEQPAR_DEVICE static float highOf(uint32_t words) { return sumOf(words >> 16); }
   SEQPAR_DEVICE static float sumOf(uint32_t steps) { return asFloat(asBits(kMagic) | steps) * -kStep + kMagic * kStep; }
+  /// Inverses of the decays of two channels of a mild chunk by one reciprocal: the unit for exponentials and
+  /// reciprocals bounds the loops that use both.
+  SEQPAR_DEVICE static void invert(float (&inverses)[2], float low, float high) {
+    static_assert(2 * kLeastTotal > -126);  // the product is normal
+    const float inverse = ptx::rcpApprox(low * high);
+    inverses[0] = inverse * high;
+    inverses[1] = inverse * low;
+  }
   SEQPAR_DEVICE static uint32_t stepsOf(float sum) {
     return asBits(fmaxf(sum, kLeast) * (-1 / kStep) + kMagic) & 0xffffu;
   }

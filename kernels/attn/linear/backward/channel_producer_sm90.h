@@ -1,164 +1,9 @@
 // Producers of the gradients' kernels for channel decays (channel_sm90.h).
 #pragma once
 
-#include "kernels/attn/linear/backward/images_sm90.h"
-#include "kernels/attn/linear/backward/rows_sm90.h"
+#include "kernels/attn/linear/backward/channel_sweep_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
-
-/// Gates of a chunk in the sweep, in shared memory, with the type of the input. Each warp loads and adds the gates of
-/// its own 16 channels: a thread has two channels over a quarter of the tokens. Rows are swizzled so that quarters use
-/// different banks.
-template <class T, int kHeads>
-struct SweptGates {
-  using Decays = ChannelDecays<T>;
-  static constexpr int kParts = 4, kTokens = kChunk / kParts, kPairs = 32 / kParts, kChannels = 2 * kPairs;
-  /// Of mild decays; two heads need images (heads_sm90.h).
-  static constexpr float kLeastTotal =
-      kHeads > 1 && std::is_same_v<T, Bf16> ? ChunkImages<T>::kLeastTotal : Decays::kLeastTotal;
-
-  SEQPAR_DEVICE static void fetch(char* to, const Task& task, const Item<T>& item, int chunk, const Half& me) {
-    const int64_t token = item.first + int64_t{chunk} * kChunk;
-    if (task.gateType == seqparBfloat16) {
-      fetchAs<2>(to, task, item, token, me);
-    } else {
-      fetchAs<4>(to, task, item, token, me);
-    }
-  }
-  /// Returns whether the decays of this thread's channels are mild. kLogs: stores each token's logarithm in fp16
-  /// instead of the sums.
-  template <bool kLogs>
-  SEQPAR_DEVICE static bool addUp(const Task& task, const char* gates, typename Decays::Sums& to, const Half& me) {
-    return task.gateType == seqparBfloat16 ? addUpAs<2, kLogs>(gates, to, me) : addUpAs<4, kLogs>(gates, to, me);
-  }
-
- private:
-  SEQPAR_DEVICE static int warpOf(const Half& me) { return me.group * 4 + me.warpIndex; }
-
-  template <int kSize>
-  SEQPAR_DEVICE static void fetchAs(char* to, const Task& task, const Item<T>& item, int64_t token, const Half& me) {
-    constexpr int kRow = kChannels * kSize, kUnits = kRow / 16, kRows = 32 / kUnits;
-    const int row = me.lane / kUnits, unit = me.lane % kUnits;
-    const int channel = (kHeads == 1 ? warpOf(me) : me.warpIndex) * kChannels + unit * (16 / kSize);
-    const int64_t stride = task.gates.token * kSize;
-    const char* from = item.gates + (token + row) * stride + channel * kSize;
-    int rows = channel < item.keys ? item.rowsOf(token) : 0;
-    if constexpr (kHeads > 1) {
-      from += me.group * task.gates.head * kSize;
-      if (me.group >= item.heads) rows = 0;
-    }
-    to += warpOf(me) * kChunk * kRow + unit * 16;
-    SEQPAR_UNROLL
-    for (int i = 0; i < kChunk; i += kRows) {
-      ptx::cpAsync16(to + (i + (row ^ i / kTokens)) * kRow, from, row + i < rows);
-      from += kRows * stride;
-    }
-  }
-
-  /// The place of a token's pair of channels.
-  SEQPAR_DEVICE static uint32_t* wordOf(typename Decays::Sums& to, int channel, int token, const Half& me) {
-    return reinterpret_cast<uint32_t*>(to.fixed + me.panel() * kTilePanel + token * kPanel + channel % 8 +
-                                       Decays::unitAt(token, channel % kPanel / 8) * 8);
-  }
-
-  template <int kSize, bool kLogs>
-  SEQPAR_DEVICE static bool addUpAs(const char* gates, typename Decays::Sums& to, const Half& me) {
-    constexpr int kRow = kChannels * kSize;
-    const int part = me.lane / kPairs, channel = warpOf(me) * kChannels + me.lane % kPairs * 2;
-    gates += (warpOf(me) * kChunk + part * kTokens) * kRow + me.lane % kPairs * 2 * kSize;
-    const char* rows[kParts];
-    SEQPAR_UNROLL
-    for (int i = 0; i < kParts; ++i) rows[i] = gates + (i ^ part) * kRow;
-    float sums[kTokens][2];
-    SEQPAR_UNROLL
-    for (int t = 0; t < kTokens; ++t) {
-      const char* at = rows[t % kParts] + t / kParts * kParts * kRow;
-      float low, high;
-      if constexpr (kSize == 4) {
-        ptx::loadPair(reinterpret_cast<const float*>(at), low, high);
-      } else {
-        const uint32_t both = *reinterpret_cast<const uint32_t*>(at);
-        low = ptx::lowOf<Bf16>(both);
-        high = ptx::highOf<Bf16>(both);
-      }
-      sums[t][0] = bounded(low) + (t > 0 ? sums[t - 1][0] : 0.f);
-      sums[t][1] = bounded(high) + (t > 0 ? sums[t - 1][1] : 0.f);
-      if constexpr (kLogs) *wordOf(to, channel, part * kTokens + t, me) = packHalves(bounded(low), bounded(high));
-    }
-    float before[2] = {0, 0}, total[2] = {0, 0};
-    SEQPAR_UNROLL
-    for (int i = 0; i < kParts; ++i) {
-      SEQPAR_UNROLL
-      for (int e = 0; e < 2; ++e) {
-        const float other = ptx::shfl(sums[kTokens - 1][e], i * kPairs + me.lane % kPairs);
-        before[e] += i < part ? other : 0.f;
-        total[e] += other;
-      }
-    }
-    if constexpr (!kLogs) {
-      SEQPAR_UNROLL
-      for (int t = 0; t < kTokens; ++t) {
-        *wordOf(to, channel, part * kTokens + t, me) =
-            Decays::stepsOf(before[0] + sums[t][0]) | Decays::stepsOf(before[1] + sums[t][1]) << 16;
-      }
-    }
-    if (part == 0) ptx::storePair(to.totals + channel, total[0], total[1]);
-    return total[0] >= kLeastTotal && total[1] >= kLeastTotal;
-  }
-};
-
-/// The producers' part of the sweep, with gates one chunk ahead, keys and values two chunks ahead. Stores the decays
-/// for the chunks' gradients. Returns whether this thread found the segment's decays mild; unless Producer::kLogs, it
-/// stops after a first chunk with strong decays, as the consumers do.
-template <class Producer, int kHeads, class T>
-SEQPAR_DEVICE bool sweepChannels(const Task& task, const Item<T>& item, const Half& place) {
-  using Memory = ChannelMemory<T, kHeads>;
-  using Decays = ChannelDecays<T>;
-  using Gates = SweptGates<T, kHeads>;
-  const auto fetchTiles = [&](int chunk) {
-    if (chunk < item.chunks) opaqueMemory<Memory>().fetchSwept(task, item, chunk, place.opaque());
-    ptx::cpAsyncCommitGroup();
-  };
-  const auto fetchGates = [&](int chunk) {
-    if (chunk < item.chunks) {
-      Gates::fetch(opaqueMemory<Memory>().sweptGates(chunk), task, item, chunk, place.opaque());
-    }
-    ptx::cpAsyncCommitGroup();
-  };
-  bool mild = true;
-  if (item.chunks == 0) return mild;
-  fetchTiles(0);
-  fetchGates(0);
-  fetchTiles(1);
-  for (int i = 0; i < item.chunks; ++i) {
-    fetchGates(i + 1);
-    Memory& memory = opaqueMemory<Memory>();
-    ptx::cpAsyncWaitGroup<2>();  // except for the tiles and the gates of the next chunk
-    ptx::syncwarp();
-    const Half me = place.opaque();
-    typename Decays::Sums& sums = memory.decays.sums[i % 2];
-    mild = Gates::template addUp<Producer::kLogs>(task, memory.sweptGates(i), sums, me) && mild;
-    if (!Producer::kLogs && i == 0 && !ptx::syncthreadsAnd(mild)) {
-      ptx::cpAsyncWaitGroup<0>();
-      return false;
-    }
-    if (me.thread == 0) ptx::cpAsyncBulkWaitGroupRead<0>();  // the next chunk's sums overwrite the previous chunk's
-    warpgroup::fenceProxyAsync();
-    Roles::syncProducers();
-    if (me.thread == 0) {
-      ptx::cpAsyncBulkStore(Decays::kept(task, i), &sums, kDecaySumsBytes);
-      ptx::cpAsyncBulkCommitGroup();
-    }
-    Producer::scaleSwept(i, memory, me.opaque());
-    warpgroup::fenceProxyAsync();
-    Roles::arrivePrepared(i);
-    if (i > 0) Roles::awaitDone(i - 1);
-    fetchTiles(i + 2);
-  }
-  Roles::awaitDone(item.chunks - 1);
-  if (place.thread == 0) ptx::cpAsyncBulkWaitGroup();
-  return mild;
-}
 
 template <class T, int kHeads = 1>
 struct ChannelProducer {
@@ -173,8 +18,11 @@ struct ChannelProducer {
   static constexpr int kBatch = 4;            ///< accumulator tiles that are read together before any is written
   Images images;
 
+  template <bool kConsumersAdd>
   SEQPAR_DEVICE static bool sweep(const Task& task, const Item<T>& item, const Half& me) {
-    return sweepChannels<ChannelProducer, kHeads>(task, item, me);
+    if constexpr (!kConsumersAdd) return sweepAndAdd<ChannelProducer, kHeads>(task, item, me);
+    sweepChannels<ChannelProducer, kHeads>(task, item, me);
+    return true;
   }
 
   /// The sweep has stored the decays.
@@ -244,9 +92,11 @@ struct ChannelProducer {
         for (int i = 0; i < 4; ++i) {
           const float low = ptx::ex2ApproxOfDecay(Decays::lowOf(sums[j][i])),
                       high = ptx::ex2ApproxOfDecay(Decays::highOf(sums[j][i]));
+          float inverses[2];
+          Decays::invert(inverses, low, high);
           qs[j][i] = pack(ptx::lowOf<T>(qs[j][i]) * (ofQueries * low), ptx::highOf<T>(qs[j][i]) * (ofQueries * high));
-          ks[j][i] = pack(ptx::lowOf<T>(ks[j][i]) * (ofKeys * ptx::rcpApprox(low)),
-                          ptx::highOf<T>(ks[j][i]) * (ofKeys * ptx::rcpApprox(high)));
+          ks[j][i] =
+              pack(ptx::lowOf<T>(ks[j][i]) * (ofKeys * inverses[0]), ptx::highOf<T>(ks[j][i]) * (ofKeys * inverses[1]));
         }
         storeTiles(q, first + j * 2, qs[j], me);
         storeTiles(k, first + j * 2, ks[j], me);
@@ -289,6 +139,7 @@ struct ChannelProducer {
   /// replaced.
   SEQPAR_DEVICE static void finish(const Task& task, const Item<T>& item, int chunk, Memory& memory, const Half& me) {
     constexpr int kWarps = Half::kThreads / 32, kTokens = kChunk / kWarps, kNumbers = 4;
+    constexpr int kAtOnce = 4;  // tokens whose terms are loaded together
     const Target& to = task.dGates;
     if (to.data == nullptr) return;
     const int own = me.thread / 32, half = me.lane / 16, column = me.lane % 16 * kNumbers;
@@ -316,11 +167,29 @@ struct ChannelProducer {
     const int64_t token = item.first + int64_t{chunk} * kChunk + first;
     const int rows = rowsOf(item, token, half, column);
     int64_t offset = offsetOf(to, item, token, half, column);
-    SEQPAR_UNROLL
-    for (int t = 0; t < kTokens; ++t) {
-      if (t < rows) storeNumbers(to, offset, sum);
-      offset += to.token;
-      if (t < kTokens - 1) addNumbers<-1>(sum, at(first + t));
+    const auto storeAll = [&](const auto& store) {
+      SEQPAR_UNROLL
+      for (int begin = 0; begin < kTokens; begin += kAtOnce) {
+        uint32_t later[kAtOnce][kNumbers];
+        SEQPAR_UNROLL
+        for (int t = 0; t < kAtOnce; ++t) ptx::load(later[t], at(first + begin + t));
+        SEQPAR_UNROLL
+        for (int t = 0; t < kAtOnce; ++t) {
+          if (begin + t < rows) store(offset, sum);
+          offset += to.token;
+          SEQPAR_UNROLL
+          for (int i = 0; i < kNumbers; ++i) sum[i] -= asFloat(later[t][i]);
+        }
+      }
+    };
+    if (to.type == seqparFloat32 && to.wide) {
+      storeAll([&](int64_t at, const float(&numbers)[kNumbers]) {
+        SEQPAR_UNROLL
+        for (int i = 0; i < kNumbers; ++i) words[i] = asBits(numbers[i]);
+        ptx::storeStreaming(static_cast<void*>(static_cast<float*>(to.data) + at), words);
+      });
+    } else {
+      storeAll([&](int64_t at, const float(&numbers)[kNumbers]) { storeNumbers(to, at, numbers); });
     }
     Roles::syncProducers();
   }

@@ -230,6 +230,8 @@ struct ChannelConsumer : TermsConsumer<T, ChannelMemory<T, kHeads>, kHeads> {
                   kPair[2] = {ptx::lowOf<Image>(ks[i]), ptx::highOf<Image>(ks[i])},
                   p[2] = {ptx::ex2ApproxOfDecay(Decays::lowOf(sums[i])),
                           ptx::ex2ApproxOfDecay(Decays::highOf(sums[i]))};
+      float inverses[2];
+      Decays::invert(inverses, p[0], p[1]);
       float &qLow = dq[tile][r * 2], &kLow = dk[tile][r * 2], &qHigh = dq[tile][r * 2 + 1],
             &kHigh = dk[tile][r * 2 + 1];
       ptx::storePair(memory.terms(chunk, me.group) + pairIndex(me.row + r * 8, tile, me),
@@ -238,7 +240,7 @@ struct ChannelConsumer : TermsConsumer<T, ChannelMemory<T, kHeads>, kHeads> {
       for (int e = 0; e < 2; ++e) {
         float &q1 = e == 0 ? qLow : qHigh, &k1 = e == 0 ? kLow : kHigh;
         q1 = by.dq * p[e] * (q1 + by.own[r] * kPair[e]);
-        k1 = by.dk * ptx::rcpApprox(p[e]) * (k1 + by.own[r] * qPair[e]);
+        k1 = by.dk * inverses[e] * (k1 + by.own[r] * qPair[e]);
       }
     }
     if (scalesKeys()) return;  // they need all of a row's elements

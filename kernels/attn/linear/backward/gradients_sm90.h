@@ -7,10 +7,12 @@
 //           processed from the last to the first. kPair: two heads of 64 columns (pair_sm90.h; with channel decays,
 //           and 64 channels: heads_sm90.h). kWide: all blocks of 128 channels of a segment.
 // Roles     warpgroups 0, 1: producers load and decay chunks and hold E, the gradient of the state; warpgroups 2, 3:
-//           consumers multiply and write gradients. Registers per thread: kProducerRegisters, kConsumerRegisters.
+//           consumers multiply and write gradients; in the sweep, they hold S and add gates of channels. Registers per
+//           thread: kProducerRegisters, kConsumerRegisters.
 // Tiles     chunks of 64 tokens x 128; S and E 128 x 128, E fp32 in the registers of the producers
 // Smem      q k v dO [2][64][128] 128 KiB, images of S and E 64 KiB; decays, scales and the item follow (memory_sm90.h)
-// Barriers  named, Roles: prepared, added (producers arrive, consumers wait), read, done, stateRead (the reverse)
+// Barriers  named, Roles: prepared, added (producers arrive, consumers wait), read, done, stateRead (the reverse),
+//           loaded, summed (in the sweep)
 //           Token decays: mbarriers of loads, TileLoad
 // Overlap   may start before the previous kernel ends. griddepcontrol.wait: producers before they read the gradient
 //           after the segment; consumers before they read the state before it, unless Task::beforeVisible; all before
@@ -27,6 +29,7 @@
 #include "kernels/attn/linear/backward/pair_consumer_sm90.h"
 #include "kernels/attn/linear/backward/strong_consumer_sm90.h"
 #include "kernels/attn/linear/backward/strong_producer_sm90.h"
+#include "kernels/attn/linear/backward/swept_states_sm90.h"
 #include "kernels/attn/linear/backward/token_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
@@ -48,6 +51,9 @@ struct GradientsKernel {
   using Memory = typename Producer::Memory;
   using Arguments = std::conditional_t<kChannel, Task, MappedTask>;
   using StateOf = State<T, Half, kHeads>;
+  /// Whether consumers add the sweep's gates: where their registers suffice.
+  static constexpr bool kConsumersAdd = kChannel && (kStrong || kHeads > 1 || (std::is_same_v<T, Bf16> && !kTerms));
+  using Swept = SweptStates<T, Producer, kChannel, kShared, kStrong, kHeads, kConsumersAdd>;
   static constexpr int kProducerRegisters = kHeads > 1             ? 96
                                             : kChannel && !kStrong ? 120
                                                                    : 104,
@@ -55,10 +61,6 @@ struct GradientsKernel {
   static_assert((kProducerRegisters + kConsumerRegisters) * Half::kThreads <= warpgroup::kSmRegisters);
   static_assert(sizeof(ChunkTiles<T>) == 192 << 10 && sizeof(Memory) <= ptx::kSharedBytesSm90);
 
-  SEQPAR_DEVICE static T* statesOf(const Task& task) {
-    const int64_t chunks = (task.segmentTokens + kChunk - 1) / kChunk;
-    return reinterpret_cast<T*>(task.states) + ptx::block() * chunks * StateOf::kElements;
-  }
   SEQPAR_DEVICE static Memory& opaque() { return opaqueMemory<Memory>(); }
 
   SEQPAR_DEVICE static void run(const Arguments& task) {
@@ -96,7 +98,7 @@ struct GradientsKernel {
 
   SEQPAR_DEVICE static void produce(const Task& task, const Item<T>& item, int64_t index, Memory& memory,
                                     const Half& me) {
-    const bool mild = ptx::syncthreadsAnd(Producer::sweep(task, item, me.opaque()));
+    const bool mild = ptx::syncthreadsAnd(Producer::template sweep<kConsumersAdd>(task, item, me.opaque()));
     if constexpr (kChannel && !kStrong) {
       if (me.thread == 0) task.strong[index] = mild ? 0 : 1;
       if (!mild) return;
@@ -157,13 +159,14 @@ struct GradientsKernel {
   }
 
   SEQPAR_DEVICE static void consume(const Task& task, const Item<T>& item, Memory& memory, const Half& me) {
+    bool mild = true;  // the decays of this thread's channels
     {
       StateOf state;
       if (item.before > 0 && task.beforeVisible == Visible::AfterWait) ptx::griddepcontrolWait();
       loadFull(
           state, task, item, [&](int which) { return Incoming::before(task, item, which); }, me);
-      if (!consumeSweep(task, item, state, me)) {
-        ptx::syncthreadsAnd(true);
+      if (!Swept::compute(task, item, state, mild, me)) {
+        ptx::syncthreadsAnd(false);
         return;
       }
       if constexpr (kKeepsEnd) {
@@ -172,7 +175,7 @@ struct GradientsKernel {
         warpgroup::fenceProxyAsync();
       }
     }
-    if (!ptx::syncthreadsAnd(true)) return;
+    if (!ptx::syncthreadsAnd(mild)) return;
     for (int i = item.chunks - 1; i >= 0; --i) {
       Roles::awaitPrepared(i);
       Consumer{task, item, opaque(), me.opaque(), i}.run();
@@ -222,57 +225,6 @@ struct GradientsKernel {
     }
   }
 
-  /// Computes the segment's end state in `state`. States are copied to memory from images in shared memory; the state
-  /// before the last chunk stays in its image. Returns false if the producers stopped.
-  SEQPAR_DEVICE static bool consumeSweep(const Task& task, const Item<T>& item, StateOf& state, const Half& place) {
-    if (kChannel && !kStrong && item.chunks > 0 && !ptx::syncthreadsAnd(true)) return false;
-    T* states = statesOf(task);
-    for (int i = 0; i < item.chunks; ++i) {
-      Memory& memory = opaque();
-      const Half me = place.opaque();
-      if (me.inGroup == 0) ptx::cpAsyncBulkWaitGroupRead<Memory::kImages - 1>();
-      Roles::syncOwn(me);
-      const int later = item.chunks - 1 - i;
-      state.store(memory.image(later), me);
-      if (later > 0) keepImage<kHeads>(states + int64_t{i} * StateOf::kElements, memory.image(later), me);
-      Roles::awaitPrepared(i);
-      decay(state, i, memory, me);
-      warpgroup::arrive();
-      state.add(memory.sweptKeys(i), memory.sweptValues(i), me);
-      warpgroup::commit();
-      warpgroup::wait<0>();
-      warpgroup::fenceOperand(state.x);
-      Roles::arriveDone(i);
-    }
-    if (place.inGroup == 0) ptx::cpAsyncBulkWaitGroup();
-    Roles::syncOwn(place);
-    return true;
-  }
-  SEQPAR_DEVICE static void decay(StateOf& state, int chunk, const Memory& memory, const Half& me) {
-    if constexpr (kShared) {
-      const float first = decayOf(Producer::total(0, chunk, memory)),
-                  second = decayOf(Producer::total(1, chunk, memory));
-      if (first != 0 && second != 0) {
-        state.template scale<0, kOfHead>(first, first);
-        state.template scale<kOfHead, 2 * kOfHead>(second, second);
-      } else {
-        state.template decay<0, kOfHead>(first, first);
-        state.template decay<kOfHead, 2 * kOfHead>(second, second);
-      }
-    } else {
-      const int row = StateOf::row(me);
-      const float factor = decayOf(Producer::total(row, chunk, memory)),
-                  factor8 = decayOf(Producer::total(row + 8, chunk, memory));
-      if (kChannel && !kStrong) {
-        state.scale(factor, factor8);  // if not mild, the result is not used
-      } else if (!kChannel && factor != 0) {
-        state.scale(factor, factor);
-      } else {
-        state.decay(factor, factor8);
-      }
-    }
-  }
-
   /// Stores row sums of S * E between two chunks for the gates' gradients of chunk `of`: with channel decays, the later
   /// chunk (channel_sm90.h), otherwise the earlier one.
   SEQPAR_DEVICE static void keepCarry(const StateOf& gradient, const T* state, int of, Memory& memory, const Half& me) {
@@ -299,12 +251,12 @@ struct GradientsKernel {
     Roles::syncProducers();
     me = me.opaque();
     producer.scale(task, chunk, memory, me);
-    if (Producer::kDecaysFirst) decay(gradient, chunk, memory, me);
+    if (Producer::kDecaysFirst) Swept::decay(gradient, chunk, memory, me);
     if (!isLast) Roles::awaitRead();
     me = me.opaque();
     gradient.store(memory.after, me);
     Producer::copyScaled(task, chunk, memory, me);
-    if (!Producer::kDecaysFirst) decay(gradient, chunk, memory, me);
+    if (!Producer::kDecaysFirst) Swept::decay(gradient, chunk, memory, me);
     ptx::cpAsyncWaitGroup<0>();
     warpgroup::fenceProxyAsync();
     Roles::syncProducers();
@@ -328,7 +280,7 @@ struct GradientsKernel {
     if (chunk > 0) {
       producer.load(task, item, chunk - 1, me.opaque());
       Roles::awaitStateRead();  // also of all producers, which have computed their sums
-      memory.fetchState(statesOf(task), chunk - 1, me.opaque().thread);
+      memory.fetchState(Swept::statesOf(task), chunk - 1, me.opaque().thread);
       ptx::cpAsyncCommitGroup();
     }
   }
@@ -343,7 +295,7 @@ struct GradientsKernel {
     warpgroup::fenceProxyAsync();
     Roles::syncProducers();
     Roles::arrivePrepared(chunk);
-    decay(gradient, chunk, memory, me.opaque());
+    Swept::decay(gradient, chunk, memory, me.opaque());
     Producer::addTo(task, gradient, chunk, memory, me.opaque());
     warpgroup::commit();
     ptx::cpAsyncWaitGroup<0>();
@@ -365,7 +317,7 @@ struct GradientsKernel {
     memory.fetchValues(task, item, chunk - 1, me.opaque());
     ptx::cpAsyncCommitGroup();
     Roles::awaitStateRead();
-    memory.fetchState(statesOf(task), chunk - 1, me.opaque().thread);
+    memory.fetchState(Swept::statesOf(task), chunk - 1, me.opaque().thread);
     ptx::cpAsyncCommitGroup();
   }
 
@@ -378,7 +330,7 @@ struct GradientsKernel {
     if (!isLast) Roles::awaitRead();
     me = me.opaque();
     gradient.store(memory.after, me);
-    decay(gradient, chunk, memory, me);
+    Swept::decay(gradient, chunk, memory, me);
     awaitTiles(item, chunk, memory, phases, me);
     if (!isLast) phases.await(memory, kState);
     warpgroup::fenceProxyAsync();
@@ -393,7 +345,7 @@ struct GradientsKernel {
     producer.load(task, item, chunk - 1, me);
     keepCarry(gradient, memory.before, chunk - 1, memory, me);
     Roles::awaitStateRead();  // also of all producers, which have computed their sums
-    if (me.opaque().thread == 0) memory.fetchState(statesOf(task), chunk - 1);
+    if (me.opaque().thread == 0) memory.fetchState(Swept::statesOf(task), chunk - 1);
   }
 };
 

@@ -64,19 +64,15 @@ struct ChunkTiles {
   }
 };
 
-/// Consumers: copies the warpgroup's rows of a state's image, in all panels, to device memory.
+/// Consumers, one thread of a warpgroup: starts copies of its rows of a state's image, in all panels, to device memory.
 template <int kHeads, class T>
 SEQPAR_DEVICE void keepImage(T* to, const T* image, const Half& me) {
   constexpr int kRows = kMatrixPanel / 2;
-  warpgroup::fenceProxyAsync();
-  Roles::syncOwn(me);
-  if (me.inGroup != 0) return;
   SEQPAR_UNROLL
   for (int panel = 0; panel < 2 / kHeads; ++panel) {
     const int at = panel * kMatrixPanel + me.group * kRows;
     ptx::cpAsyncBulkStore(to + at, image + at, kRows * 2);
   }
-  ptx::cpAsyncBulkCommitGroup();
 }
 
 /// Opaque address of the same shared memory: prevents the compiler from hoisting all derived addresses out of the

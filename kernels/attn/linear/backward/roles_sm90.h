@@ -4,7 +4,8 @@
 //
 // Barriers from producers to consumers: `prepared`, and `added` (to the state's gradient). From consumers to producers:
 // `stateRead` (the state may be replaced), `read` (its gradient may be replaced) and `done` (the chunk's stage may be
-// replaced). Alternate chunks use different barriers, because an arriving thread may be a chunk ahead.
+// replaced). In the sweep, consumers add gates of channels between `loaded` and `summed`. Alternate chunks use
+// different barriers, because an arriving thread may be a chunk ahead.
 #pragma once
 
 #include "kernels/attn/linear/backward/tiles_sm90.h"
@@ -25,9 +26,11 @@ struct Roles {
     kDone = 10,       ///< consumers to producers: the stage of an even chunk may be replaced; 11: of an odd one
     kStateRead = 12,  ///< consumers to producers: the image of S may be replaced
     kAdded = 13,      ///< producers to consumers: a chunk is added to E
+    kLoaded = 14,     ///< producers to consumers, in the sweep: a chunk's gates are loaded
+    kSummed = 15,     ///< consumers to producers, in the sweep: a chunk's gates are added
   };
   static_assert(kWarpgroups + 4 <= kProducers && kPrepared + 2 <= kRead && kDone + 2 <= kStateRead &&
-                kAdded < ptx::kNamedBarriers);
+                kSummed < ptx::kNamedBarriers);
 
   SEQPAR_DEVICE static bool produces() { return ptx::uniform(ptx::thread() / Half::kThreads) == 0; }
 
@@ -40,6 +43,10 @@ struct Roles {
   SEQPAR_DEVICE static void awaitPrepared(int chunk) { await<kPrepared>(chunk); }
   SEQPAR_DEVICE static void arriveAdded() { ptx::barrierArrive<kAdded, kGradientThreads>(); }
   SEQPAR_DEVICE static void awaitAdded() { ptx::barrierSync<kAdded, kGradientThreads>(); }
+  SEQPAR_DEVICE static void arriveLoaded() { ptx::barrierArrive<kLoaded, kGradientThreads>(); }
+  SEQPAR_DEVICE static void awaitLoaded() { ptx::barrierSync<kLoaded, kGradientThreads>(); }
+  SEQPAR_DEVICE static void arriveSummed() { ptx::barrierArrive<kSummed, kGradientThreads>(); }
+  SEQPAR_DEVICE static void awaitSummed() { ptx::barrierSync<kSummed, kGradientThreads>(); }
   SEQPAR_DEVICE static void arriveStateRead() { ptx::barrierArrive<kStateRead, kGradientThreads>(); }
   SEQPAR_DEVICE static void awaitStateRead() { ptx::barrierSync<kStateRead, kGradientThreads>(); }
   SEQPAR_DEVICE static void arriveRead() { ptx::barrierArrive<kRead, kGradientThreads>(); }

@@ -16,7 +16,9 @@ struct StrongChannelProducer {
   using Strong = StrongDecays<T>;
   static constexpr bool kLogs = true;  ///< decays are stored as each token's logarithm
 
+  template <bool kConsumersAdd>
   SEQPAR_DEVICE static bool sweep(const Task& task, const Item<T>& item, const Half& me) {
+    static_assert(kConsumersAdd);
     sweepChannels<StrongChannelProducer, kHeads>(task, item, me);
     return true;
   }
