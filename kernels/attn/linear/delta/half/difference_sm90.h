@@ -23,11 +23,11 @@ class DifferenceSm90 {
         row_(warp_ % 4 * kBlock),
         group_(warp_ / 4),
         channel_(group_ * warpgroup::kPanel) {
-    int index = ptx::block();
-    number_ = index % t.count;
-    index /= t.count;
+    int index = ptx::block();  // heads first: their rows of a token are adjacent
     keyHead_ = index % t.keyHeads;
-    batch_ = index / t.keyHeads;
+    index /= t.keyHeads;
+    number_ = index % t.count;
+    batch_ = index / t.count;
     head_ = keyHead_;
     chunk_ = t.chunks[t.first + number_];
     memory_.place(kChannel);

@@ -40,11 +40,11 @@ class Differentiate {
         row_(warp_ % 4 * kBlock),
         quarter_(warp_ / 4),
         channel_(quarter_ * 32) {
-    int index = ptx::block();
-    number_ = index % t.count;
-    index /= t.count;
+    int index = ptx::block();  // heads first: their rows of a token are adjacent
     keyHead_ = index % t.keyHeads;
-    batch_ = index / t.keyHeads;
+    index /= t.keyHeads;
+    number_ = index % t.count;
+    batch_ = index / t.count;
     chunk_ = t.chunks[t.first + number_];
     memory_.place(kChannel);
   }
