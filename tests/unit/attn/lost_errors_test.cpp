@@ -4,7 +4,6 @@
 #include <thread>
 
 #include "attn/plan/registry.h"
-#include "common/timeouts.h"
 #include "linear_call.h"
 #include "naive_kernel.h"
 #include "short_conv_check.h"
@@ -17,19 +16,9 @@ namespace {
 using namespace seqpar::attn::test;  // NOLINT(google-build-using-namespace)
 using seqpar::attn::test::farFrom;
 using seqpar::test::farFrom;
-using seqpar::test::kNoTimeoutMs;
 using seqpar::test::LinearReference;
 
 constexpr int kRanks = 4;
-
-RankThreads makeRanks(bool checkArguments) {
-  return RankThreads(kRanks, [&](int) {
-    seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
-    config.timeoutMs = kNoTimeoutMs;
-    config.checkArguments = checkArguments ? 1 : 0;
-    return config;
-  });
-}
 
 /// An operator with expected results. Runs a rank's part of a forward and a backward pass on a stream and returns "" or
 /// the error; checks the results of the ranks that returned "".
@@ -164,7 +153,7 @@ enum class Fault { Abort, Fail, AbortInstead, FailInstead };
 
 /// Returns the error, if any, after `fault` on a random rank at a random moment of `op`, which takes `typical`.
 std::string trial(const Operator& op, Fault fault, Clock::duration typical, std::mt19937_64& random) {
-  const RankThreads group = makeRanks(false);
+  const RankThreads group = makeRanks(kRanks, false);
   const int victim = static_cast<int>(random() % kRanks);
   const bool instead = fault == Fault::AbortInstead || fault == Fault::FailInstead;
   const auto end = [&] {
@@ -195,7 +184,7 @@ TEST_CASE("a rank that aborts or times out leaves no rank with a wrong result", 
   for (const auto& op : operators(seed)) {
     Clock::duration typical{};
     {
-      const RankThreads group = makeRanks(false);
+      const RankThreads group = makeRanks(kRanks, false);
       const auto start = Clock::now();
       const auto said = group.each([&](int rank) { return op.run(rank, group[rank]); });
       typical = Clock::now() - start;
@@ -232,7 +221,7 @@ TEST_CASE("a block kernel that fails on one rank is an error on all, at once", "
         return options;
       });
       CAPTURE(row.name, onStream, victim);
-      const RankThreads group = makeRanks(false);
+      const RankThreads group = makeRanks(kRanks, false);
       const auto said = group.each([&](int rank) { return op.run(rank, group[rank]); });
       CHECK(op.wrong(said) == "");
       for (const auto& text : said) CHECK(text != "");
@@ -256,7 +245,7 @@ TEST_CASE("an abort in the middle of a pass leaves no rank with a wrong result",
     if (!row.softmax || row.id == seqparAttnLocal) continue;
     for (const int block : {1, 2, 3, 5}) {
       const int victim = static_cast<int>(random() % kRanks);
-      const RankThreads group = makeRanks(false);
+      const RankThreads group = makeRanks(kRanks, false);
       std::vector<NaiveKernel::Calls> calls(kRanks);
       std::vector<seqparAttnKernel_t> kernels(kRanks, seqparAttnKernel_t SEQPAR_ATTN_KERNEL_INITIALIZER);
       for (size_t rank = 0; rank < kRanks; ++rank) {

@@ -1,27 +1,29 @@
 // Ranks that run different passes, or passes of different plans.
+#include <barrier>
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
 
 #include "attn/plan/registry.h"
-#include "common/timeouts.h"
 #include "rank_threads.h"
 #include "softmax_run.h"
 
 namespace {
 
 using namespace seqpar::attn::test;  // NOLINT(google-build-using-namespace)
-using seqpar::test::kNoTimeoutMs;
 
 constexpr int kRanks = 4;
 
-RankThreads makeRanks(bool checkArguments) {
-  return RankThreads(kRanks, [&](int) {
-    seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
-    config.timeoutMs = kNoTimeoutMs;
-    config.checkArguments = checkArguments ? 1 : 0;
-    return config;
-  });
+/// A small problem for an algorithm.
+seqparAttnDesc_t descOf(const seqpar::attn::AlgorithmRow& row) {
+  seqparAttnDesc_t desc = SEQPAR_ATTN_DESC_INITIALIZER;
+  desc.family = row.softmax ? seqparAttnSoftmax : seqparAttnSum;
+  desc.algorithm = row.id;
+  desc.tokens = 32;
+  desc.heads = 4;
+  desc.headDim = 4;
+  desc.mask = row.softmax ? seqparAttnCausal : seqparAttnFull;
+  return desc;
 }
 
 /// A plan of four ranks with arrays for both passes, all values 1.
@@ -70,18 +72,11 @@ class SmallPlan {
 };
 
 TEST_CASE("SEQPAR_CHECK: ranks in different passes are refused, and the plan stays usable", "[faults]") {
-  const RankThreads group = makeRanks(true);
+  const RankThreads group = makeRanks(kRanks, true);
   for (const auto& row : seqpar::attn::algorithms()) {
     for (const bool onStream : {false, true}) {
       const auto said = group.each([&](int rank) -> std::string {
-        seqparAttnDesc_t desc = SEQPAR_ATTN_DESC_INITIALIZER;
-        desc.family = row.softmax ? seqparAttnSoftmax : seqparAttnSum;
-        desc.algorithm = row.id;
-        desc.tokens = 32;
-        desc.heads = 4;
-        desc.headDim = 4;
-        desc.mask = row.softmax ? seqparAttnCausal : seqparAttnFull;
-        SmallPlan plan(desc, group[rank]);
+        SmallPlan plan(descOf(row), group[rank]);
         if (!plan.said().empty()) return plan.said();
         seqparStream_t stream = nullptr;
         if (onStream) seqparStreamCreate(&stream);
@@ -107,7 +102,7 @@ TEST_CASE("SEQPAR_CHECK: ranks in different passes are refused, and the plan sta
 }
 
 TEST_CASE("SEQPAR_CHECK: a pass of another plan is refused", "[faults]") {
-  const RankThreads group = makeRanks(true);
+  const RankThreads group = makeRanks(kRanks, true);
   const auto said = group.each([&](int rank) -> std::string {
     seqparAttnDesc_t desc = SEQPAR_ATTN_DESC_INITIALIZER;
     desc.tokens = 32;
@@ -127,21 +122,16 @@ TEST_CASE("SEQPAR_CHECK: a pass of another plan is refused", "[faults]") {
 TEST_CASE("Without argument checks, data of another plan ends the communicator", "[faults]") {
   for (const auto& row : seqpar::attn::algorithms()) {
     if (row.id == seqparAttnLocal) continue;  // ranks exchange nothing
-    const RankThreads group = makeRanks(false);
+    const RankThreads group = makeRanks(kRanks, false);
+    std::barrier ready(kRanks);  // a rank that fails ends the others' passes
     const auto said = group.each([&](int rank) -> std::string {
-      seqparAttnDesc_t desc = SEQPAR_ATTN_DESC_INITIALIZER;
-      desc.family = row.softmax ? seqparAttnSoftmax : seqparAttnSum;
-      desc.algorithm = row.id;
-      desc.tokens = 32;
-      desc.heads = 4;
-      desc.headDim = 4;
-      desc.mask = row.softmax ? seqparAttnCausal : seqparAttnFull;
+      auto desc = descOf(row);
       SmallPlan one(desc, group[rank]);
       desc.scale = 0.25f;  // changes no message's size
       SmallPlan other(desc, group[rank]);
       auto result = one.forward(nullptr);
       if (result == seqparSuccess) result = other.forward(nullptr);
-      if (result == seqparSuccess) result = seqparCommBarrier(group[rank]);
+      ready.arrive_and_wait();
       if (result != seqparSuccess) return std::string("equal plans: ") + seqparAttnGetLastError();
       result = (rank == 2 ? other : one).forward(nullptr);
       if (result == seqparSuccess) result = seqparCommBarrier(group[rank]);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/timeouts.h"
 #include "seqpar/attn.h"
 #include "seqpar/seqpar.h"
 
@@ -52,5 +53,15 @@ class RankThreads {
  private:
   std::vector<seqparComm_t> comms_;
 };
+
+/// Ranks that wait for each other without a timeout.
+inline RankThreads makeRanks(int count, bool checkArguments) {
+  return {count, [=](int) {
+            seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
+            config.timeoutMs = seqpar::test::kNoTimeoutMs;
+            config.checkArguments = checkArguments ? 1 : 0;
+            return config;
+          }};
+}
 
 }  // namespace seqpar::attn::test
