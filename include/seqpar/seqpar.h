@@ -265,6 +265,9 @@ SEQPAR_API seqparResult_t seqparCommFail(seqparComm_t comm, const char* why);
  *    and the caller must not call the parts;
  *  - on a device communicator concurrently with the work. A difference ends `comm`.
  *
+ * Without that comparison, messages of the parts on a host communicator still carry a digest of `call` and the
+ * arguments: a part that receives another call's message is InternalError.
+ *
  * Errors: as seqparCommCompare, InvalidArgument (no stream).
  */
 SEQPAR_API seqparResult_t seqparCommCallBegin(const char* call, const seqparCompared_t* arguments, int count,

@@ -93,19 +93,19 @@ void CallLog::collective(const char* call, const CallValues& values) noexcept {
   record.digest.store(values.digest, kRelaxed);
 }
 
-const CallValues* CallLog::keep(const char* call, std::span<const NamedValue> values) {
+const CallValues* CallLog::keep(std::span<const NamedValue> values, uint16_t digest) {
   const std::lock_guard lock(keeping_);
   if (kept_.size() >= kMostKept || values.size() > CallRecord::kMostValues) return nullptr;
   CallValues& kept = kept_.emplace_back();
   for (const NamedValue& value : values) kept.all.push_back({value.name, value.value, value.kind});
-  kept.digest = digestOf(call, values);
+  kept.digest = digest;
   return &kept;
 }
 
 const CallValues* CallLog::keepCurrent() {
   const CallScope* const scope = CallScope::current_;
   if (scope == nullptr || &scope->log_ != this || scope->record_ == nullptr) return nullptr;
-  return keep(scope->record_->name.load(kRelaxed), valuesOf(*scope->record_));
+  return keep(valuesOf(*scope->record_), scope->record_->digest.load(kRelaxed));
 }
 
 void CallLog::collective(const char* call, std::span<const NamedValue> values) noexcept {

@@ -80,7 +80,9 @@ class CallLog {
   /// Likewise with values from keep().
   void collective(const char* call, const CallValues& values) noexcept;
   /// Stores values; null if the log is full or a record cannot contain them.
-  const CallValues* keep(const char* call, std::span<const NamedValue> values);
+  const CallValues* keep(const char* call, std::span<const NamedValue> values) {
+    return keep(values, digestOf(call, values));
+  }
   /// Stores the values of the thread's current call, after collective(); null as for keep().
   const CallValues* keepCurrent();
   /// Records the start of an operation of the thread's current call.
@@ -93,6 +95,7 @@ class CallLog {
 
  private:
   friend class CallScope;
+  const CallValues* keep(std::span<const NamedValue> values, uint16_t digest);
   CallRecord& open(const char* call) noexcept;
   CallRecord& openCollective(const char* call) noexcept;
 

@@ -1,6 +1,6 @@
 // The sm_90 kernels of a forward by states of chunks, on an emulated CTA, compared with the reference in fp64.
 #include "kernels/attn/linear/chunks/chunk_outputs_sm90.h"
-#include "linear_backward_check.h"
+#include "linear_chunks_check.h"
 #include "random_heads.h"
 
 using namespace seqpar;
@@ -16,33 +16,21 @@ void checkOutputs(BackwardShape shape, uint64_t seed) {
   INFO(shape.name() << ", seed " << seed);
   shape.segmentTokens = std::max<int64_t>((shape.tokens + 63) / 64 * 64, 64);
   const BackwardCase c(shape, seed);
-  const GatedValues gated(c.v, c.problem(c.q.data(), c.k.data(), c.v.data(), c.gates.data()), seed);
-  LinearProblem problem = c.problem(c.q.data(), c.k.data(), c.v.data(), c.gates.data());
-  if (kGated) gated.giveTo(problem);
-  std::vector<uint16_t> out(static_cast<size_t>(c.reference.valueSize()) + 8, 0xffff);
-  uint16_t* at = out.data();
-  while (reinterpret_cast<uintptr_t>(at) % 16 != 0) ++at;
-  Task task = taskOf(problem, c.segmentsAt(nullptr), {0, problem.heads}, c.dOutput(at));
+  ChunksRun run(c, kGated, seed);
+  Task& task = run.task;
   task.together = kHeads;
-  task.initial = c.initial.empty() ? nullptr : c.initial.data();
   sm90::ChunkStatesTask states;
   REQUIRE(sm90::encodeMaps<Bf16>(states, task));
   states.to = chunkStatesOf(task, forward_sm90::kOutputTiles);
   states.to.directions = 1;
   std::vector<uint16_t> images(static_cast<size_t>(states.to.bytes(task) / 2), 0xffff);
-  std::vector<float> finalState(c.stateGradient.size(), NAN);
   states.to.states = images.data();
-  states.to.finalState = finalState.data();
+  states.to.finalState = run.finalState();
   using States = sm90::ChunkStatesKernel<Bf16, kHeads, kGated>;
   using Outputs = forward_sm90::ChunkOutputsKernel<Bf16, kGated>;
   emulator::run(2, States::kThreads, sizeof(typename States::Memory), seed, [&] { States::run(states); });
   emulator::run(3, Outputs::kThreads, sizeof(typename Outputs::Memory), seed, [&] { Outputs::run(states); });
-
-  const LinearOutputs expected = linearReference(c.reference, c.inputs);
-  std::vector<double> found;
-  for (size_t i = 0; i < expected.out.size(); ++i) found.push_back(ptx::lowOf<Bf16>(at[i]));
-  checkError("out", found, expected.out, 0x1p-7);
-  checkError("final state", wide(finalState), expected.finalState, 0x1p-8);
+  run.check();
 }
 
 template <int kHeads, bool kGated>

@@ -2,7 +2,9 @@
 #pragma once
 
 #include "kernels/attn/linear/forward_sm90/kernel_arguments_sm90.cuh"
+#include "linear_backward_check.h"
 #include "linear_forward_check.h"
+#include "unit/seed.h"
 
 namespace seqpar::attn::test {
 
@@ -37,6 +39,24 @@ void runStates(const SegmentStates& pass, const Input& keys, const Input& values
     if (wide) return run.template operator()<false, true>();
     return run.template operator()<false, false>();
   });
+}
+
+/// Pass 1 of the backward, with one segment. `most`: the relative error of the norm.
+template <class T>
+void checkStateGradients(const backward::test::BackwardShape& shape, double most) {
+  const seqpar::test::Seed seed;
+  INFO(shape.name() << ", seed " << seed);
+  const seqpar::test::BackwardCase c(shape, seed);
+  REQUIRE(c.segments.count == 1);
+  SegmentStates pass;
+  pass.problem = c.problem(c.q.data(), c.k.data(), c.v.data(), c.gates.data());
+  pass.segments = c.segments;
+  pass.heads = {0, shape.heads};
+  std::vector<float> states(c.stateGradient.size(), NAN), logs(c.logDecay.size(), NAN);
+  pass.maps = {states.data(), logs.data()};
+  runStates<T, Pass::Backward>(pass, pass.problem.q, c.dOutput(c.dOut.data()), 2, seed);
+  CHECK(seqpar::test::relativeError(backward::test::wide(states), backward::test::wide(c.stateGradient)) <= most);
+  for (size_t i = 0; i < logs.size(); ++i) CHECK(std::exp(logs[i]) == Approx(std::exp(c.logDecay[i])).margin(1e-4));
 }
 
 /// T: Bfloat16 or Float16.

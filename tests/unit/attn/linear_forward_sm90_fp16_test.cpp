@@ -1,6 +1,5 @@
 // The forward kernels of linear attention for compute capability 9.0 in fp16, and pass 1 of their backward pass, on an
 // emulated CTA.
-#include "linear_backward_check.h"
 #include "linear_forward_sm90_check.h"
 #include "unit/seed.h"
 
@@ -153,18 +152,6 @@ TEST_CASE("pass 1 of the backward on sm_90 in fp16") {
     shape.type = seqparFloat16;
     shape.segmentTokens = 192;
     shape.heads = shape.qkHeads = heads;
-    const seqpar::test::Seed seed;
-    INFO(shape.name() << ", seed " << seed);
-    const seqpar::test::BackwardCase c(shape, seed);
-    REQUIRE(c.segments.count == 1);
-    SegmentStates pass;
-    pass.problem = c.problem(c.q.data(), c.k.data(), c.v.data(), c.gates.data());
-    pass.segments = c.segments;
-    pass.heads = {0, heads};
-    std::vector<float> states(c.stateGradient.size(), NAN), logs(c.logDecay.size(), NAN);
-    pass.maps = {states.data(), logs.data()};
-    runStates<Float16, Pass::Backward>(pass, pass.problem.q, c.dOutput(c.dOut.data()), 2, seed);
-    CHECK(seqpar::test::relativeError(backward::test::wide(states), backward::test::wide(c.stateGradient)) <= 0x1p-10);
-    for (size_t i = 0; i < logs.size(); ++i) CHECK(std::exp(logs[i]) == Approx(std::exp(c.logDecay[i])).margin(1e-4));
+    checkStateGradients<Float16>(shape, 0x1p-10);
   }
 }

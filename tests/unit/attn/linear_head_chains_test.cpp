@@ -1,6 +1,6 @@
 // The sm_90 kernel for outputs of heads in one chain each, on an emulated CTA, compared with the reference in fp64.
 #include "kernels/attn/linear/chunks/head_chain_sm90.h"
-#include "linear_backward_check.h"
+#include "linear_chunks_check.h"
 #include "random_heads.h"
 
 using namespace seqpar;
@@ -11,46 +11,19 @@ using namespace seqpar::test;
 
 namespace {
 
-/// Outputs and final state of a case. kPanels: 1: items have 64 columns, 2: 80.
-template <bool kGated, int kPanels>
-struct ChainRun {
-  GatedValues gated;
-  std::vector<uint16_t> out;
-  std::vector<float> finalState;
-  uint16_t* at;
-
-  ChainRun(const BackwardCase& c, uint64_t seed)
-      : gated(c.v, c.problem(c.q.data(), c.k.data(), c.v.data(), c.gates.data()), seed),
-        out(static_cast<size_t>(c.reference.valueSize()) + 8, 0xffff),
-        finalState(c.stateGradient.size(), NAN),
-        at(out.data()) {
-    LinearProblem problem = c.problem(c.q.data(), c.k.data(), c.v.data(), c.gates.data());
-    if (kGated) gated.giveTo(problem);
-    while (reinterpret_cast<uintptr_t>(at) % 16 != 0) ++at;
-    Task task = taskOf(problem, c.segmentsAt(nullptr), {0, problem.heads}, c.dOutput(at));
-    task.initial = c.initial.empty() ? nullptr : c.initial.data();
-    sm90::ChunkStatesTask chains;
-    REQUIRE(sm90::encodeMaps<Bf16>(chains, task));
-    chains.to.finalState = finalState.data();
-    using Kernel = forward_sm90::HeadChainKernel<Bf16, kGated, kPanels>;
-    emulator::run(2, Kernel::kThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(chains); });
-  }
-  std::vector<double> outputs(size_t count) const {
-    std::vector<double> numbers;
-    for (size_t i = 0; i < count; ++i) numbers.push_back(ptx::lowOf<Bf16>(at[i]));
-    return numbers;
-  }
-};
-
+/// kPanels: 1: items have 64 columns, 2: 80.
 template <bool kGated, int kPanels>
 void checkChains(BackwardShape shape, uint64_t seed) {
   INFO(shape.name() << ", seed " << seed);
   shape.segmentTokens = std::max<int64_t>((shape.tokens + 63) / 64 * 64, 64);
   const BackwardCase c(shape, seed);
-  const ChainRun<kGated, kPanels> run(c, seed);
-  const LinearOutputs expected = linearReference(c.reference, c.inputs);
-  checkError("out", run.outputs(expected.out.size()), expected.out, 0x1p-7);
-  checkError("final state", wide(run.finalState), expected.finalState, 0x1p-8);
+  ChunksRun run(c, kGated, seed);
+  sm90::ChunkStatesTask chains;
+  REQUIRE(sm90::encodeMaps<Bf16>(chains, run.task));
+  chains.to.finalState = run.finalState();
+  using Kernel = forward_sm90::HeadChainKernel<Bf16, kGated, kPanels>;
+  emulator::run(2, Kernel::kThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(chains); });
+  run.check();
 }
 template <bool kGated, int kPanels = 1>
 void checkChains(const BackwardShape& shape) {
