@@ -39,11 +39,22 @@ def _sdpa(comm, layout, algorithm):
     return scaled_dot_product_attention
 
 
+def _versioned(x):
+    """A context in which `x` has another version, so that autograd refuses a saved `x` where its data is other data."""
+    preserve = getattr(torch.autograd, "_unsafe_preserve_version_counter", None)
+    if preserve is None or x.is_inference():
+        return contextlib.nullcontext()
+    stack = contextlib.ExitStack()
+    stack.enter_context(preserve(x))
+    torch.autograd.graph.increment_version(x)
+    return stack
+
+
 @contextlib.contextmanager
 def context_parallel(mesh, *, buffers=None, buffer_seq_dims=None, no_restore_buffers=None, algorithm="auto", layout=None):
     """torch.distributed.tensor.experimental.context_parallel(): inside, `buffers` are this rank's shards, and
-    torch.nn.functional.scaled_dot_product_attention attends to the tokens of all ranks. The backward pass may be inside
-    or after it. Any number of tokens is allowed; masks and dropout are errors.
+    torch.nn.functional.scaled_dot_product_attention attends to the tokens of all ranks. The backward pass is inside
+    too: it may need the shards of buffers, and checkpoints run attention again. Any number of tokens is allowed; masks and dropout are errors.
 
         mesh                a DeviceMesh of one dimension, or a ProcessGroup
         buffers             whole tensors with a sequence dimension: ids, labels (shifted before), positions, rotary
@@ -66,7 +77,11 @@ def context_parallel(mesh, *, buffers=None, buffer_seq_dims=None, no_restore_buf
     where = layout_of(lengths[0], comm, algorithm, layout)
     originals = [x.data for x in buffers]
     functional, original = torch.nn.functional, torch.nn.functional.scaled_dot_product_attention
+    versions = contextlib.ExitStack()
     try:
+        if comm.size > 1:
+            for x in {id(x): x for x in buffers}.values():
+                versions.enter_context(_versioned(x))
         for x, dim in zip(buffers, dims):
             x.data = shard(x.data, where, comm, dim=dim)
         functional.scaled_dot_product_attention = _sdpa(comm, where, algorithm)
@@ -79,6 +94,7 @@ def context_parallel(mesh, *, buffers=None, buffer_seq_dims=None, no_restore_buf
         for x, whole in zip(buffers, originals):
             if id(x) not in kept:
                 x.data = whole
+        versions.close()
 
 
 def context_parallel_unshard(mesh, buffers, seq_dims, *, tokens=None, algorithm="auto", layout=None):

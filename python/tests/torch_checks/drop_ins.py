@@ -243,6 +243,14 @@ def context_parallel_agrees_with_torch(comm, seed):
         same(together, expected, 100)
         scale = d_exact.abs().max()
         same(summed(d_mine, comm) / scale, d_exact / scale, 200)
+    saved = torch.nn.functional.embedding(ids, table.clone().requires_grad_()).sum()  # saves ids
+    with sp.context_parallel(dist.group.WORLD, buffers=[ids, positions], buffer_seq_dims=[1, 0]):
+        late = torch.nn.functional.embedding(ids, table.clone().requires_grad_()).sum()
+        if comm.size > 1:
+            raises(RuntimeError, "modified by an inplace operation", saved.backward, retain_graph=True)
+    saved.backward()
+    if comm.size > 1:
+        raises(RuntimeError, "modified by an inplace operation", late.backward)
     with torch.no_grad(), torch.autocast(comm.device.type, torch.bfloat16):  # queries are products and keys are not
         rounded = model(ids, positions)
         with sp.context_parallel(dist.group.WORLD, buffers=[ids, positions], buffer_seq_dims=[1, 0]):
