@@ -134,6 +134,8 @@ def _prepare(q, k, v, comm, *, sinks=None, cu_seqlens=None, layout=None, kv_layo
     _shapes.require_options("attention", options, _OPTIONS, ("kernel", "return_lse"))
     _shapes.require_fit("attention", q.shape, k.shape, v.shape, linear=False)
     _shapes.require_sinks("attention", sinks, q.shape[2])
+    if sinks is not None and sinks.dtype != torch.float32:
+        raise TypeError(f"attention: sinks is {sinks.dtype}, expected torch.float32")
     training = _training(q, k, v, sinks)
     local, kv_local = q.shape[1], k.shape[1]
     if layout is not None:

@@ -216,6 +216,8 @@ def to_heads(x, comm, *, query_heads=0, tokens=None, _run=at_once):
     Backward: gradients of heads that several ranks hold are summed. Heads need not divide by ranks.
     """
     _require_heads("to_heads", x)
+    if not torch.compiler.is_compiling():
+        query_heads = _shapes.integers("to_heads: query_heads", (query_heads,), 1)[0]
     return _run(_ToHeads, x, query_heads, _lengths("to_heads", tokens), comm.name)
 
 
@@ -223,6 +225,8 @@ def to_heads(x, comm, *, query_heads=0, tokens=None, _run=at_once):
 def to_sequence(x, comm, *, heads, query_heads=0, tokens=None, _run=at_once):
     """The reverse of to_heads(): `heads` are the result's. Sums the values of ranks that hold the same head."""
     _require_heads("to_sequence", x)
+    if not torch.compiler.is_compiling():
+        heads, query_heads = _shapes.integers("to_sequence: heads and query_heads", (heads, query_heads), 2)
     return _run(_ToSequence, x, heads, query_heads, _lengths("to_sequence", tokens), comm.name)
 
 
@@ -280,6 +284,8 @@ def shift(tensors, comm, *, by=1, _run=at_once):
     """The tensors of rank (rank - by) modulo the ranks; sends this rank's to rank + by. All ranks' tensors have equal
     shapes. A tensor returns a tensor, a tuple a tuple. Backward: the shift by -by."""
     single, several = _several("shift", tensors)
+    if not torch.compiler.is_compiling():
+        by = _shapes.integers("shift: by", (by,), 1)[0]
     moved = _run(_Shift, by, comm.name, *several)
     return _first(moved) if single else moved
 

@@ -161,6 +161,8 @@ def describe(family, q, k, v, gates, comm, initial_state=None, scale=None, cu_se
     state = (sequences, v.shape[2], q.shape[3], v.shape[3])
     if initial_state is not None and tuple(initial_state.shape) != state:
         raise ValueError(f"{name}: initial_state has the shape {tuple(initial_state.shape)}, expected {state}")
+    if initial_state is not None and initial_state.dtype != torch.float32:
+        raise TypeError(f"{name}: initial_state is {initial_state.dtype}, expected torch.float32")
     training = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, *gates, initial_state))
     # A compiled graph must know the sizes of saved tensors, but only the plan knows its reserve. The library recomputes
     # the states of packed sequences with initial states.

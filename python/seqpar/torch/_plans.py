@@ -8,6 +8,7 @@ import torch
 from torch._subclasses import FakeTensor
 
 from .. import _abi
+from .._families import NAMES
 from ._agreement import require_agreement
 from ._comm import call
 from ._define import data_type, require_place
@@ -30,6 +31,11 @@ def kind_of(algorithm):
 @functools.lru_cache(maxsize=1024)
 def fields_of(text):
     return dict(part.split("=", 1) for part in text.split(";"))
+
+
+def name_of(text):
+    """The function that a description belongs to."""
+    return NAMES.get(fields_of(text)["family"], "attention")
 
 
 def _numbers(text):
@@ -119,12 +125,12 @@ def _workspace(handle, device):
 
 def _make(comm, text, q, k, v, gates, held):
     """A plan's handle. Its workspace is appended to `held`."""
-    fields = fields_of(text)
+    fields, what = fields_of(text), name_of(text)
     batch, local, heads, head_dim = q.shape
     linear = fields["family"] != "softmax"
     desc = _abi.AttnDesc(batch=batch, heads=v.shape[2] if linear else heads, kvHeads=k.shape[2], headDim=head_dim,
-                         valueDim=v.shape[3], dataType=data_type("attention", q),
-                         gateTypes=tuple(data_type("attention: a gate", gate) for gate in gates))
+                         valueDim=v.shape[3], dataType=data_type(what, q),
+                         gateTypes=tuple(data_type(f"{what}: a gate", gate) for gate in gates))
     _describe(desc, fields, comm, local, k.shape[1])
     shapes = dict(batch=batch, heads=desc.heads, kv_heads=desc.kvHeads, head_dim=head_dim, value_dim=desc.valueDim, dtype=q.dtype)
     if "layout" not in fields:
@@ -133,7 +139,7 @@ def _make(comm, text, q, k, v, gates, held):
         shapes["kv_tokens"] = desc.kvTokens
     if gates:
         shapes["gates"] = tuple(gate.dtype for gate in gates)
-    require_agreement(comm, "attention: the ranks ask for different plans", _described(text, **shapes),
+    require_agreement(comm, f"{what}: the ranks ask for different plans", _described(text, **shapes),
                       "equal arguments, and a `layout` where shards differ in length")
     handle, attn = ctypes.c_void_p(), _abi.attn_lib()
     comm.next_call()
@@ -142,7 +148,7 @@ def _make(comm, text, q, k, v, gates, held):
         length = ctypes.c_int64()
         _abi.check_attn(attn.seqparAttnPlanLayout(handle, None, ctypes.byref(length)))
         if length.value != local:
-            raise ValueError(f"attention: got {local} tokens, expected {length.value}, what rank {comm.rank} has in the "
+            raise ValueError(f"{what}: got {local} tokens, expected {length.value}, what rank {comm.rank} has in the "
                              "layout")
         memory = _workspace(handle, comm.device)
         held.append(memory)
@@ -160,9 +166,9 @@ def key_of(text, q, k, v, gates=()):
 
 def plan_of(comm, text, q, k, v, gates=()):
     """The plan of a description for tensors of these shapes."""
-    require_place("attention", comm, q, k, v, *gates)
+    require_place(name_of(text), comm, q, k, v, *gates)
     if not (q.dtype == k.dtype == v.dtype):
-        raise TypeError(f"attention: q, k and v are {q.dtype}, {k.dtype} and {v.dtype}, expected one type")
+        raise TypeError(f"{name_of(text)}: q, k and v are {q.dtype}, {k.dtype} and {v.dtype}, expected one type")
     key = key_of(text, q, k, v, gates)
     known = comm.known_plan(key)
     if known is not None:
@@ -267,7 +273,7 @@ _TAKEN = {**dict.fromkeys(("q", "k", "v", "out", "dOut", "dq", "dk", "dv"), view
 def run(comm, text, q, k, v, gates=(), **tensors):
     """A pass of the plan for these tensors on the current stream: the backward one if `dOut` is given. tensors: the other
     arguments by their names in seqparAttnForwardArgs_t or seqparAttnBackwardArgs_t; None: NULL."""
-    require_place("attention", comm, tensors.get("sinks"), tensors.get("initial"))
+    require_place(name_of(text), comm, tensors.get("sinks"), tensors.get("initial"))
     plan, attn = plan_of(comm, text, q, k, v, gates), _abi.attn_lib()
     kind, function = ((_abi.AttnBackwardArgs, attn.seqparAttnBackward) if "dOut" in tensors else
                       (_abi.AttnForwardArgs, attn.seqparAttnForward))

@@ -3,7 +3,7 @@
 import torch
 
 from .. import _shapes
-from ._collectives import all_gather
+from ._collectives import _axis, all_gather
 from ._kernels import layout_order
 from ._layout import bounds_of, require_fit
 from ._refusals import collective
@@ -15,7 +15,7 @@ IGNORED = -100  # the label that losses leave out
 def shard(x, layout, comm, dim=1):
     """This rank's tokens of `x`, which is whole on every rank. Sends nothing. The backward pass stores the gradient of
     this rank's tokens in a gradient of `x` that is 0 elsewhere."""
-    require_fit("shard", layout, comm, tokens=x.shape[dim])
+    require_fit("shard", layout, comm, tokens=x.shape[_axis(x, dim)])
     begin = sum(layout.lengths[:comm.rank])
     return x.index_select(dim, layout_order(x, layout.key, False)[begin:begin + layout.lengths[comm.rank]])
 
@@ -31,7 +31,7 @@ def positions(layout, comm, cu_seqlens=None):
 def unshard(x, layout, comm, dim=1):
     """Collective: the whole tensor, on every rank, from all ranks' tokens. The backward pass sums the ranks' gradients
     of the whole."""
-    require_fit("unshard", layout, comm, local=x.shape[dim])
+    require_fit("unshard", layout, comm, local=x.shape[_axis(x, dim)])
     return all_gather(x, comm, dim=dim, tokens=layout.lengths).index_select(dim, layout_order(x, layout.key, True))
 
 

@@ -46,7 +46,20 @@ def tensors_that_do_not_fit(comm, seed):
     raises(ValueError, "merge: got the shape", sp.merge, x[0], x[0], comm)
     raises(ValueError, "expected [batch][tokens][heads][dim]", sp.to_heads, x[0], comm)
     raises(IndexError, "dim is 7", sp.all_gather, x, comm, dim=7)
+    raises(IndexError, "dim is 7", sp.shard, x, sp.Layout("contiguous", 4, comm.size), comm, dim=7)
+    raises(IndexError, "dim is -5", sp.unshard, x, sp.Layout("contiguous", 4 * comm.size, comm.size), comm, dim=-5)
     raises(ValueError, "got no tensors", sp.shift, (), comm)
+    raises(TypeError, "shift: by: got (1.5,), expected integers", sp.shift, x, comm, by=1.5)
+    raises(TypeError, "to_heads: query_heads: got ('8',)", sp.to_heads, x, comm, query_heads="8")
+    raises(TypeError, "to_sequence: heads and query_heads: got ('4', 0)", sp.to_sequence, x, comm, heads="4")
+    decay, beta = -x[..., 0].abs(), x[..., 0].sigmoid()
+    raises(TypeError, "gla: got torch.float64", sp.gla, *(x.double(),) * 3, -x.abs(), comm)
+    raises(TypeError, "simple_gla: q, k and v are ", sp.simple_gla, x, x.bfloat16(), x, decay, comm)
+    raises(TypeError, "kda: initial_state is torch.bfloat16", sp.kda, x, x, x, -x.abs(), beta, comm,
+           initial_state=torch.zeros(2, 4, 8, 8, dtype=torch.bfloat16))
+    raises(TypeError, "attention: got torch.float64", attend, *(x.double(),) * 3)
+    raises(TypeError, "attention: sinks is torch.float64", attend, x, x, x, sinks=torch.zeros(4).double())
+    raises(TypeError, "mamba2: x is torch.float64", sp.mamba2, x.double(), decay, decay[0, 0], x.double(), x.double(), comm=comm)
     raises(ValueError, "halo: left and right are -1 and 0", sp.halo, x, comm, left=-1)
 
 
