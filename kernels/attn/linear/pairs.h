@@ -18,8 +18,8 @@ inline bool pairsHeads(const LinearProblem& problem) {
 inline bool formsGroups(const LinearProblem& problem) {
   constexpr int kLeastOfGroup = 4, kLeastHeads = 48, kLeastItems = 100;
   const int64_t items = problem.batch * problem.qkHeads * (problem.tokens / kChunkTokens);
-  return pairsHeads(problem) && problem.heads / problem.qkHeads >= kLeastOfGroup && problem.dk > 64 &&
-         problem.dk <= 128 && problem.batch * problem.heads >= kLeastHeads && items >= kLeastItems;
+  return pairsHeads(problem) && problem.heads / problem.qkHeads >= kLeastOfGroup && problem.dk <= 128 &&
+         problem.batch * problem.heads >= kLeastHeads && items >= kLeastItems;
 }
 /// The same for the problem's segments: not for many packed sequences of different lengths, because the kernel visits
 /// as many chunks of each as the longest one has.

@@ -301,7 +301,7 @@ TEST_CASE("states of chunks with random shapes") {
     const int every = 1 + static_cast<int>(random() % 2);
     const bool apart = random() % 2 == 0;
     if (i % 2 == 0) {
-      const BackwardShape shape = drawHeads({{2, 4, 8}, {80, 112, 128, 144, 256}, {64}}, random);
+      const BackwardShape shape = drawHeads({{2, 4, 8}, {48, 64, 80, 112, 128, 144, 256}, {64}}, random);
       shape.inputGates ? checkStates<Bf16, kPair, true>(shape, every, seed, apart)
                        : checkStates<Bf16, kPair>(shape, every, seed, apart);
     } else {
