@@ -173,6 +173,42 @@ def _after(model, arguments, output):
     registration.complete.add(model)
 
 
+class _Checkpoint:
+    """A model's function of gradient checkpointing. Layers that run again, in the backward pass, use the positions and the options of
+    their first run, which the model's call does not keep."""
+
+    def __init__(self, original, config):
+        self.original, self.config = original, config
+
+    def __call__(self, function, *arguments, **named):
+        registration = registrations.get(getattr(self.config, "_attn_implementation", None))
+        if registration is None or torch.compiler.is_compiling():
+            return self.original(function, *arguments, **named)
+        positions = registration.given and registration.given()  # keeps them alive
+        fields = ("given", "layout", "cu_seqlens", "algorithm", "kernel")
+        first = [getattr(registration, name) for name in fields]
+
+        def run(*arguments, **named):
+            latest = [getattr(registration, name) for name in fields]
+            try:
+                for name, value in zip(fields, first):
+                    setattr(registration, name, value)
+                return function(*arguments, **named)
+            finally:
+                for name, value in zip(fields, latest):
+                    setattr(registration, name, value)
+
+        run.positions = positions
+        return self.original(run, *arguments, **named)
+
+
+def _follow_checkpoints(model):
+    for _, layer in _own_modules(model):
+        original = layer.__dict__.get("_gradient_checkpointing_func")
+        if original is not None and not isinstance(original, _Checkpoint):
+            layer._gradient_checkpointing_func = _Checkpoint(original, model.config)
+
+
 def _registration_of(module):
     return registrations.get(_implementation(module))
 
@@ -182,6 +218,7 @@ def watch(model):
     for _, module in _own_modules(model):
         if hasattr(module, "post_init") and _implementation(module) in registrations:
             require_supported(module)
+            _follow_checkpoints(module)
             for _, layer in _own_modules(module):
                 if _recurrent.supported(layer):
                     _recurrent.follow(layer, module.config, registrations)
@@ -205,10 +242,11 @@ def require_set(model, name):
 
 
 def watch_all(base):
-    """Calls watch() for each model of the class `base` when it is built, or gets another attn_implementation."""
+    """Calls watch() for each model of the class `base` when it is built, or gets another attn_implementation or gradient
+    checkpointing."""
     if getattr(base.post_init, "seqpar_watches", False):
         return
-    for name in ("post_init", "set_attn_implementation"):
+    for name in ("post_init", "set_attn_implementation", "_set_gradient_checkpointing"):
         original = getattr(base, name, None)
         if original is not None:
             setattr(base, name, _watching(original))

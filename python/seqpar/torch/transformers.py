@@ -93,8 +93,8 @@ class Registration:
             positions = self.given()
         if positions is None:
             if comm.size > 1:
-                raise ValueError("seqpar attention: the model does not pass position_ids to its attention function, expected those of "
-                                 "shard_batch()")
+                raise ValueError("seqpar attention: the model does not pass position_ids to this layer, expected those of shard_batch()"
+                                 + ("; under torch.compile the layers need them" if torch.compiler.is_compiling() else ""))
             return query, bounds
         if torch.compiler.is_compiling():
             key = self.layout.key if self.layout is not None else (
