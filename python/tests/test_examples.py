@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 import unittest
 
+import doc_blocks
 import venvs
 
 ROOT = venvs.ROOT
@@ -83,7 +84,8 @@ class Documentation(unittest.TestCase):
     def test_code_blocks_run(self):
         pages = {page: venvs.code_of(page) for page in ("pytorch.md", "sharding.md", "coming_from.md")}
         quickstart = (ROOT / "examples" / "quickstart_torch.py").read_text()
-        for page, code in {**pages, "quickstart_torch.py": quickstart}.items():
+        blocks = {" ".join(block): doc_blocks.program_of(*block) for block in doc_blocks.BLOCKS}
+        for page, code in {**pages, "quickstart_torch.py": quickstart, **blocks}.items():
             with self.subTest(page), tempfile.NamedTemporaryFile("w", suffix=".py") as program:
                 program.write(code)
                 program.flush()
