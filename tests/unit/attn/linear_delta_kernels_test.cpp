@@ -120,6 +120,13 @@ class EmulatedSteps final : public DeltaSteps {
   const bool sm90_;
 };
 
+Maker emulated(bool sm90, size_t records, int partChunks = 16) {
+  return [=](const Shard& shard, Exec& exec) {
+    return std::make_unique<DeltaWindows>(shard, exec, std::make_unique<EmulatedSteps>(sm90), records, fitsHalf(shard),
+                                          partChunks);
+  };
+}
+
 TEST_CASE("the GPU's passes of the delta rule agree with the recurrence") {
   const int family = GENERATE(seqparAttnDelta, seqparAttnGatedDelta, seqparAttnKda);
   const seqpar::test::Seed seed;
@@ -135,10 +142,7 @@ TEST_CASE("the GPU's passes of the delta rule agree with the recurrence") {
     if (!alone && family == seqparAttnKda) c.dataType = seqparFloat16;
     c.fill(seed);
     CAPTURE(c.describe(), lengths);
-    const auto make = [](const Shard& shard, Exec& exec) {
-      return std::make_unique<DeltaWindows>(shard, exec, std::make_unique<EmulatedSteps>(), 2, fitsHalf(shard));
-    };
-    check(c, lengths, 1, make, roundingsOf(c.dataType));
+    check(c, lengths, 1, emulated(false, 2), roundingsOf(c.dataType));
   }
 }
 
@@ -171,11 +175,7 @@ TEST_CASE("the GPU's passes of the delta rule for 16-bit tensors agree with the 
       const int partChunks = random() % 2 == 0 ? 1 : 16;
       c.fill(random());
       CAPTURE(c.describe(), lengths, sm90, records, partChunks);
-      const auto make = [=](const Shard& shard, Exec& exec) {
-        return std::make_unique<DeltaWindows>(shard, exec, std::make_unique<EmulatedSteps>(sm90), records,
-                                              fitsHalf(shard), partChunks);
-      };
-      check(c, lengths, 1, make, roundingsOf(type));
+      check(c, lengths, 1, emulated(sm90, records, partChunks), roundingsOf(type));
     }
   }
 }
@@ -208,10 +208,30 @@ TEST_CASE("errors of the GPU's passes of the delta rule for 16-bit tensors have 
   c.dataType = c.betaType = shared ? seqparBfloat16 : seqparFloat16;
   c.fill(seed);
   CAPTURE(c.describe(), sm90);
-  const auto make = [=](const Shard& shard, Exec& exec) {
-    return std::make_unique<DeltaWindows>(shard, exec, std::make_unique<EmulatedSteps>(sm90), 16, fitsHalf(shard), 16);
-  };
-  check(c, {72, 64}, 1, make, roundingsOf(c.dataType), true);
+  check(c, {72, 64}, 1, emulated(sm90, 16), roundingsOf(c.dataType), true);
+}
+
+// Only well-conditioned cases of many elements: independent keys, betas of at most 1, weak decays.
+TEST_CASE("errors of the GPU's passes of the delta rule have small norms for random shapes") {
+  const int family = GENERATE(seqparAttnDelta, seqparAttnGatedDelta, seqparAttnKda);
+  const seqpar::test::Seed seed;
+  std::mt19937 random(seed + static_cast<unsigned>(family));
+  const auto between = [&](size_t from, size_t to) { return from + random() % (to + 1 - from); };
+  std::vector<size_t> lengths(between(1, 3));
+  for (auto& length : lengths) length = between(48, 120);
+  auto c = makeCase(family, std::accumulate(lengths.begin(), lengths.end(), size_t{0}), DecayStrength::Weak);
+  c.dk = between(3, 16) * 8 - random() % 2;  // with rows of 16-byte units or without
+  c.dv = between(3, 18) * 8 - random() % 2;
+  c.keyHeads = between(1, 2);
+  c.dataType = random() % 2 == 0 ? seqparBfloat16 : seqparFloat16;
+  c.betaType = random() % 2 == 0 ? c.dataType : seqparFloat32;
+  c.normalize = random() % 2 == 0;
+  if (random() % 2 == 0) c.cuSeqlens = {0, 40, 40, static_cast<int64_t>(c.tokens)};
+  const bool sm90 = random() % 3 != 0;
+  const size_t records = random() % 2 == 0 ? 4 : 16;
+  c.fill(random());
+  CAPTURE(c.describe(), lengths, sm90, records);
+  check(c, lengths, 1, emulated(sm90, records, records == 4 ? 1 : 16), roundingsOf(c.dataType), true);
 }
 
 TEST_CASE("a window of the delta rule is prepared in parts, but not with decays of channels") {
@@ -249,11 +269,9 @@ TEST_CASE("the GPU's passes of the delta rule in wide slices agree with the recu
   c.dataType = seqparBfloat16;
   c.fill(seed);
   CAPTURE(c.describe());
-  const auto make = [](const Shard& shard, Exec& exec) {
-    return std::make_unique<DeltaWindows>(shard, exec, std::make_unique<EmulatedSteps>(), 4, fitsHalf(shard));
-  };
-  check(c, {kTokens}, 1, make, roundingsOf(c.dataType));
-  check(c, {kTokens - 4, 4}, 1, make, roundingsOf(c.dataType));  // with slices of the product of the chunks' matrices
+  check(c, {kTokens}, 1, emulated(false, 4), roundingsOf(c.dataType));
+  // With slices of the product of the chunks' matrices.
+  check(c, {kTokens - 4, 4}, 1, emulated(false, 4), roundingsOf(c.dataType));
 }
 #endif
 
@@ -272,9 +290,7 @@ TEST_CASE("an infinite value does not stop the passes of the delta rule, nor rea
   const LinearReference expected(c, {0, kTokens});
   c.v[3] = std::numeric_limits<float>::infinity();
   c.dOut[5] = -std::numeric_limits<float>::infinity();
-  Rank rank(c, 0, kTokens, true, 1, [sm90](const Shard& shard, Exec& exec) {
-    return std::make_unique<DeltaWindows>(shard, exec, std::make_unique<EmulatedSteps>(sm90), 4, fitsHalf(shard));
-  });
+  Rank rank(c, 0, kTokens, true, 1, emulated(sm90, 4));
   rank.exec.begin(nullptr);
   const std::vector<float> zeros(c.states(), 0.0f);
   rank.passes->forwardAlone(rank.in, rank.out.tensor, zeros.data(), rank.final.data());
@@ -306,9 +322,7 @@ TEST_CASE("a decay of 0 separates tokens from an infinite key") {
   const LinearReference expected(c, {0, kTokens});
   for (size_t i = 0; i < c.keyHeads * c.dk; i += 3)
     c.k[5 * c.keyHeads * c.dk + i] = std::numeric_limits<float>::infinity();
-  Rank rank(c, 0, kTokens, true, 1, [sm90](const Shard& shard, Exec& exec) {
-    return std::make_unique<DeltaWindows>(shard, exec, std::make_unique<EmulatedSteps>(sm90), 4, fitsHalf(shard));
-  });
+  Rank rank(c, 0, kTokens, true, 1, emulated(sm90, 4));
   rank.exec.begin(nullptr);
   const std::vector<float> zeros(c.states(), 0.0f);
   rank.passes->forwardAlone(rank.in, rank.out.tensor, zeros.data(), rank.final.data());
@@ -361,9 +375,7 @@ TEST_CASE("errors of the delta rule with decays of channels are at most another 
   for (float& x : c.gate) x = std::log(sigmoid()) / most.divisor;
   for (float& x : c.beta) x = rounded(sigmoid());
   const LinearReference expected(c, {0, kTokens});
-  Rank rank(c, 0, kTokens, true, 1, [](const Shard& shard, Exec& exec) {
-    return std::make_unique<DeltaWindows>(shard, exec, std::make_unique<EmulatedSteps>(true), 4, fitsHalf(shard));
-  });
+  Rank rank(c, 0, kTokens, true, 1, emulated(true, 4));
   rank.exec.begin(nullptr);
   const std::vector<float> zeros(c.states(), 0.0f);
   rank.passes->forwardAlone(rank.in, rank.out.tensor, zeros.data(), rank.final.data());
