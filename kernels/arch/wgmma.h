@@ -36,18 +36,26 @@ SEQPAR_DEVICE Matrix matrixAt(uint32_t address, int panelBytes) {
 #ifdef __CUDACC__
 
 #define SEQPAR_TILE(c) "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3])
+#define SEQPAR_TILES1(c) SEQPAR_TILE((c)[0])
 #define SEQPAR_TILES2(c) SEQPAR_TILE((c)[0]), SEQPAR_TILE((c)[1])
 #define SEQPAR_TILES4(c) SEQPAR_TILES2(c), SEQPAR_TILE((c)[2]), SEQPAR_TILE((c)[3])
+#define SEQPAR_TILES5(c) SEQPAR_TILES4(c), SEQPAR_TILE((c)[4])
 #define SEQPAR_TILES8(c) \
   SEQPAR_TILES4(c), SEQPAR_TILE((c)[4]), SEQPAR_TILE((c)[5]), SEQPAR_TILE((c)[6]), SEQPAR_TILE((c)[7])
+#define SEQPAR_TILES10(c) SEQPAR_TILES8(c), SEQPAR_TILE((c)[8]), SEQPAR_TILE((c)[9])
 #define SEQPAR_TILES16(c)                                                                                 \
   SEQPAR_TILES8(c), SEQPAR_TILE((c)[8]), SEQPAR_TILE((c)[9]), SEQPAR_TILE((c)[10]), SEQPAR_TILE((c)[11]), \
       SEQPAR_TILE((c)[12]), SEQPAR_TILE((c)[13]), SEQPAR_TILE((c)[14]), SEQPAR_TILE((c)[15])
+#define SEQPAR_NAMES1 "{%0,%1,%2,%3}"
 #define SEQPAR_NAMES2 "{%0,%1,%2,%3,%4,%5,%6,%7}"
 #define SEQPAR_NAMES4 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}"
+#define SEQPAR_NAMES5 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19}"
 #define SEQPAR_NAMES8                                                                                   \
   "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26," \
   "%27,%28,%29,%30,%31}"
+#define SEQPAR_NAMES10                                                                                  \
+  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26," \
+  "%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39}"
 #define SEQPAR_NAMES16                                                                                   \
   "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,"  \
   "%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51," \
@@ -72,9 +80,12 @@ SEQPAR_DEVICE Matrix matrixAt(uint32_t address, int panelBytes) {
                    : "l"(a.descriptor), "l"(b.descriptor), "r"(add ? 1 : 0), "n"(kTransposeA), "n"(kTransposeB)); \
     }                                                                                                             \
   }
+SEQPAR_A_IN_MEMORY(8, 1, "%4, %5, p, 1, 1, %7, %8", "6")
 SEQPAR_A_IN_MEMORY(16, 2, "%8, %9, p, 1, 1, %11, %12", "10")
 SEQPAR_A_IN_MEMORY(32, 4, "%16, %17, p, 1, 1, %19, %20", "18")
+SEQPAR_A_IN_MEMORY(40, 5, "%20, %21, p, 1, 1, %23, %24", "22")
 SEQPAR_A_IN_MEMORY(64, 8, "%32, %33, p, 1, 1, %35, %36", "34")
+SEQPAR_A_IN_MEMORY(80, 10, "%40, %41, p, 1, 1, %43, %44", "42")
 SEQPAR_A_IN_MEMORY(128, 16, "%64, %65, p, 1, 1, %67, %68", "66")
 
 #define SEQPAR_A_IN_REGISTERS(n, tiles, operands, addAt)                                              \
@@ -97,13 +108,19 @@ SEQPAR_A_IN_REGISTERS(64, 8, "{%32, %33, %34, %35}, %36, p, 1, 1, %38", "37")
 SEQPAR_A_IN_REGISTERS(128, 16, "{%64, %65, %66, %67}, %68, p, 1, 1, %70", "69")
 
 #undef SEQPAR_TILE
+#undef SEQPAR_TILES1
 #undef SEQPAR_TILES2
 #undef SEQPAR_TILES4
+#undef SEQPAR_TILES5
 #undef SEQPAR_TILES8
+#undef SEQPAR_TILES10
 #undef SEQPAR_TILES16
+#undef SEQPAR_NAMES1
 #undef SEQPAR_NAMES2
 #undef SEQPAR_NAMES4
+#undef SEQPAR_NAMES5
 #undef SEQPAR_NAMES8
+#undef SEQPAR_NAMES10
 #undef SEQPAR_NAMES16
 #undef SEQPAR_WGMMA
 #undef SEQPAR_A_IN_MEMORY

@@ -34,7 +34,7 @@ void measureSegments(LinearCase& mine, int64_t tokens, void* stream) {
   if (problem.gate != attn::Gate::None) gradients.dGates.data = mine.take(mine.gateBytes());
   gradients.dGates = {gradients.dGates.data, problem.gates.batch, problem.gates.token, problem.gates.head};
   gradients.dGateType = problem.gateType;
-  gradients.workspace = mine.take(attn::gradientsWorkspaceSize(problem, segments, attn::gradientsArePaired(problem)));
+  gradients.workspace = mine.take(attn::gradientsWorkspaceSize(problem, segments, attn::gradientsJoinHeads(problem)));
   mine.measure(
       segments,
       {{"states", mine.numbers() * 4 + mine.gateBytes(),

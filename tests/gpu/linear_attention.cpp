@@ -115,7 +115,7 @@ TEST_CASE("groups of heads that share keys on GPUs, with and without states of t
     c.keyHeads = kKeyHeads;
     c.heads = c.keyHeads * kGroup;
     c.dk = 16 * (1 + random() % 8);
-    c.dv = 64;
+    c.dv = random() % 2 == 0 ? 64 : seqpar::attn::kWideColumns;
     c.fill(random());
     seqpar::attn::LinearProblem shape;
     shape.gate = seqpar::attn::Gate::Token;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/draw_seed.h"
+#include "kernels/attn/linear/pairs.h"
 #include "linear_backward_run.h"
 
 namespace {
@@ -225,14 +226,14 @@ void checkAll(uint64_t seed, bool small) {
       });
     }
   }
-  for (const double decay : {kSlow, 1.0, kForgets}) {  // groups of heads
-    with([&](auto& s) {
-      s.gate = decay == 1.0 ? Gate::Head : Gate::Token, s.tokens = 600, s.decay = decay, s.heads = 48, s.qkHeads = 12,
-      s.dk = decay == kSlow      ? 96
-             : decay == kForgets ? 64
-                                 : 128,
-      s.dv = 64, s.inputGates = decay != 1.0, s.content = decay == kForgets ? Maps::PerSegment : Maps::Prefix;
-    });
+  for (const int columns : {64, kWideColumns}) {
+    for (const double decay : {kSlow, 1.0, kForgets}) {  // groups of heads
+      with([&](auto& s) {
+        s.gate = decay == 1.0 ? Gate::Head : Gate::Token, s.tokens = 600, s.decay = decay, s.heads = 48, s.qkHeads = 12;
+        s.dk = decay == kSlow ? 96 : decay == kForgets && columns == 64 ? 64 : 128, s.dv = columns;
+        s.inputGates = decay != 1.0, s.content = decay == kForgets ? Maps::PerSegment : Maps::Prefix;
+      });
+    }
   }
   for (const int type : {seqparBfloat16, seqparFloat16, seqparFloat32}) {
     for (const Gate gate : {Gate::None, Gate::Token, Gate::Channel}) {

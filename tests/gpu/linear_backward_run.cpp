@@ -18,7 +18,7 @@ constexpr size_t kGuard = 4096;  // bytes behind each buffer that must stay as t
 
 size_t workspaceSizeOf(const BackwardCase& c) {
   const LinearProblem problem = c.problem(nullptr, nullptr, nullptr, nullptr);
-  return gradientsWorkspaceSize(problem, c.segments, gradientsArePaired(problem));
+  return gradientsWorkspaceSize(problem, c.segments, gradientsJoinHeads(problem));
 }
 
 std::vector<double> exponentials(std::vector<double> logs) {

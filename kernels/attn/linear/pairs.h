@@ -12,14 +12,18 @@ inline bool pairsHeads(const LinearProblem& problem) {
   return problem.gate != Gate::Channel && problem.dv == 64 && problem.heads / problem.qkHeads % 2 == 0;
 }
 
+constexpr int kWideColumns = 80;  ///< of v, of the wider heads of groups
+
 /// Whether the backward's pass 3 on sm_90 processes chunks of groups of heads that share queries and keys
 /// (backward/group_sm90.h) instead of pairs: there are enough chunks for the CTAs, and enough heads for the kernel that
 /// stores the states of all chunks of each pair one after the other (backward/chunk_states_sm90.h).
 inline bool formsGroups(const LinearProblem& problem) {
   constexpr int kLeastOfGroup = 4, kLeastHeads = 48, kLeastItems = 100;
   const int64_t items = problem.batch * problem.qkHeads * (problem.tokens / kChunkTokens);
-  return pairsHeads(problem) && problem.heads / problem.qkHeads >= kLeastOfGroup && problem.dk <= 128 &&
-         problem.batch * problem.heads >= kLeastHeads && items >= kLeastItems;
+  const int group = problem.heads / problem.qkHeads;
+  return problem.gate != Gate::Channel && (problem.dv == 64 || problem.dv == kWideColumns) && problem.dk <= 128 &&
+         group >= kLeastOfGroup && group % 2 == 0 && problem.batch * problem.heads >= kLeastHeads &&
+         items >= kLeastItems;
 }
 /// The same for the problem's segments: not for many packed sequences of different lengths, because the kernel visits
 /// as many chunks of each as the longest one has.
@@ -39,8 +43,9 @@ inline bool joinsShortHeads(const LinearProblem& problem) {
 
 /// Whether pass 3 on the current device processes two heads at once. Only in builds with CUDA.
 bool outputsArePaired(const LinearProblem& problem);
-/// The same for the backward's.
-bool gradientsArePaired(const LinearProblem& problem);
+/// Whether the current device has the backward's kernels for pairs and groups of heads, and they support the problem's
+/// type: they then process shapes for which pairsHeads() or formsGroups(). Only in builds with CUDA.
+bool gradientsJoinHeads(const LinearProblem& problem);
 /// Whether launchGradients() stores states of all chunks first, and its parts can be launched in two calls. Only in
 /// builds with CUDA.
 bool gradientsReadChunkStates(const LinearProblem& problem, const Segments& segments);
@@ -48,7 +53,7 @@ bool gradientsReadChunkStates(const LinearProblem& problem, const Segments& segm
 /// rank's map. Only in builds with CUDA.
 int gradientsAtOnce(const LinearProblem& problem, bool alone);
 
-/// `paired`: gradientsArePaired()'s result, for which less memory suffices.
-size_t gradientsWorkspaceSize(const LinearProblem& problem, const Segments& segments, bool paired);
+/// `joins`: gradientsJoinHeads()'s result, for which other memory is needed.
+size_t gradientsWorkspaceSize(const LinearProblem& problem, const Segments& segments, bool joins);
 
 }  // namespace seqpar::attn

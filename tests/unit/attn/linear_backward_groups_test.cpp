@@ -52,12 +52,16 @@ struct GroupKernels {
   using Number = T;
 
   static void maps(const Task& task, uint64_t seed) { Kernels<T, kBlock, false>::maps(task, seed); }
-  template <bool kGated>
+  template <class Shape, bool kGated>
   static void states(const sm90::ChunkStatesTask& task, uint64_t seed) {
-    using Kernel = sm90::ChunkStatesKernel<T, kPair, kGated>;
+    using Kernel = sm90::ChunkStatesKernel<T, kPair, kGated, Shape>;
     emulator::run(2, Kernel::kThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(task); });
   }
-  static void gradients(Task task, uint64_t seed) {
+  static void gradients(const Task& task, uint64_t seed) {
+    withImageShape(task, [&]<class Shape>() { gradientsOf<Shape>(task, seed); });
+  }
+  template <class Shape>
+  static void gradientsOf(Task task, uint64_t seed) {
     const bool wide = seed % 3 != 0;
     const Rounded<T> dq(task.dq, task, task.heads / task.group, task.dk, wide),
         dk(task.dkOut, task, task.heads / task.group, task.dk, wide), dv(task.dvOut, task, task.heads, task.dv, wide);
@@ -69,7 +73,7 @@ struct GroupKernels {
     chain.to.states = aligned(before);
     chain.to.gradients = aligned(after);
     const auto run = [&](const sm90::ChunkStatesTask& launch) {
-      return task.inputGates.data != nullptr ? states<true>(launch, seed) : states<false>(launch, seed);
+      return task.inputGates.data != nullptr ? states<Shape, true>(launch, seed) : states<Shape, false>(launch, seed);
     };
     if (seed % 2 == 0) {
       run(chain);
@@ -85,8 +89,8 @@ struct GroupKernels {
     REQUIRE(sm90::encodeMaps<T>(group, task));
     group.chunks = chain.to;
     group.chunksOfSegment = static_cast<int>((task.segmentTokens + kChunk - 1) / kChunk);
-    emulator::run(2, sm90::GroupKernel<T>::kThreads, sizeof(sm90::GroupMemory<T>), seed,
-                  [&] { sm90::GroupKernel<T>::run(group); });
+    using Kernel = sm90::GroupKernel<T, Shape>;
+    emulator::run(2, Kernel::kThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(group); });
     dq.expand(task.heads);
     dk.expand(task.heads);
     dv.expand(task.heads);
@@ -101,8 +105,8 @@ struct GroupKernels {
 void checkGroups(const BackwardShape& shape) {
   checkKernels<Bf16, GroupKernels<Bf16>, false>(shape);
 }
-BackwardShape groupShape(int64_t tokens, double decay, int heads = 4, int qkHeads = 1) {
-  BackwardShape shape = shapeOf(Gate::Token, tokens, 128, 64, decay);
+BackwardShape groupShape(int64_t tokens, double decay, int heads = 4, int qkHeads = 1, int dv = 64) {
+  BackwardShape shape = shapeOf(Gate::Token, tokens, 128, dv, decay);
   shape.heads = heads;
   shape.qkHeads = qkHeads;
   shape.segmentTokens = 256;
@@ -141,6 +145,28 @@ TEST_CASE("backward kernels of groups of heads with fewer columns, other decays 
   checkKernelsOf<Bf16, GroupKernels<Bf16>, false>(groupShape(2, 300, 2), 1);  // decays below those of fp32
 }
 
+TEST_CASE("backward kernels of groups of heads of 80 columns") {
+  checkGroups(groupShape(330, 0.05, 4, 1, kWideColumns));
+  BackwardShape shape = groupShape(130, 0.05, 8, 2, kWideColumns);
+  shape.batch = 2;
+  shape.content = Maps::PerSegment;
+  shape.inputGates = true;
+  checkGroups(shape);
+  shape.heads = 2;
+  shape.qkHeads = 1;
+  shape.dk = 64;
+  checkGroups(shape);
+  shape = groupShape(200, 3, 4, 1, kWideColumns);
+  shape.inputGates = true;
+  checkGroups(shape);
+  shape.decay = kZeros;
+  checkGroups(shape);
+  shape = groupShape(190, 0.05, 4, 1, kWideColumns);
+  shape.starts = {0, 5, 64, 65, 130};
+  checkGroups(shape);
+  checkSequencesApart<Bf16, GroupKernels<Bf16>, false>(shape);
+}
+
 TEST_CASE("backward kernels of groups of heads whose input gates have gradients of terms that cancel") {
   BackwardShape shape = groupShape(1, 0.05, 2);
   shape.inputGates = true;
@@ -166,8 +192,9 @@ TEST_CASE("backward kernels of groups of heads with packed sequences") {
 TEST_CASE("backward kernels of groups of heads with random shapes") {
   const Seed seed;
   std::mt19937_64 random(seed);
-  for (int i = 0; i < 3; ++i) {
-    const BackwardShape shape = drawHeads({{2, 4, 8, 16, 48}, {16, 64, 80, 96, 112, 128}, {64}}, random);
+  for (int i = 0; i < 4; ++i) {
+    const int columns = i % 2 == 0 ? 64 : kWideColumns;
+    const BackwardShape shape = drawHeads({{2, 4, 8, 16, 48}, {16, 64, 80, 96, 112, 128}, {columns}}, random);
     checkKernelsOf<Bf16, GroupKernels<Bf16>, false>(shape, seed);
     if (!shape.starts.empty()) checkSequencesApart<Bf16, GroupKernels<Bf16>, false>(shape, seed);
   }

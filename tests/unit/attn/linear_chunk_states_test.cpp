@@ -67,8 +67,15 @@ struct StatesRun {
     gradients.assign(elements, 0xffff);
     task.to.states = states.data();
     task.to.gradients = gradients.data();
-    using Kernel = sm90::ChunkStatesKernel<T, kHeads, kGated>;
-    emulator::run(2, Kernel::kThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(task); });
+    const auto run = [&]<class Shape>() {
+      using Kernel = sm90::ChunkStatesKernel<T, kHeads, kGated, Shape>;
+      emulator::run(2, Kernel::kThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(task); });
+    };
+    if constexpr (kHeads == kPair) {
+      withImageShape(task, run);
+    } else {
+      run.template operator()<ImageShape<64, kBlock>>();
+    }
   }
 
   /// The slot of the first group of segment `i`.
@@ -78,9 +85,16 @@ struct StatesRun {
     std::vector<double> state;
     for (int i = 0; i < task.dk; ++i) {
       for (int j = 0; j < task.dv; ++j) {
-        const int row = i % kBlock, unit = (j % 64 / 8) ^ (row % 8);
-        const int64_t at = task.to.panelAt(task, sequence, head, i / kBlock, j / 64, number) + row * 64 + unit * 8;
-        state.push_back(ptx::lowOf<T>(images[static_cast<size_t>(at) + j % 8]));
+        const int channel = i % kBlock;
+        const bool wide = kHeads == kPair && task.dv > 64;
+        int64_t at = task.to.panelAt(task, sequence, head, i / kBlock, wide ? 0 : j / 64, number);
+        if (wide) {
+          const int unit = (channel % 64 / 8) ^ (j % 8);
+          at += channel / 64 * 64 * kWideColumns + j * 64 + unit * 8 + channel % 8;
+        } else {
+          at += channel * 64 + ((j % 64 / 8) ^ (channel % 8)) * 8 + j % 8;
+        }
+        state.push_back(ptx::lowOf<T>(images[static_cast<size_t>(at)]));
       }
     }
     return state;
@@ -195,8 +209,8 @@ void checkStates(const BackwardShape& shape, int every, bool apart = false) {
   checkStates<T, kHeads, kGated>(shape, every, seed, apart);
 }
 
-BackwardShape pairShape(int64_t tokens, double decay) {
-  BackwardShape shape = shapeOf(Gate::Token, tokens, 128, 64, decay);
+BackwardShape pairShape(int64_t tokens, double decay, int dv = 64) {
+  BackwardShape shape = shapeOf(Gate::Token, tokens, 128, dv, decay);
   shape.heads = 2;
   shape.segmentTokens = 256;
   return shape;
@@ -217,7 +231,28 @@ TEST_CASE("states of chunks of pairs of heads") {
   shape.batch = 2;
   shape.states = false;
   checkStates<Fp16, kPair>(shape, 2);
-  shape.dk = 192;
+  for (const int keys : {192, 64, 48}) {
+    shape.dk = keys;
+    checkStates<Bf16, kPair, true>(shape, 1);
+  }
+  shape.starts = {-3, 5, 64, 65};
+  shape.batch = 1;
+  shape.states = true;
+  checkStates<Bf16, kPair, true>(shape, 1);
+}
+
+TEST_CASE("states of chunks of pairs of heads of 80 columns") {
+  for (const int every : {1, 3}) {
+    BackwardShape shape = pairShape(460, 0.05, kWideColumns);
+    shape.heads = 4;
+    shape.qkHeads = every == 3 ? 2 : 1;
+    shape.content = every == 3 ? Maps::PerSegment : Maps::Prefix;
+    checkStates<Bf16, kPair>(shape, every);
+    checkStates<Bf16, kPair, true>(shape, every);
+  }
+  checkStates<Fp16, kPair>(pairShape(300, kZeros, kWideColumns), 1);
+  BackwardShape shape = pairShape(400, 0.05, kWideColumns);
+  shape.starts = {-3, 5, 64, 65, 130, 200};
   checkStates<Bf16, kPair, true>(shape, 1);
 }
 
@@ -297,10 +332,14 @@ TEST_CASE("states of chunks do not depend on values of other sequences or before
 TEST_CASE("states of chunks with random shapes") {
   const Seed seed;
   std::mt19937_64 random(seed);
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < 6; ++i) {
     const int every = 1 + static_cast<int>(random() % 2);
     const bool apart = random() % 2 == 0;
-    if (i % 2 == 0) {
+    if (i % 3 == 2) {
+      const BackwardShape shape = drawHeads({{2, 4, 8}, {48, 64, 80, 112, 128, 144}, {kWideColumns}}, random);
+      shape.inputGates ? checkStates<Bf16, kPair, true>(shape, every, seed, apart)
+                       : checkStates<Bf16, kPair>(shape, every, seed, apart);
+    } else if (i % 3 == 0) {
       const BackwardShape shape = drawHeads({{2, 4, 8}, {48, 64, 80, 112, 128, 144, 256}, {64}}, random);
       shape.inputGates ? checkStates<Bf16, kPair, true>(shape, every, seed, apart)
                        : checkStates<Bf16, kPair>(shape, every, seed, apart);

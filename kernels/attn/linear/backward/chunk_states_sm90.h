@@ -6,8 +6,10 @@
 // Roles     warpgroups 0, 1: consumers, wgmma, 64 rows of the state each; 2: scales values by their decays; 3: two
 //           warps compute factors of tokens, one issues TMA loads, one copies images of states to device memory
 // Tiles     64 tokens x 128; the state 128 x 128 fp32 in registers of the consumers. Pair: a panel of values, and of
-//           the state, is a head
-// Smem      five stages of keys and values (16 KiB each), two images of states (32 KiB)
+//           the state, is a head; or, of heads of 80 columns, two panels and 80 columns, images transposed. Pair with
+//           keys of up to 64: tiles and states of 64 channels, a consumer warpgroup has a head
+// Smem      five stages of keys and values (16 KiB each), two images of states (32 KiB); heads of 80 columns: three
+//           stages with 32 KiB of values, images of 40 KiB; keys of up to 64: six stages with 8 KiB of keys, 16 KiB
 // Barriers  mbarriers of a stage: full (tiles and factors), prepared, empty; of an image: stored, copied.
 //           __syncthreads(): items
 // Overlap   later chunks are loaded and scaled, and an image is stored, while a chunk is multiplied. Loads of gates are
@@ -26,19 +28,20 @@ struct ChunkStatesTask : MappedTask {
   ChunkStates to;
 };
 
-template <class T>
+template <class T, class Shape>
 struct ChunkStatesMemory {
-  static constexpr int kStages = 5, kImages = 2;
-  T tiles[kStages][2][kTile];  ///< keys, values
-  T images[kImages][kMatrix];
+  static constexpr int kStages = Shape::kWide ? 3 : Shape::kShort ? 6 : 5, kImages = 2;
+  static constexpr int kTileOfKeys = Shape::kKeyPanels * kTilePanel, kTileOfValues = 2 * Shape::kPanels * kTilePanel;
+  T tiles[kStages][kTileOfKeys + kTileOfValues];
+  T images[kImages][kPair * Shape::kElements];
   alignas(16) float factors[kStages][kPair][kChunk];  ///< of values, per head
   float totals[kStages][kPair];                       ///< the decay of a chunk, per head
   alignas(8) uint64_t barriers[kStages][3], imageBarriers[kImages][2];
   alignas(16) char item[kItemBytes];
 
   // Argument: running number of a chunk or image over all items of the CTA.
-  SEQPAR_DEVICE T* keys(int number) { return tiles[number % kStages][0]; }
-  SEQPAR_DEVICE T* values(int number) { return tiles[number % kStages][1]; }
+  SEQPAR_DEVICE T* keys(int number) { return tiles[number % kStages]; }
+  SEQPAR_DEVICE T* values(int number) { return tiles[number % kStages] + kTileOfKeys; }
   SEQPAR_DEVICE T* image(int number) { return images[number % kImages]; }
   SEQPAR_DEVICE uint32_t full(int number) const { return ptx::sharedAddress(&barriers[number % kStages][0]); }
   SEQPAR_DEVICE uint32_t prepared(int number) const { return ptx::sharedAddress(&barriers[number % kStages][1]); }
@@ -52,16 +55,20 @@ struct ChunkStatesMemory {
   }
 };
 
-/// kHeads: of an item. kGated: with input gates.
-template <class T, int kHeads, bool kGated>
+/// kHeads: of an item. kGated: with input gates. Shape: of a pair.
+template <class T, int kHeads, bool kGated, class Shape = ImageShape<kPanel, kBlock>>
 struct ChunkStatesKernel {
+  static constexpr bool kWide = Shape::kWide, kShort = Shape::kShort;
+  static constexpr int kColumns = Shape::kColumns;
+  static_assert(kHeads == kPair || (!kWide && !kShort));
   using Arguments = ChunkStatesTask;
-  using Memory = ChunkStatesMemory<T>;
-  using StateOf = State<T, Half>;
+  using Memory = ChunkStatesMemory<T, Shape>;
+  using StateOf = State<T, Half, kShort ? kPair : 1, kShort ? kBlock : 2 * kColumns>;
   using ByToken = ChunkFactors<T, kHeads, kGated>;
   static constexpr int kConsumers = Half::kThreads, kScalers = warpgroup::kThreads,
                        kThreads = kConsumers + kScalers + warpgroup::kThreads;
   static constexpr int kConsumerRegisters = 168, kScalerRegisters = 88;
+  static_assert(sizeof(Memory) <= ptx::kSharedBytesSm90);
   static_assert(kConsumers * kConsumerRegisters + 2 * kScalers * kScalerRegisters <= warpgroup::kSmRegisters);
 
   SEQPAR_DEVICE static void run(const ChunkStatesTask& task) {
@@ -121,19 +128,25 @@ struct ChunkStatesKernel {
         const int number = firstChunk + step, token = static_cast<int>(tokenOf(firstToken, step));
         const uint32_t full = memory.full(number);
         memory.awaitEmpty(number);
-        ptx::mbarrierArriveExpectTx(full, 2 * kTile * int{sizeof(T)});
+        ptx::mbarrierArriveExpectTx(full, (Memory::kTileOfKeys + Memory::kTileOfValues) * int{sizeof(T)});
         SEQPAR_UNROLL
         for (int panel = 0; panel < 2; ++panel) {
           const int first = panel * kPanel, at = panel * kTilePanel;
-          ptx::tmaLoad(ptx::sharedAddress(memory.keys(number) + at), keys, full, channel + first, qkHead, token,
-                       sequence);
-          ptx::tmaLoad(ptx::sharedAddress(memory.values(number) + at), values, full, kHeads == 1 ? column + first : 0,
+          if (panel < Shape::kKeyPanels) {
+            ptx::tmaLoad(ptx::sharedAddress(memory.keys(number) + at), keys, full, channel + first, qkHead, token,
+                         sequence);
+          }
+          T* ofHead = memory.values(number) + at * Shape::kPanels;
+          ptx::tmaLoad(ptx::sharedAddress(ofHead), values, full, kHeads == 1 ? column + first : 0,
                        kHeads == 1 ? head : head + panel, token, sequence);
+          if (kWide) {
+            ptx::tmaLoad(ptx::sharedAddress(ofHead + kTilePanel), values, full, kPanel, head + panel, token, sequence);
+          }
         }
       }
     }
 
-    /// Scalers: a warp scales half of the rows of a panel of values.
+    /// Scalers: a warp scales half of the rows of a panel of values, or of a head's two.
     SEQPAR_DEVICE void scale() const {
       const int thread = ptx::thread() - kConsumers, lane = thread % 32, warp = ptx::uniform(thread / 32 % 4);
       const int panel = warp % 2, row = warp / 2 * 32 + lane / 8 * 8, at = panel * kTilePanel + row * kPanel;
@@ -142,9 +155,16 @@ struct ChunkStatesKernel {
         const int number = firstChunk + step;
         const int64_t left = end - tokenOf(first, step);
         ptx::mbarrierWaitParity(memory.full(number), Memory::parity(number));
-        scaleRows(memory.values(number) + at, memory.factors[number % Memory::kStages][kHeads == 1 ? 0 : panel] + row,
-                  lane);
-        if (left < kChunk) clearRows(memory.keys(number) + at, static_cast<int>(left) - row, lane);
+        const float* factors = memory.factors[number % Memory::kStages][kHeads == 1 ? 0 : panel] + row;
+        if constexpr (kWide) {
+          T* values = memory.values(number) + 2 * panel * kTilePanel;
+          scaleRows(values + row * kPanel, factors, lane);
+          scaleSecond(values + kTilePanel, factors, warp / 2 * 32, lane);
+        } else {
+          scaleRows(memory.values(number) + at, factors, lane);
+        }
+        if (left < kChunk && panel < Shape::kKeyPanels)
+          clearRows(memory.keys(number) + at, static_cast<int>(left) - row, lane);
         warpgroup::fenceProxyAsync();
         ptx::mbarrierArrive(memory.prepared(number));
       }
@@ -163,13 +183,25 @@ struct ChunkStatesKernel {
         typename StateOf::Words words;
         if (keeps) state.pack(words);
         ptx::mbarrierWaitParity(memory.prepared(number), Memory::parity(number));
-        decay(state, memory.totals[number % Memory::kStages]);
+        decay(state, memory.totals[number % Memory::kStages], me);
         warpgroup::arrive();
-        state.add(memory.keys(number), memory.values(number), me);
+        if constexpr (kWide) {
+          addWide(state, memory.keys(number), memory.values(number), me);
+        } else if constexpr (kShort) {
+          const T* values = memory.values(number) + me.group * kTilePanel;
+          warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, kChunk / 16>(
+              state.x, Operand{memory.keys(number)}, kChunk, Operand{values, kTilePanelBytes}, kChunk, true);
+        } else {
+          state.add(memory.keys(number), memory.values(number), me);
+        }
         warpgroup::commit();
         if (keeps) {
           if (image >= Memory::kImages) ptx::mbarrierWaitParity(memory.copied(image), Memory::imageParity(image) ^ 1);
-          StateOf::store(memory.image(image), words, me);
+          if constexpr (kWide) {
+            storeWide(memory.image(image), words, me);
+          } else {
+            StateOf::store(memory.image(image), words, me);
+          }
           warpgroup::fenceProxyAsync();
           ptx::mbarrierArrive(memory.stored(image));
           ++image;
@@ -197,10 +229,11 @@ struct ChunkStatesKernel {
       int image = firstImage;
       for (int step = 0; step < chunks; step += step == 0 ? ofFirst : every) {
         const int before = image - firstImage, group = firstGroup + (reverse ? -before : before);
-        const int64_t offset = int64_t{group} * ChunkStates::kElements;
+        constexpr int kElements = Shape::kElements, kBytes = kElements * int{sizeof(T)};
+        const int64_t offset = int64_t{group} * kElements;
         ptx::mbarrierWaitParity(memory.stored(image), Memory::imageParity(image));
-        ptx::cpAsyncBulkStore(to[0] + offset, memory.image(image), kMatrixPanelBytes);
-        if (both) ptx::cpAsyncBulkStore(to[1] + offset, memory.image(image) + kMatrixPanel, kMatrixPanelBytes);
+        ptx::cpAsyncBulkStore(to[0] + offset, memory.image(image), kBytes);
+        if (both) ptx::cpAsyncBulkStore(to[1] + offset, memory.image(image) + kElements, kBytes);
         ptx::cpAsyncBulkCommitGroup();
         if (image > firstImage) {
           ptx::cpAsyncBulkWaitGroupRead<1>();
@@ -236,6 +269,42 @@ struct ChunkStatesKernel {
         ptx::store(rows + i * kPanel + ((lane % 8) ^ i) * 8, words[i]);
       }
     }
+    /// The same for rows `first` to `first` + 31 of a second panel: two units of a lane's row.
+    SEQPAR_DEVICE static void scaleSecond(T* panel, const float* factors, int first, int lane) {
+      const float factor = factors[lane - lane / 8 * 8];
+      SEQPAR_UNROLL
+      for (int unit = 0; unit < (kColumns - kPanel) / 8; ++unit) {
+        T* at = unitOf<kChunk>(panel, first + lane, unit);
+        uint32_t words[4];
+        ptx::load(words, at);
+        SEQPAR_UNROLL
+        for (uint32_t& word : words) {
+          const uint32_t scaled = ptx::pack<T>(ptx::lowOf<T>(word) * factor, ptx::highOf<T>(word) * factor);
+          word = factor == 0 ? 0 : scaled;
+        }
+        ptx::store(at, words);
+      }
+    }
+    /// Starts x += keys^T values of two heads.
+    SEQPAR_DEVICE static void addWide(StateOf& state, const T* keys, const T* values, const Half& me) {
+      SEQPAR_UNROLL
+      for (int head = 0; head < kPair; ++head) {
+        warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, kChunk / 16>(
+            reinterpret_cast<float(&)[kOfPanel][4]>(state.x[head * kOfPanel]), Operand{keys + me.group * kTilePanel},
+            kChunk, Operand{values + head * 2 * kTilePanel, kTilePanelBytes}, kChunk, true);
+      }
+    }
+    /// Stores two heads' states, transposed (ChunkStates).
+    SEQPAR_DEVICE static void storeWide(T* image, const typename StateOf::Words& words, const Half& me) {
+      const ptx::MatrixRowsAcross own{me.lane};
+      const int unit = me.group * 8 + me.warpIndex * 2 + own.half();
+      SEQPAR_UNROLL
+      for (int i = 0; i < kColumns / 8; ++i) {  // 16 columns
+        constexpr int kOfHead = kColumns / 16;
+        T* row = unitOf<kColumns>(image + i / kOfHead * Shape::kElements, own.row(i % kOfHead * 16), unit);
+        ptx::stmatrixX4Trans(ptx::sharedAddress(row), words[i]);
+      }
+    }
     /// Zeroes the rows from `valid` on, counted from the lane's first one: they may belong to another sequence.
     SEQPAR_DEVICE static void clearRows(T* rows, int valid, int lane) {
       constexpr uint32_t kZeros[4] = {0, 0, 0, 0};
@@ -245,9 +314,13 @@ struct ChunkStatesKernel {
       }
     }
 
-    static constexpr int kOfPanel = StateOf::kTiles8 / 2;  ///< tiles of a panel's columns
+    static constexpr int kOfPanel = StateOf::kTiles8 / 2;  ///< tiles of a panel's columns, or a head's
 
-    SEQPAR_DEVICE static void decay(StateOf& state, const float (&totals)[kPair]) {
+    SEQPAR_DEVICE static void decay(StateOf& state, const float (&totals)[kPair], const Half& me) {
+      if constexpr (kShort) {
+        const float total = totals[me.group];
+        return total != 0 ? state.scale(total, total) : state.decay(total, total);
+      }
       const float own = totals[0], second = totals[kHeads - 1];
       if (own != 0 && second != 0) {
         state.template scale<0, kOfPanel>(own, own);
@@ -265,12 +338,14 @@ struct ChunkStatesKernel {
       state.clear();
       if constexpr (kHeads == 1) {
         state.addFull(incoming(0), task.dv, item.keys, item.values, me);
+      } else if constexpr (kShort) {
+        state.addFull(incoming(me.group), task.dv, item.keys, kPanel, me);
       } else {
-        state.template addFull<0, kOfPanel>(incoming(0), task.dv, item.keys, kPanel, me);
+        state.template addFull<0, kOfPanel>(incoming(0), task.dv, item.keys, kColumns, me);
         Incoming second = incoming(1);
-        second.states -= kPanel;  // its columns follow those of the first head
-        if (second.intoRank != nullptr) second.intoRank -= kPanel;
-        state.template addFull<kOfPanel, 2 * kOfPanel>(second, task.dv, item.keys, 2 * kPanel, me);
+        second.states -= kColumns;  // its columns follow those of the first head
+        if (second.intoRank != nullptr) second.intoRank -= kColumns;
+        state.template addFull<kOfPanel, 2 * kOfPanel>(second, task.dv, item.keys, 2 * kColumns, me);
       }
     }
     SEQPAR_DEVICE bool storesFinal() const {
@@ -281,9 +356,11 @@ struct ChunkStatesKernel {
       float* to = (reverse ? task.dInitial : task.to.finalState) + head * size + item.stateOffset(task);
       if constexpr (kHeads == 1) {
         state.storeFull(to, task.dv, item.keys, item.values, me);
+      } else if constexpr (kShort) {
+        state.storeFull(to + me.group * size, task.dv, item.keys, kPanel, me);
       } else {
-        state.template storeFull<0, kOfPanel>(to, task.dv, item.keys, kPanel, me);
-        state.template storeFull<kOfPanel, 2 * kOfPanel>(to + size - kPanel, task.dv, item.keys, 2 * kPanel, me);
+        state.template storeFull<0, kOfPanel>(to, task.dv, item.keys, kColumns, me);
+        state.template storeFull<kOfPanel, 2 * kOfPanel>(to + size - kColumns, task.dv, item.keys, 2 * kColumns, me);
       }
     }
   };

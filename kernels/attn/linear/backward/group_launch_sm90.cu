@@ -9,22 +9,17 @@
 namespace seqpar::attn::backward {
 namespace {
 
-template <bool kGated>
-using States = sm90::ChunkStatesKernel<Bf16, kPair, kGated>;
-
-template <bool kGated>
-__global__ void __launch_bounds__(States<kGated>::kThreads, 1)
-    chunkStates(const __grid_constant__ sm90::ChunkStatesTask task) {
-  States<kGated>::run(task);
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::kThreads, 1) chunkStates(const __grid_constant__ sm90::ChunkStatesTask task) {
+  Kernel::run(task);
 }
-__global__ void __launch_bounds__(sm90::GroupKernel<Bf16>::kThreads, 1)
-    groupGradients(const __grid_constant__ sm90::GroupTask task) {
-  sm90::GroupKernel<Bf16>::run(task);
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::kThreads, 1) groupGradients(const __grid_constant__ sm90::GroupTask task) {
+  Kernel::run(task);
 }
 
-}  // namespace
-
-cudaError_t launchGroups(const Task& task, const ChunkStates& chunks, GradientsPart part, const Launch& launch) {
+template <class Shape>
+cudaError_t launchShape(const Task& task, const ChunkStates& chunks, GradientsPart part, const Launch& launch) {
   sm90::ChunkStatesTask chain;
   sm90::GroupTask group;
   if (!sm90::encodeMaps<Bf16>(chain, task) || !sm90::encodeMaps<Bf16>(group, task)) return cudaErrorNotSupported;
@@ -36,15 +31,22 @@ cudaError_t launchGroups(const Task& task, const ChunkStates& chunks, GradientsP
     return dim3(static_cast<unsigned>(std::clamp<int64_t>(items, 1, launch.ctas)));
   };
   const auto runStates = [&]<bool kGated>() {
-    using Kernel = States<kGated>;
-    return launchKernel(chunkStates<kGated>, gridOfItems(chain.to.directions * itemsOf(task)), Kernel::kThreads,
+    using Kernel = sm90::ChunkStatesKernel<Bf16, kPair, kGated, Shape>;
+    return launchKernel(chunkStates<Kernel>, gridOfItems(chain.to.directions * itemsOf(task)), Kernel::kThreads,
                         sizeof(typename Kernel::Memory), launch.stream, false, chain);
   };
   const cudaError_t error =
       task.inputGates.data != nullptr ? runStates.template operator()<true>() : runStates.template operator()<false>();
   if (error != cudaSuccess || part == GradientsPart::States) return error;
-  return launchKernel(groupGradients, gridOfItems(sm90::groupItemsOf(group)), sm90::GroupKernel<Bf16>::kThreads,
-                      sizeof(sm90::GroupMemory<Bf16>), launch.stream, true, group);
+  using Kernel = sm90::GroupKernel<Bf16, Shape>;
+  return launchKernel(groupGradients<Kernel>, gridOfItems(sm90::groupItemsOf(group)), Kernel::kThreads,
+                      sizeof(typename Kernel::Memory), launch.stream, true, group);
+}
+
+}  // namespace
+
+cudaError_t launchGroups(const Task& task, const ChunkStates& chunks, GradientsPart part, const Launch& launch) {
+  return withImageShape(task, [&]<class Shape>() { return launchShape<Shape>(task, chunks, part, launch); });
 }
 
 }  // namespace seqpar::attn::backward

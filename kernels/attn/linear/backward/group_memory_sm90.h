@@ -55,17 +55,17 @@ struct GroupItem {
   }
 };
 
-constexpr int kImage = ChunkStates::kElements;
 constexpr int kOfScores = 9, kOfTotal = 10;  ///< named barriers
 
-/// Shared memory.
-template <class T>
+/// Shared memory. Shape: ImageShape.
+template <class T, class Shape>
 struct GroupMemory {
-  static constexpr int kStages = 3, kConsumerWarps = 16;
+  static constexpr int kStages = Shape::kWide ? 2 : 3, kConsumerWarps = 16;
+  static constexpr int kTileOfKeys = Shape::kKeyPanels * kTilePanel, kTileOfValues = Shape::kPanels * kTilePanel;
   static constexpr int kSlots = 2 * kStages;  ///< of factors and sums, which are kept longer than tiles
   /// A head's tiles, factors and sums.
   struct Stage {
-    alignas(1024) T v[kTilePanel], dOut[kTilePanel], before[kImage], after[kImage];
+    alignas(1024) T v[kTileOfValues], dOut[kTileOfValues], before[Shape::kElements], after[Shape::kElements];
   };
   /// Of a head's tokens.
   struct Factors {
@@ -85,11 +85,12 @@ struct GroupMemory {
     float values[2][kChunk];   ///< of each warpgroup's columns: v dv, without input gates
     float carry[4];            ///< of S E, per warp
   };
-  alignas(1024) T q[kTile], k[kTile];
+  alignas(1024) T q[kTileOfKeys], k[kTileOfKeys];
   Stage stages[kStages];
-  T matrices[2][kTilePanel];  ///< A of even and odd heads
-  T sum[kTilePanel];          ///< dA, added over the heads
-  T out[kTilePanel];          ///< dv
+  T matrices[2][kTilePanel];                                         ///< A of even and odd heads
+  T sum[kTilePanel];                                                 ///< dA, added over the heads
+  T out[kTilePanel];                                                 ///< dv
+  T others[kChunk * (Shape::kWide ? Shape::kColumns - kPanel : 1)];  ///< its columns after the first panel's
   Factors factors[kSlots];
   Sums sums[kSlots];
   /// mbarriers (group_sm90.h).

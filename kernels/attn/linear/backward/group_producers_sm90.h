@@ -9,10 +9,10 @@
 
 namespace seqpar::attn::backward::sm90 {
 
-template <class T>
+template <class T, class Shape>
 struct GroupProducers {
-  using Memory = GroupMemory<T>;
-  static constexpr int kStages = Memory::kStages;
+  using Memory = GroupMemory<T, Shape>;
+  static constexpr int kStages = Memory::kStages, kPanels = Shape::kPanels, kKeyPanels = Shape::kKeyPanels;
   using Pipe = StagesOf<kStages>;
 
   /// One thread: loads the tiles of heads up to kStages ahead, and queries and keys when no warp uses the last ones.
@@ -32,10 +32,14 @@ struct GroupProducers {
           ptx::mbarrierArrive(full);
           full = ptx::sharedAddress(memory.partial + pipe.stage);
         }
-        constexpr int kImageBytes = kImage * int{sizeof(T)};
+        constexpr int kImageBytes = Shape::kElements * int{sizeof(T)};
         ptx::mbarrierArriveExpectTx(full, int{sizeof(stage)});
-        ptx::tmaLoad(ptx::sharedAddress(stage.v), task.values, full, 0, item.head + h, token, item.sequence);
-        ptx::tmaLoad(ptx::sharedAddress(stage.dOut), task.outputs, full, 0, item.head + h, token, item.sequence);
+        SEQPAR_UNROLL
+        for (int panel = 0; panel < kPanels; ++panel) {
+          const int column = panel * kPanel, at = panel * kTilePanel, head = item.head + h;
+          ptx::tmaLoad(ptx::sharedAddress(stage.v + at), task.values, full, column, head, token, item.sequence);
+          ptx::tmaLoad(ptx::sharedAddress(stage.dOut + at), task.outputs, full, column, head, token, item.sequence);
+        }
         ptx::cpAsyncBulkLoad(stage.before, item.imageOf<T>(task.chunks.states, task, h), kImageBytes, full);
         ptx::cpAsyncBulkLoad(stage.after, item.imageOf<T>(task.chunks.gradients, task, h), kImageBytes, full);
         pipe.next();
@@ -49,9 +53,9 @@ struct GroupProducers {
   }
   SEQPAR_DEVICE static void loadShared(const GroupTask& task, const GroupItem& item, Memory& memory) {
     const uint32_t full = ptx::sharedAddress(item.rows < kChunk ? &memory.sharedPartial : &memory.shared);
-    ptx::mbarrierArriveExpectTx(full, 2 * kTile * int{sizeof(T)});
+    ptx::mbarrierArriveExpectTx(full, 2 * Memory::kTileOfKeys * int{sizeof(T)});
     SEQPAR_UNROLL
-    for (int panel = 0; panel < 2; ++panel) {
+    for (int panel = 0; panel < kKeyPanels; ++panel) {
       const int head = item.head / task.group, token = static_cast<int>(item.token);
       ptx::tmaLoad(ptx::sharedAddress(memory.q + panel * kTilePanel), task.queries, full, panel * kPanel, head, token,
                    item.sequence);
@@ -125,13 +129,16 @@ struct GroupProducers {
           auto& stage = memory.stages[pipe.stage];
           awaitPhase(memory.partial[pipe.stage], static_cast<int>(partial >> pipe.stage & 1));
           partial ^= 1u << pipe.stage;
-          clearPanel(stage.v, item.rows, lane);
-          clearPanel(stage.dOut, item.rows, lane);
+          SEQPAR_UNROLL
+          for (int panel = 0; panel < kPanels; ++panel) {
+            clearPanel(stage.v + panel * kTilePanel, item.rows, lane);
+            clearPanel(stage.dOut + panel * kTilePanel, item.rows, lane);
+          }
           if (h == 0) {
             awaitPhase(memory.sharedPartial, static_cast<int>(sharedPartial));
             sharedPartial ^= 1;
             SEQPAR_UNROLL
-            for (int panel = 0; panel < 2; ++panel) {
+            for (int panel = 0; panel < kKeyPanels; ++panel) {
               clearPanel(memory.q + panel * kTilePanel, item.rows, lane);
               clearPanel(memory.k + panel * kTilePanel, item.rows, lane);
             }

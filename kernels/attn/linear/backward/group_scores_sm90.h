@@ -1,17 +1,21 @@
 // Scores of a chunk, their gradients and dv, for groups of heads (group_sm90.h). Two warpgroups: each has the columns
-// of 32 keys of a matrix of 64 x 64 tokens, and 32 columns of dv.
+// of 32 keys of a matrix of 64 x 64 tokens, and 32 columns of dv, or with 80 columns also 8 of the last 16.
 #pragma once
 
-#include "kernels/attn/linear/backward/group_memory_sm90.h"
+#include "kernels/attn/linear/backward/group_images_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
 
-template <class T>
+template <class T, class Shape>
 struct GroupScores {
-  using Memory = GroupMemory<T>;
+  using Memory = GroupMemory<T, Shape>;
+  using Images = GroupImages<T, Shape>;
+  static constexpr int kTiles8 = Shape::kColumns / 16;  ///< of dv: the last one is of the second panel, if there is one
+  static constexpr bool kWide = Shape::kWide;
+  using Values = float[kTiles8][4];
   using Pipe = StagesOf<Memory::kStages>;
 
-  /// Scores between the chunk's tokens, and dv: columns of 32 keys, then of 32 values.
+  /// Scores between the chunk's tokens, and dv: columns of 32 keys, then of 32 or 40 values.
   SEQPAR_DEVICE static void run(const GroupTask& task) {
     const GroupPosition place;
     Pipe pipe;
@@ -36,13 +40,13 @@ struct GroupScores {
         T* matrix = memory.matrices[odd];
         odd ^= 1;
         awaitPhase(memory.full[pipe.stage], pipe.parity);
-        float dA[4][4], dv[4][4];
+        float dA[4][4];
+        Values dv;
         warpgroup::arrive();
-        warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 4>(
+        warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, Images::kSteps>(
             dA, Operand{stage.dOut}, kChunk, Operand{stage.v + me.group * 32 * kPanel}, kChunk, false);
         warpgroup::commit();
-        warpgroup::multiplyAll<T, Terms::AlongRows, Terms::Rows, 8>(
-            dv, Operand{memory.k, kTilePanelBytes}, kChunk, Operand{stage.after + me.group * 32}, kBlock, false);
+        Images::multiply(ofFirstPanel(dv), memory.k, stage.after, me.group * 32);
         warpgroup::commit();
         warpgroup::wait<1>();
         warpgroup::fenceOperand(dA);
@@ -53,6 +57,11 @@ struct GroupScores {
         } else {
           decay<false>(words, rows, total, scores, dA, factors, task.scale, me);
         }
+        if constexpr (kWide) {  // not earlier, when its registers would be too many
+          warpgroup::arrive();
+          Images::multiply(ofSecondPanel(dv), memory.k, stage.after, kPanel + me.group * 8);
+          warpgroup::commit();
+        }
         SEQPAR_UNROLL
         for (int n = 0; n < 2; ++n) ptx::stmatrixX4(me.at(matrix, me.group * 4 + n * 2), words[n]);
         storeRowSums(sums.queries[me.group], rows, me);
@@ -62,14 +71,13 @@ struct GroupScores {
         warpgroup::fenceOperand(dv);
         const float toEnd[2] = {factors.toEnd[me.row], factors.toEnd[me.row + 8]};
         SEQPAR_UNROLL
-        for (int n = 0; n < 4; ++n) {
+        for (int n = 0; n < kTiles8; ++n) {
           SEQPAR_UNROLL
           for (int e = 0; e < 4; ++e) dv[n][e] = times(toEnd[e / 2], dv[n][e]);
         }
         warpgroup::fenceOperand(dv);
         warpgroup::arrive();
-        warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, 4>(dv, Operand{matrix}, kChunk,
-                                                               Operand{stage.dOut + me.group * 32}, kChunk, true);
+        addOutputs(dv, matrix, stage.dOut, me);
         warpgroup::commit();
         SEQPAR_UNROLL
         for (int n = 0; n < 2; ++n) ptx::ldmatrixX4(words[n], me.at(stage.v, me.group * 4 + n * 2));
@@ -78,10 +86,11 @@ struct GroupScores {
         warpgroup::fenceOperand(dv);
         rows[0] = rows[1] = 0;
         SEQPAR_UNROLL
-        for (int n = 0; n < 4; ++n) {
+        for (int n = 0; n < kTiles8; ++n) {
           SEQPAR_UNROLL
           for (int r = 0; r < 2; ++r) {
-            const uint32_t word = words[n / 2][n % 2 * 2 + r];
+            const uint32_t word =
+                n < 4 ? words[n / 2 % 2][n % 2 * 2 + r] : *pairOf(stage.v + kTilePanel, me.row + r * 8, me.group, me);
             rows[r] += ptx::lowOf<T>(word) * dv[n][r * 2];
             rows[r] += ptx::highOf<T>(word) * dv[n][r * 2 + 1];
           }
@@ -98,10 +107,22 @@ struct GroupScores {
       arriveWarp(opaqueMemory<Memory>().sharedEmpty, place);
     });
   }
+  /// Starts dv += the transpose of `matrix` times dOut.
+  SEQPAR_DEVICE static void addOutputs(Values& dv, const T* matrix, const T* dOut, const GroupPosition& me) {
+    warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, 4>(ofFirstPanel(dv), Operand{matrix}, kChunk,
+                                                           Operand{dOut + me.group * 32}, kChunk, true);
+    if constexpr (kWide) {
+      warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, 4>(ofSecondPanel(dv), Operand{matrix}, kChunk,
+                                                             Operand{dOut + kTilePanel + me.group * 8}, kChunk, true);
+    }
+  }
+  /// The accumulators of a panel's columns: products of both at once would serialize those of each (ptxas C7511).
+  SEQPAR_DEVICE static auto& ofFirstPanel(Values& dv) { return reinterpret_cast<float(&)[4][4]>(dv[0]); }
+  SEQPAR_DEVICE static auto& ofSecondPanel(Values& dv) { return reinterpret_cast<float(&)[1][4]>(dv[4]); }
   SEQPAR_DEVICE static void computeScores(float (&scores)[4][4], const GroupPosition& me) {
     Memory& memory = opaqueMemory<Memory>();
     warpgroup::arrive();
-    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, Images::kKeySteps>(
         scores, Operand{memory.q}, kChunk, Operand{memory.k + me.group * 32 * kPanel}, kChunk, false);
     warpgroup::commit();
     warpgroup::wait<0>();
@@ -169,7 +190,7 @@ struct GroupScores {
       }
     }
   }
-  SEQPAR_DEVICE static void writeValues(const float (&dv)[4][4], const float (&gates)[2], const GroupTask& task,
+  SEQPAR_DEVICE static void writeValues(const Values& dv, const float (&gates)[2], const GroupTask& task,
                                         const GroupItem& item, int head, Memory& memory, const GroupPosition& me) {
     const Target& to = task.dvOut;
     if (to.data == nullptr) return;
@@ -183,6 +204,13 @@ struct GroupScores {
       }
       ptx::stmatrixX4(me.at(memory.out, me.group * 4 + n * 2), words);
     }
+    if constexpr (kWide) {
+      SEQPAR_UNROLL
+      for (int r = 0; r < 2; ++r) {
+        *reinterpret_cast<uint32_t*>(memory.others + (me.row + r * 8) * 16 + me.group * 8 + me.c * 2) =
+            ptx::pack<T>(dv[4][r * 2] * gates[r], dv[4][r * 2 + 1] * gates[r]);
+      }
+    }
     ptx::syncwarp();
     uint16_t* data =
         static_cast<uint16_t*>(to.data) + item.sequence * to.batch + item.token * to.token + head * to.head;
@@ -192,6 +220,12 @@ struct GroupScores {
       uint32_t words[4];
       ptx::load(words, memory.out + row * kPanel + (unit ^ row % 8) * 8);
       if (row < item.rows && unit * 8 < task.dv) putUnit(to, data + row * to.token + unit * 8, words);
+    }
+    if (kWide && me.lane < 16) {
+      const int row = me.warp * 16 + me.lane;
+      uint32_t words[4];
+      ptx::load(words, memory.others + row * 16 + me.group * 8);
+      if (row < item.rows) putUnit(to, data + row * to.token + kPanel + me.group * 8, words);
     }
     ptx::syncwarp();
   }

@@ -16,13 +16,15 @@
 //           processes the group's heads one after the other
 // Roles     warpgroups 0, 1: A, dA and dv; 2: dq; 3: dk, and the product of S and E; 4: one thread loads, one warp
 //           computes factors, another writes gates' gradients
-// Tiles     chunks of 64 tokens; q and k 64 x 128, v and dO 64 x 64, S and E 128 x 64
-// Smem      GroupMemory: q, k, three stages of v, dO, S and E (48 KiB each), A of two heads, the sum of dA, dv
+// Tiles     chunks of 64 tokens; q and k 64 x 128, v and dO 64 x 64, S and E 128 x 64; with 80 columns of v, S and E
+//           transposed, 80 x 128; keys of up to 64: 64 instead of 128
+// Smem      GroupMemory: q, k, three stages of v, dO, S and E (48 KiB each; 80 columns: two of 72 KiB), A of two heads,
+//           the sum of dA, dv
 // Barriers  mbarriers of stages: full (loads and factors to consumers), empty (the reverse); shared, sharedEmpty: the
 //           same for q and k; partial, sharedPartial: loads of tiles in which the warp of factors zeroes rows.
 //           summed, written of slots: sums to the warp of gates' gradients, and the reverse.
 //           Named: kOfScores (A is stored), kOfTotal (the sum of dA is stored)
-// Overlap   heads, also of the next item, are loaded up to three ahead. The kernel may start before
+// Overlap   heads, also of the next item, are loaded as many ahead as there are stages. The kernel may start before
 //           chunk_states_sm90.h's has ended, which starts after all earlier ones
 #pragma once
 
@@ -33,12 +35,13 @@
 namespace seqpar::attn::backward::sm90 {
 
 /// The kernel.
-template <class T>
+template <class T, class Shape>
 struct GroupKernel {
-  using Memory = GroupMemory<T>;
+  using Memory = GroupMemory<T, Shape>;
   static constexpr int kThreads = 5 * warpgroup::kThreads;
   /// Per thread, by role.
-  static constexpr int kScoresRegisters = 96, kQueriesRegisters = 136, kKeysRegisters = 112, kProducersRegisters = 40;
+  static constexpr int kScoresRegisters = 96, kQueriesRegisters = 136, kKeysRegisters = Shape::kWide ? 120 : 112,
+                       kProducersRegisters = Shape::kWide ? 32 : 40;
   static_assert(sizeof(Memory) <= ptx::kSharedBytesSm90);
 
   SEQPAR_DEVICE static void run(const GroupTask& task) {
@@ -48,22 +51,22 @@ struct GroupKernel {
     const int group = ptx::uniform(ptx::thread() / warpgroup::kThreads);
     if (group < 2) {
       warpgroup::setmaxnregDec<kScoresRegisters>();
-      GroupScores<T>::run(task);
+      GroupScores<T, Shape>::run(task);
     } else if (group == 2) {
       warpgroup::setmaxnregInc<kQueriesRegisters>();
-      GroupStates<T>::queries(task);
+      GroupStates<T, Shape>::queries(task);
     } else if (group == 3) {
       warpgroup::setmaxnregInc<kKeysRegisters>();
-      GroupStates<T>::keys(task);
+      GroupStates<T, Shape>::keys(task);
     } else {
       warpgroup::setmaxnregDec<kProducersRegisters>();
       const int warp = ptx::uniform(ptx::thread() / 32 % 4);
       if (warp == 1) {
-        GroupProducers<T>::computeFactors(task, memory);
+        GroupProducers<T, Shape>::computeFactors(task, memory);
       } else if (warp == 2) {
-        GroupProducers<T>::writeAllGates(task, memory);
+        GroupProducers<T, Shape>::writeAllGates(task, memory);
       } else if (warp == 0 && ptx::thread() % 32 == 0) {
-        GroupProducers<T>::load(task, memory);
+        GroupProducers<T, Shape>::load(task, memory);
       }
     }
   }

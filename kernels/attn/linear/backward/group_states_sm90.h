@@ -2,45 +2,44 @@
 // added in accumulators, because the factors of rows multiply dOut and v.
 #pragma once
 
-#include "kernels/attn/linear/backward/group_memory_sm90.h"
+#include "kernels/attn/linear/backward/group_images_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
 
-template <class T>
+template <class T, class Shape>
 struct GroupStates {
-  using Memory = GroupMemory<T>;
+  using Memory = GroupMemory<T, Shape>;
+  using Images = GroupImages<T, Shape>;
+  using Words = typename Images::Words;
+  static constexpr int kTiles8 = Shape::kColumns / 16;  ///< of half of the columns
+  static constexpr int kKeyTiles8 = Shape::kKeys / 8;
   using Pipe = StagesOf<Memory::kStages>;
 
-  /// q times 32 columns of S.
-  SEQPAR_DEVICE static void multiplyQueries(float (&outputs)[4][4], const T* q, const T* state) {
-    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::Rows, 8>(outputs, Operand{q, kTilePanelBytes}, kChunk,
-                                                                Operand{state}, kBlock, false);
-  }
-  SEQPAR_DEVICE static void addProducts(float (&rows)[2], const float (&x)[4][4], const uint32_t (&first)[4],
-                                        const uint32_t (&second)[4]) {
+  /// x: of half kWhich of the columns.
+  template <int kWhich>
+  SEQPAR_DEVICE static void addProducts(float (&rows)[2], const float (&x)[kTiles8][4], const Words& words) {
     SEQPAR_UNROLL
-    for (int n = 0; n < 4; ++n) {
+    for (int n = 0; n < kTiles8; ++n) {
+      const int tile = kWhich * kTiles8 + n;
       SEQPAR_UNROLL
       for (int r = 0; r < 2; ++r) {
-        const uint32_t word = (n < 2 ? first : second)[n % 2 * 2 + r];
+        const uint32_t word = words[tile / 2][tile % 2 * 2 + r];
         rows[r] += ptx::lowOf<T>(word) * x[n][r * 2];
         rows[r] += ptx::highOf<T>(word) * x[n][r * 2 + 1];
       }
     }
   }
 
-  using Wide = float[16][4];
-  SEQPAR_DEVICE static void addProduct(Wide& x, const uint32_t (&words)[4][4], const T* state) {
+  using Wide = typename Images::Wide;
+  SEQPAR_DEVICE static void addProduct(Wide& x, const Words& words, const T* state) {
     warpgroup::arrive();
     SEQPAR_UNROLL
-    for (int step = 0; step < 4; ++step) {
-      warpgroup::multiplyStep<T, Terms::AlongRows>(x, words[step], Operand{state}, kBlock, step, true);
-    }
+    for (int step = 0; step < Images::kSteps; ++step) Images::addStep(x, words[step], state, step);
     warpgroup::commit();
   }
   SEQPAR_DEVICE static void clear(Wide& x) {
     SEQPAR_UNROLL
-    for (int n = 0; n < 16; ++n) {
+    for (int n = 0; n < kKeyTiles8; ++n) {
       SEQPAR_UNROLL
       for (int e = 0; e < 4; ++e) x[n][e] = 0;
     }
@@ -48,11 +47,10 @@ struct GroupStates {
   /// x += factors of rows times a product with a state, where a factor of 0 discards NaN and infinity.
   SEQPAR_DEVICE static void addExactly(Wide& x, const T* tile, const T* state, const float (&by)[2]) {
     SEQPAR_UNROLL
-    for (int part = 0; part < 4; ++part) {
+    for (int part = 0; part < Shape::kKeys / 32; ++part) {
       float own[4][4];
       warpgroup::arrive();
-      warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 4>(
-          own, Operand{tile}, kChunk, Operand{state + part * 32 * kPanel}, kBlock, false);
+      Images::multiplyPart(own, tile, state, part);
       warpgroup::commit();
       warpgroup::wait<0>();
       warpgroup::fenceOperand(own);
@@ -67,26 +65,26 @@ struct GroupStates {
   template <bool kLittle>
   SEQPAR_DEVICE static void stateTerms(Wide& dq, float (&rows)[2], const T* q, const T* dOut, const T* state,
                                        const float (&by)[2], const GroupPosition& me) {
-    float outputs[4][4];
+    float outputs[kTiles8][4];
     warpgroup::arrive();
-    multiplyQueries(outputs, q, state);
+    Images::multiply(outputs, q, state, 0);
     warpgroup::commit();
-    uint32_t words[4][4];
-    loadScaled(words, dOut, by, me);
+    Words words;
+    Images::loadScaled(words, dOut, by, me);
     if constexpr (kLittle) {
       warpgroup::fenceOperand(dq);
       addProduct(dq, words, state);
     }
     warpgroup::wait<kLittle ? 1 : 0>();
     warpgroup::fenceOperand(outputs);
-    addProducts(rows, outputs, words[0], words[1]);
+    addProducts<0>(rows, outputs, words);
     warpgroup::fenceOperand(outputs);
     warpgroup::arrive();
-    multiplyQueries(outputs, q, state + 32);
+    Images::multiply(outputs, q, state, kTiles8 * 8);
     warpgroup::commit();
     warpgroup::wait<0>();
     warpgroup::fenceOperand(outputs);
-    addProducts(rows, outputs, words[2], words[3]);
+    addProducts<1>(rows, outputs, words);
     if constexpr (kLittle) {
       warpgroup::fenceOperand(dq);
     } else {
@@ -98,7 +96,7 @@ struct GroupStates {
   /// Calls add(x, memory, pipe, position) for each head of each chunk, adds the scores' term to x, the sum of dA times
   /// the tile of k or q, and stores x in `to`. kSums: the terms of dA. kBarrier: of the warpgroup.
   template <auto kSums, int kBarrier, class Add>
-  SEQPAR_DEVICE static void eachHead(const GroupTask& task, const Target& to, T (Memory::*tile)[kTile],
+  SEQPAR_DEVICE static void eachHead(const GroupTask& task, const Target& to, T (Memory::*tile)[Memory::kTileOfKeys],
                                      const Add& add) {
     const GroupPosition place;
     Pipe pipe;
@@ -154,8 +152,8 @@ struct GroupStates {
                            factors.toEnd[me.row + 8] * factors.gates[me.row + 8]};
       float sum;
       if (factors.areLittle()) {
-        uint32_t words[4][4];
-        loadScaled(words, stage.v, by, me);
+        Words words;
+        Images::loadScaled(words, stage.v, by, me);
         warpgroup::fenceOperand(dk);
         addProduct(dk, words, stage.after);
         sum = decayOf(factors.sums[kChunk - 1]) * product(stage.before, stage.after, me);
@@ -174,7 +172,7 @@ struct GroupStates {
     float c[4] = {0, 0, 0, 0};
     const int first = (me.warp * 32 + me.lane) * 8;
     SEQPAR_UNROLL
-    for (int i = 0; i < kImage / 1024; ++i) {
+    for (int i = 0; i < Shape::kElements / 1024; ++i) {
       uint32_t a[4], b[4];
       ptx::load(a, before + first + i * 1024);
       ptx::load(b, after + first + i * 1024);
@@ -187,24 +185,12 @@ struct GroupStates {
     for (int mask = 1; mask < 32; mask *= 2) sum += ptx::shflXor(sum, mask);
     return sum;
   }
-  SEQPAR_DEVICE static void loadScaled(uint32_t (&words)[4][4], const T* tile, const float (&by)[2],
-                                       const GroupPosition& me) {
-    SEQPAR_UNROLL
-    for (int step = 0; step < 4; ++step) {
-      ptx::ldmatrixX4(words[step], me.at(tile, step * 2));
-      SEQPAR_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const uint32_t word = words[step][i];
-        words[step][i] = ptx::pack<T>(ptx::lowOf<T>(word) * by[i % 2], ptx::highOf<T>(word) * by[i % 2]);
-      }
-    }
-  }
   /// `tile`: memory that this warpgroup may overwrite.
   SEQPAR_DEVICE static void write(const Wide& x, const GroupTask& task, const Target& to, const GroupItem& item,
                                   int head, T* tile, const GroupPosition& me) {
     if (to.data == nullptr) return;
     SEQPAR_UNROLL
-    for (int n = 0; n < 16; n += 2) {
+    for (int n = 0; n < kKeyTiles8; n += 2) {
       uint32_t words[4];
       packTiles<T>(words, x, n);
       ptx::stmatrixX4(me.at(tile + n / 8 * kTilePanel, n % 8), words);
@@ -213,8 +199,9 @@ struct GroupStates {
     uint16_t* data =
         static_cast<uint16_t*>(to.data) + item.sequence * to.batch + item.token * to.token + head * to.head;
     SEQPAR_UNROLL
-    for (int i = 0; i < 8; ++i) {
-      const int row = me.warp * 16 + i * 2 + me.lane / 16, unit = me.lane % 16;
+    for (int i = 0; i < kKeyTiles8 / 2; ++i) {
+      constexpr int kUnits = Shape::kKeys / 8, kRows = 32 / kUnits;
+      const int row = me.warp * 16 + i * kRows + me.lane / kUnits, unit = me.lane % kUnits;
       uint32_t words[4];
       ptx::load(words, unitOf<kChunk>(tile, row, unit));
       if (row < item.rows && unit * 8 < task.dk) putUnit(to, data + row * to.token + unit * 8, words);

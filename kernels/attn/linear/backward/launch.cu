@@ -241,13 +241,12 @@ cudaError_t runGroups(const Gradients& pass, Task& task, const Workspace& worksp
 }  // namespace backward
 
 bool gradientsReadChunkStates(const LinearProblem& problem, const Segments& segments) {
-  return gradientsArePaired(problem) && formsGroups(problem, segments);
+  return gradientsJoinHeads(problem) && formsGroups(problem, segments);
 }
 
-bool gradientsArePaired(const LinearProblem& problem) {
+bool gradientsJoinHeads(const LinearProblem& problem) {
   constexpr int64_t kMostTokens = INT64_C(1) << 30;
-  return pairsHeads(problem) && problem.type == seqparBfloat16 && problem.tokens < kMostTokens &&
-         backward::hasSm90(problem, true);
+  return problem.type == seqparBfloat16 && problem.tokens < kMostTokens && backward::hasSm90(problem, true);
 }
 
 int gradientsAtOnce(const LinearProblem& problem, bool alone) {
@@ -255,11 +254,11 @@ int gradientsAtOnce(const LinearProblem& problem, bool alone) {
   // The last of an odd number of heads takes the time of two.
   const int heads = problem.heads, pairs = (heads + kPair - 1) / kPair;
   if (hasSm90(problem, true) && hasTwoHeads(problem)) return sms() * heads / pairs;
-  if (!gradientsArePaired(problem)) return ctasAtOnce(problem);
+  const bool joins = gradientsJoinHeads(problem);
   // Groups of a rank that is alone: one segment, because pass 1 would take longer than the states of a head's chunks
   // one after the other. Other ranks need pass 1, which is faster with more segments.
-  const bool one = alone && formsGroups(problem);
-  return one ? static_cast<int>(problem.batch * problem.heads) : ctasAtOnce(problem) * kPair;
+  if (joins && alone && formsGroups(problem)) return static_cast<int>(problem.batch * problem.heads);
+  return joins && pairsHeads(problem) ? ctasAtOnce(problem) * kPair : ctasAtOnce(problem);
 }
 
 int backwardSharedBytes(const LinearProblem& problem) {
@@ -278,7 +277,7 @@ int idleSmsOfGradients(const LinearProblem& problem, const Segments& segments) {
   if (!hasSm90(problem, true)) return 0;
   if (gradientsReadChunkStates(problem, segments)) return 0;
   Task task = taskOf(problem, segments, {0, problem.heads}, {});
-  if (gradientsArePaired(problem) || hasTwoHeads(problem)) task.together = kPair;
+  if ((gradientsJoinHeads(problem) && pairsHeads(problem)) || hasTwoHeads(problem)) task.together = kPair;
   const int together = problem.gate == Gate::Channel ? 1 : task.keyBlocks;  // as itemsTogether()
   return static_cast<int>(std::max<int64_t>(sms() - itemsOf(task) / together, 0));
 }
@@ -321,16 +320,17 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
   if (pass.heads.first % task.group != 0 || pass.heads.count % task.group != 0) return cudaErrorInvalidValue;
   if (problem.gate != Gate::Channel && pass.dGateType != seqparFloat32) return cudaErrorInvalidValue;
   if (problem.inputGates.data != nullptr && !fusesInputGate(problem)) return cudaErrorNotSupported;
-  const bool paired = gradientsArePaired(problem);
-  if (paired) task.together = kPair;
-  const Workspace workspace = workspaceOf(problem, pass.segments, paired);
+  const bool joins = gradientsJoinHeads(problem), paired = joins && pairsHeads(problem),
+             groups = joins && formsGroups(problem, pass.segments);
+  if (groups || paired) task.together = kPair;
+  const Workspace workspace = workspaceOf(problem, pass.segments, joins);
   auto* base = static_cast<char*>(pass.workspace);
   task.before = pass.before;
   task.after = pass.after;
   task.initial = pass.initial;
   task.finalGradient = pass.finalGradient;
   task.dInitial = pass.dInitial;
-  if (paired && formsGroups(problem, pass.segments)) {
+  if (groups) {
     const cudaError_t error = runGroups(pass, task, workspace, launch);
     const bool ends = pass.part != GradientsPart::States;
     return error != cudaSuccess || !ends ? error : addUpAll(pass, task, workspace, launch);

@@ -20,7 +20,8 @@ bool hasTwoHeads(const LinearProblem& problem) {
   return joinsShortHeads(problem) && problem.type != seqparFloat32;
 }
 
-Workspace workspaceOf(const LinearProblem& problem, const Segments& segments, bool paired) {
+Workspace workspaceOf(const LinearProblem& problem, const Segments& segments, bool joins) {
+  const bool groups = joins && formsGroups(problem, segments), paired = joins && pairsHeads(problem);
   Workspace result;
   const auto take = [&](int64_t bytes) {
     const int64_t at = result.size;
@@ -28,8 +29,8 @@ Workspace workspaceOf(const LinearProblem& problem, const Segments& segments, bo
     return at;
   };
   Task task = taskOf(problem, segments, {0, problem.heads}, {});
-  if (paired) task.together = kPair;
-  if (paired && formsGroups(problem, segments)) {
+  if (groups || paired) task.together = kPair;
+  if (groups) {
     const int64_t bytes = chunkStatesOf(task, 1).bytes(task);
     result.states = take(bytes);
     result.stateGradients = take(bytes);
@@ -88,8 +89,8 @@ size_t gradientsWorkspaceSize(const LinearProblem& problem, const Segments& segm
   return gradientsWorkspaceSize(problem, segments, false);
 }
 
-size_t gradientsWorkspaceSize(const LinearProblem& problem, const Segments& segments, bool paired) {
-  return static_cast<size_t>(backward::workspaceOf(problem, segments, paired).size);
+size_t gradientsWorkspaceSize(const LinearProblem& problem, const Segments& segments, bool joins) {
+  return static_cast<size_t>(backward::workspaceOf(problem, segments, joins).size);
 }
 
 }  // namespace seqpar::attn

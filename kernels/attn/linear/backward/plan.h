@@ -27,7 +27,7 @@ struct Workspace {
   int64_t inputGates = -1;  ///< terms, fp32
   int64_t size = 0;
 };
-/// `paired`: the kernels process two heads at once (gradientsArePaired()).
-Workspace workspaceOf(const LinearProblem& problem, const Segments& segments, bool paired = false);
+/// `joins`: gradientsJoinHeads().
+Workspace workspaceOf(const LinearProblem& problem, const Segments& segments, bool joins = false);
 
 }  // namespace seqpar::attn::backward

@@ -7,9 +7,9 @@
 
 namespace seqpar::attn::backward::sm90 {
 
-template <class T, class P, int kHeads = 1>
+template <class T, class P, int kHeads = 1, int kColumns = kBlock>
 struct State {
-  static constexpr int kElements = kMatrix / kHeads;
+  static constexpr int kElements = kBlock * kColumns / kHeads;
   static constexpr int kTiles8 = kElements / P::kThreads / 4;
   static_assert(kHeads == 1 || P::kThreads == kHeads * warpgroup::kThreads);
   float x[kTiles8][4];

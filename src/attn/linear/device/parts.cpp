@@ -92,11 +92,11 @@ Output outputOf(const Tensor& tensor, size_t first) {
   return strided<Output>(tensor, first);
 }
 
-PartSizes largestOf(const Part& whole, const std::vector<Part>& parts, bool paired) {
+PartSizes largestOf(const Part& whole, const std::vector<Part>& parts, bool joins) {
   PartSizes most;
   const auto take = [&](const Part& part) {
     most.maps = std::max(most.maps, stateMapsSize(part.shape, part.segments));
-    most.gradients = std::max(most.gradients, gradientsWorkspaceSize(part.shape, part.segments, paired));
+    most.gradients = std::max(most.gradients, gradientsWorkspaceSize(part.shape, part.segments, joins));
   };
   take(whole);
   for (const auto& part : parts) take(part);

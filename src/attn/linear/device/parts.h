@@ -40,7 +40,7 @@ Output outputOf(const Tensor& tensor, size_t first = 0);
 struct PartSizes {
   size_t maps = 0, gradients = 0;  ///< in bytes
 };
-/// `paired`: of gradientsWorkspaceSize().
-PartSizes largestOf(const Part& whole, const std::vector<Part>& parts, bool paired);
+/// `joins`: of gradientsWorkspaceSize().
+PartSizes largestOf(const Part& whole, const std::vector<Part>& parts, bool joins);
 
 }  // namespace seqpar::attn::linear

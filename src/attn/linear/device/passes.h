@@ -105,7 +105,7 @@ class DevicePasses final : public Passes {
   Shard shard_;
   Exec& exec_;
   Part whole_;
-  bool paired_ = false;            ///< gradients of two heads are computed at once
+  bool joinsHeads_ = false;        ///< gradientsJoinHeads()
   bool readsChunkStates_ = false;  ///< gradientsReadChunkStates() of the whole
   Part forward_;                   // the whole, divided for launchForward()
   bool fusesInputGate_ = false;    // the passes' kernels apply it

@@ -40,7 +40,7 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
   requireDevice(shard, shape, exec.device());
   const int ctas = ctasAtOnce(shape);
   if (ctas == 0) fail(seqparUnhandledCudaError, kDeviceWho, ": the kernels do not run on device ", exec.device());
-  paired_ = gradientsArePaired(shape);
+  joinsHeads_ = gradientsJoinHeads(shape);
   const int ofHeads = gradientsAtOnce(shape, shard.alone);
   whole_ = wholeOf(shard, ofHeads, spans_);
   parts_ = partsOf(shard, ofHeads);
@@ -61,7 +61,7 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
 }
 
 void DevicePasses::carve(Arena& arena) {
-  const PartSizes sizes = largestOf(whole_, parts_, paired_);
+  const PartSizes sizes = largestOf(whole_, parts_, joinsHeads_);
   if (!leavesMaps() || !parts_.empty()) {
     before_ = arena.take(std::max(sizes.maps, stateMapsSize(forward_.shape, forward_.segments)));
   }
