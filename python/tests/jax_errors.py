@@ -39,7 +39,8 @@ def errors(comm):
     for function in (sp.all_gather, sp.ring_permute, lambda x, comm: sp.redistribute(x, a, b, comm)):
         raises(TypeError, "got int4, whose elements share bytes",
                lambda: sharded(lambda x: function(x[..., :2].astype(jnp.int4), comm), (SEQ,), SEQ)(x))
-    for name, function in {"reduce_scatter": sp.reduce_scatter, "halo": lambda x, comm: sp.halo(x, comm, left=1)[0]}.items():
+    adds = {"reduce_scatter": lambda x, comm: sp.reduce_scatter(jnp.tile(x, (1, n, 1, 1)), comm), "halo": lambda x, comm: sp.halo(x, comm, left=1)[0]}
+    for name, function in adds.items():
         raises(TypeError, f"{name}: got int32", lambda: sharded(lambda x: function(x.astype(jnp.int32), comm), (SEQ,), SEQ)(x))
     raises(ValueError, "halo: left and right are -1 and 0", lambda: sharded(lambda x: sp.halo(x, comm, left=-1), (SEQ,), SEQ)(x))
     raises(ValueError, "one per head", lambda: attend(sinks=jnp.zeros(n + 2)))

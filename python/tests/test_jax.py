@@ -35,7 +35,7 @@ def main():
         on_gpus()
     python, failed = venvs.interpreter("jax"), 0
     with tempfile.TemporaryDirectory() as cache:  # compiles the handlers again
-        for arguments in (["2"], ["3", "collectives"], ["1", "operators", "errors"]):
+        for arguments in (["2"], ["3", "collectives", "errors"], ["1", "operators", "errors"]):
             failed |= subprocess.run([python, CHECKS, *arguments], env=venvs.environment(SEQPAR_CACHE=cache),
                                      timeout=900).returncode
         losses = []
