@@ -32,11 +32,11 @@ class Prepare {
 
   SEQPAR_DEVICE explicit Prepare(const Task& t)
       : task_(t), columns_(paddedColumns(t)), warp_(ptx::uniform(threadAgain() / 32)), row_(warp_ % 4 * kBlock) {
-    int index = ptx::block();
-    const int chunk = index % t.count;
-    index /= t.count;
+    int index = ptx::block();  // heads first: their rows of a token are adjacent
     head_ = index % t.heads;
-    batch_ = index / t.heads;
+    index /= t.heads;
+    const int chunk = index % t.count;
+    batch_ = index / t.count;
     chunk_ = t.chunks[t.first + chunk];
     record_ = recordOf(t, batch_, head_, chunk);
     memory_.place(kChannel, kParts);

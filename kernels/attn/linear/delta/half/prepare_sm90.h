@@ -32,11 +32,11 @@ class PrepareSm90 {
 
   SEQPAR_DEVICE explicit PrepareSm90(const Task& t)
       : task_(t), warp_(ptx::uniform(threadAgain() / 32)), row_(warp_ % 4 * kBlock), group_(warp_ / 4) {
-    int index = ptx::block();
-    number_ = index % t.count;
-    index /= t.count;
+    int index = ptx::block();  // heads first: their rows of a token are adjacent
     head_ = index % t.heads;
-    batch_ = index / t.heads;
+    index /= t.heads;
+    number_ = index % t.count;
+    batch_ = index / t.count;
     chunk_ = t.chunks[t.first + number_];
     memory_.place();
   }
