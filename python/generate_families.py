@@ -37,8 +37,9 @@ OPTIONS = [
     ("layout", "Layout | None", "None", "a contiguous Layout; None: shards of equal length", {}),
     ("algorithm", "_Linear", '"auto"', "{algorithms}", {}),
     ("wire", "_Type", "None", "the type of states on the wire; None: float32", {}),
-    ("reserve", "bool", "True", "the forward pass keeps its states within the rank until the backward pass, which then need not recompute "
-     "them: on GPUs; takes explain()'s reserveBytes per call", {"torch": "; under torch.compile nothing is kept"}),
+    ("reserve", "bool | None", "None", "the forward pass keeps its states within the rank, or with beta the operands that it computes for "
+     "each 64 tokens, until the backward pass, which then need not recompute them: on GPUs; takes explain()'s reserveBytes per call. None: True, "
+     "or False with beta", {"torch": ". Under torch.compile nothing is kept"}),
 ]
 
 

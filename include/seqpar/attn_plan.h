@@ -208,8 +208,9 @@ typedef struct {
   int reserve;    /**< 1: forward keeps data in the caller's `reserve` that backward would otherwise exchange or compute
                        again: seqparAttnPlanReserveSize() bytes from each forward pass to its backward pass; 0
                        (default): only (out, lse), or `saved`, is kept. Softmax: the exchanged tensors, with ULYSSES,
-                       MEGATRON_SP, USP and ALLGATHER_KV. Linear, on GPUs: states within the rank, with every algorithm;
-                       packed sequences with `initial` or dInitial compute them again. All others: 0 bytes */
+                       MEGATRON_SP, USP and ALLGATHER_KV. Linear, on GPUs, with every algorithm: states within the rank;
+                       packed sequences with `initial` or dInitial compute them again. The delta rule: the operands
+                       of each 64 tokens, in 16 bits with keys of up to 128 channels. All others: 0 bytes */
   int64_t slices; /**< softmax: number of slices of the mask, at most SEQPAR_ATTN_MOST_SLICES; 0: none, a query sees
                        all keys that `mask`, the window and the packing allow. Not with packed sequences: documents are
                        slices. Not with DIST_ATTN */

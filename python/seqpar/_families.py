@@ -45,6 +45,12 @@ def options_of(family, options):
     return (*options, "normalize") if ("beta", "Token") in GATES[family] else options
 
 
+def reserves(family, reserve):
+    """Whether a call with this option keeps data until the backward pass: by default not the many bytes of a family with
+    beta."""
+    return ("beta", "Token") not in GATES[family] if reserve is None else bool(reserve)
+
+
 def named(family, gates):
     """{name: gate} of the gates that a function was called with."""
     return {name: gate for (name, _), gate in zip(GATES[family], gates)}

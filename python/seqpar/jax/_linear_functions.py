@@ -21,8 +21,9 @@ def gla(q, k, v, log_decay, comm, **options):
         cu_seqlens          bounds of packed sequences in the whole, batch 1: tuple of ints
         algorithm           "auto", "local", "zeco", "lasp1", "lasp2"
         wire                the type of states on the wire; None: float32
-        reserve             the forward pass keeps its states within the rank until the backward pass, which then need
-                            not recompute them: on GPUs; takes explain()'s reserveBytes per call
+        reserve             the forward pass keeps its states within the rank, or with beta the operands that it
+                            computes for each 64 tokens, until the backward pass, which then need not recompute them: on
+                            GPUs; takes explain()'s reserveBytes per call. None: True, or False with beta
     """
     return _linear("gla", q, k, v, (log_decay,), comm, **options)
 

@@ -9,65 +9,67 @@ from . import Comm, _Bounds, _Type
 @overload
 def gla(q: Array, k: Array, v: Array, log_decay: Array, comm: Comm, *, scale: float | None = None,
         initial_state: Array | None = None, output_final_state: Literal[False] = False, cu_seqlens: _Bounds = None,
-        algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True) -> Array: ...
+        algorithm: _Linear = "auto", wire: _Type = None, reserve: bool | None = None) -> Array: ...
 @overload
 def gla(q: Array, k: Array, v: Array, log_decay: Array, comm: Comm, *, scale: float | None = None,
         initial_state: Array | None = None, output_final_state: Literal[True], cu_seqlens: _Bounds = None,
-        algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True) -> tuple[Array, Array]: ...
+        algorithm: _Linear = "auto", wire: _Type = None, reserve: bool | None = None) -> tuple[Array, Array]: ...
 @overload
 def simple_gla(q: Array, k: Array, v: Array, log_decay: Array, comm: Comm, *, scale: float | None = None,
                initial_state: Array | None = None, output_final_state: Literal[False] = False,
                cu_seqlens: _Bounds = None, algorithm: _Linear = "auto", wire: _Type = None,
-               reserve: bool = True) -> Array: ...
+               reserve: bool | None = None) -> Array: ...
 @overload
 def simple_gla(q: Array, k: Array, v: Array, log_decay: Array, comm: Comm, *, scale: float | None = None,
                initial_state: Array | None = None, output_final_state: Literal[True], cu_seqlens: _Bounds = None,
-               algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True) -> tuple[Array, Array]: ...
+               algorithm: _Linear = "auto", wire: _Type = None, reserve: bool | None = None) -> tuple[Array, Array]: ...
 @overload
 def retention(q: Array, k: Array, v: Array, log_decay: Array, comm: Comm, *, scale: float | None = None,
               initial_state: Array | None = None, output_final_state: Literal[False] = False,
               cu_seqlens: _Bounds = None, algorithm: _Linear = "auto", wire: _Type = None,
-              reserve: bool = True) -> Array: ...
+              reserve: bool | None = None) -> Array: ...
 @overload
 def retention(q: Array, k: Array, v: Array, log_decay: Array, comm: Comm, *, scale: float | None = None,
               initial_state: Array | None = None, output_final_state: Literal[True], cu_seqlens: _Bounds = None,
-              algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True) -> tuple[Array, Array]: ...
+              algorithm: _Linear = "auto", wire: _Type = None, reserve: bool | None = None) -> tuple[Array, Array]: ...
 @overload
 def linear_attention(q: Array, k: Array, v: Array, comm: Comm, *, scale: float | None = None,
                      initial_state: Array | None = None, output_final_state: Literal[False] = False,
                      cu_seqlens: _Bounds = None, algorithm: _Linear = "auto", wire: _Type = None,
-                     reserve: bool = True) -> Array: ...
+                     reserve: bool | None = None) -> Array: ...
 @overload
 def linear_attention(q: Array, k: Array, v: Array, comm: Comm, *, scale: float | None = None,
                      initial_state: Array | None = None, output_final_state: Literal[True], cu_seqlens: _Bounds = None,
-                     algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True) -> tuple[Array, Array]: ...
+                     algorithm: _Linear = "auto", wire: _Type = None,
+                     reserve: bool | None = None) -> tuple[Array, Array]: ...
 @overload
 def delta_rule(q: Array, k: Array, v: Array, beta: Array, comm: Comm, *, scale: float | None = None,
                initial_state: Array | None = None, output_final_state: Literal[False] = False,
-               cu_seqlens: _Bounds = None, algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True,
+               cu_seqlens: _Bounds = None, algorithm: _Linear = "auto", wire: _Type = None, reserve: bool | None = None,
                normalize: bool = False) -> Array: ...
 @overload
 def delta_rule(q: Array, k: Array, v: Array, beta: Array, comm: Comm, *, scale: float | None = None,
                initial_state: Array | None = None, output_final_state: Literal[True], cu_seqlens: _Bounds = None,
-               algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True,
+               algorithm: _Linear = "auto", wire: _Type = None, reserve: bool | None = None,
                normalize: bool = False) -> tuple[Array, Array]: ...
 @overload
 def gated_delta_rule(q: Array, k: Array, v: Array, log_decay: Array, beta: Array, comm: Comm, *,
                      scale: float | None = None, initial_state: Array | None = None,
                      output_final_state: Literal[False] = False, cu_seqlens: _Bounds = None,
-                     algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True,
+                     algorithm: _Linear = "auto", wire: _Type = None, reserve: bool | None = None,
                      normalize: bool = False) -> Array: ...
 @overload
 def gated_delta_rule(q: Array, k: Array, v: Array, log_decay: Array, beta: Array, comm: Comm, *,
                      scale: float | None = None, initial_state: Array | None = None, output_final_state: Literal[True],
-                     cu_seqlens: _Bounds = None, algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True,
-                     normalize: bool = False) -> tuple[Array, Array]: ...
+                     cu_seqlens: _Bounds = None, algorithm: _Linear = "auto", wire: _Type = None,
+                     reserve: bool | None = None, normalize: bool = False) -> tuple[Array, Array]: ...
 @overload
 def kda(q: Array, k: Array, v: Array, log_decay: Array, beta: Array, comm: Comm, *, scale: float | None = None,
         initial_state: Array | None = None, output_final_state: Literal[False] = False, cu_seqlens: _Bounds = None,
-        algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True, normalize: bool = False) -> Array: ...
+        algorithm: _Linear = "auto", wire: _Type = None, reserve: bool | None = None,
+        normalize: bool = False) -> Array: ...
 @overload
 def kda(q: Array, k: Array, v: Array, log_decay: Array, beta: Array, comm: Comm, *, scale: float | None = None,
         initial_state: Array | None = None, output_final_state: Literal[True], cu_seqlens: _Bounds = None,
-        algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True,
+        algorithm: _Linear = "auto", wire: _Type = None, reserve: bool | None = None,
         normalize: bool = False) -> tuple[Array, Array]: ...

@@ -3,7 +3,7 @@
 import torch
 
 from .. import _abi, _shapes
-from .._families import NAMES, named, options_of, require_gates
+from .._families import NAMES, named, options_of, require_gates, reserves
 from . import _plans, _prepared
 from ._comm import find
 from ._define import autocasted, autocasts, define, real, require_tensors, without_gradient
@@ -141,7 +141,7 @@ def _run(family, q, k, v, gates, comm, *, initial_state=None, output_final_state
 
 
 def describe(family, q, k, v, gates, comm, initial_state=None, scale=None, cu_seqlens=None, layout=None, algorithm="auto",
-             wire=None, reserve=True, input_gate=False, **unknown):
+             wire=None, reserve=None, input_gate=False, **unknown):
     """The operators' description, for arguments that fit each other. input_gate: the last of the gates is a factor per
     token and head on k v^T."""
     name = NAMES[family]
@@ -166,7 +166,7 @@ def describe(family, q, k, v, gates, comm, initial_state=None, scale=None, cu_se
     training = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, *gates, initial_state))
     # A compiled graph must know the sizes of saved tensors, but only the plan knows its reserve. The library recomputes
     # the states of packed sequences with initial states.
-    reserving = bool(reserve and training and not torch.compiler.is_compiling() and real(q) and
+    reserving = bool(reserves(family, reserve) and training and not torch.compiler.is_compiling() and real(q) and
                      (bounds is None or initial_state is None))
     return _plans.spec(family=family, algorithm=algorithm, layout=layout and layout.key, training=int(training),
                        scale=_shapes.scale_of(name, scale),

@@ -10,70 +10,71 @@ from . import Comm, Layout, _Bounds, _Type
 def gla(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, comm: Comm, *, scale: float | None = None,
         initial_state: Tensor | None = None, output_final_state: Literal[False] = False, cu_seqlens: _Bounds = None,
         layout: Layout | None = None, algorithm: _Linear = "auto", wire: _Type = None,
-        reserve: bool = True) -> Tensor: ...
+        reserve: bool | None = None) -> Tensor: ...
 @overload
 def gla(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, comm: Comm, *, scale: float | None = None,
         initial_state: Tensor | None = None, output_final_state: Literal[True], cu_seqlens: _Bounds = None,
         layout: Layout | None = None, algorithm: _Linear = "auto", wire: _Type = None,
-        reserve: bool = True) -> tuple[Tensor, Tensor]: ...
+        reserve: bool | None = None) -> tuple[Tensor, Tensor]: ...
 @overload
 def simple_gla(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, comm: Comm, *, scale: float | None = None,
                initial_state: Tensor | None = None, output_final_state: Literal[False] = False,
                cu_seqlens: _Bounds = None, layout: Layout | None = None, algorithm: _Linear = "auto",
-               wire: _Type = None, reserve: bool = True) -> Tensor: ...
+               wire: _Type = None, reserve: bool | None = None) -> Tensor: ...
 @overload
 def simple_gla(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, comm: Comm, *, scale: float | None = None,
                initial_state: Tensor | None = None, output_final_state: Literal[True], cu_seqlens: _Bounds = None,
                layout: Layout | None = None, algorithm: _Linear = "auto", wire: _Type = None,
-               reserve: bool = True) -> tuple[Tensor, Tensor]: ...
+               reserve: bool | None = None) -> tuple[Tensor, Tensor]: ...
 @overload
 def retention(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, comm: Comm, *, scale: float | None = None,
               initial_state: Tensor | None = None, output_final_state: Literal[False] = False,
               cu_seqlens: _Bounds = None, layout: Layout | None = None, algorithm: _Linear = "auto", wire: _Type = None,
-              reserve: bool = True) -> Tensor: ...
+              reserve: bool | None = None) -> Tensor: ...
 @overload
 def retention(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, comm: Comm, *, scale: float | None = None,
               initial_state: Tensor | None = None, output_final_state: Literal[True], cu_seqlens: _Bounds = None,
               layout: Layout | None = None, algorithm: _Linear = "auto", wire: _Type = None,
-              reserve: bool = True) -> tuple[Tensor, Tensor]: ...
+              reserve: bool | None = None) -> tuple[Tensor, Tensor]: ...
 @overload
 def linear_attention(q: Tensor, k: Tensor, v: Tensor, comm: Comm, *, scale: float | None = None,
                      initial_state: Tensor | None = None, output_final_state: Literal[False] = False,
                      cu_seqlens: _Bounds = None, layout: Layout | None = None, algorithm: _Linear = "auto",
-                     wire: _Type = None, reserve: bool = True) -> Tensor: ...
+                     wire: _Type = None, reserve: bool | None = None) -> Tensor: ...
 @overload
 def linear_attention(q: Tensor, k: Tensor, v: Tensor, comm: Comm, *, scale: float | None = None,
                      initial_state: Tensor | None = None, output_final_state: Literal[True], cu_seqlens: _Bounds = None,
                      layout: Layout | None = None, algorithm: _Linear = "auto", wire: _Type = None,
-                     reserve: bool = True) -> tuple[Tensor, Tensor]: ...
+                     reserve: bool | None = None) -> tuple[Tensor, Tensor]: ...
 @overload
 def delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, comm: Comm, *, scale: float | None = None,
                initial_state: Tensor | None = None, output_final_state: Literal[False] = False,
                cu_seqlens: _Bounds = None, layout: Layout | None = None, algorithm: _Linear = "auto",
-               wire: _Type = None, reserve: bool = True, normalize: bool = False) -> Tensor: ...
+               wire: _Type = None, reserve: bool | None = None, normalize: bool = False) -> Tensor: ...
 @overload
 def delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, comm: Comm, *, scale: float | None = None,
                initial_state: Tensor | None = None, output_final_state: Literal[True], cu_seqlens: _Bounds = None,
-               layout: Layout | None = None, algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True,
-               normalize: bool = False) -> tuple[Tensor, Tensor]: ...
+               layout: Layout | None = None, algorithm: _Linear = "auto", wire: _Type = None,
+               reserve: bool | None = None, normalize: bool = False) -> tuple[Tensor, Tensor]: ...
 @overload
 def gated_delta_rule(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor, comm: Comm, *,
                      scale: float | None = None, initial_state: Tensor | None = None,
                      output_final_state: Literal[False] = False, cu_seqlens: _Bounds = None,
                      layout: Layout | None = None, algorithm: _Linear = "auto", wire: _Type = None,
-                     reserve: bool = True, normalize: bool = False) -> Tensor: ...
+                     reserve: bool | None = None, normalize: bool = False) -> Tensor: ...
 @overload
 def gated_delta_rule(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor, comm: Comm, *,
                      scale: float | None = None, initial_state: Tensor | None = None, output_final_state: Literal[True],
                      cu_seqlens: _Bounds = None, layout: Layout | None = None, algorithm: _Linear = "auto",
-                     wire: _Type = None, reserve: bool = True, normalize: bool = False) -> tuple[Tensor, Tensor]: ...
+                     wire: _Type = None, reserve: bool | None = None,
+                     normalize: bool = False) -> tuple[Tensor, Tensor]: ...
 @overload
 def kda(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor, comm: Comm, *, scale: float | None = None,
         initial_state: Tensor | None = None, output_final_state: Literal[False] = False, cu_seqlens: _Bounds = None,
-        layout: Layout | None = None, algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True,
+        layout: Layout | None = None, algorithm: _Linear = "auto", wire: _Type = None, reserve: bool | None = None,
         normalize: bool = False) -> Tensor: ...
 @overload
 def kda(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor, comm: Comm, *, scale: float | None = None,
         initial_state: Tensor | None = None, output_final_state: Literal[True], cu_seqlens: _Bounds = None,
-        layout: Layout | None = None, algorithm: _Linear = "auto", wire: _Type = None, reserve: bool = True,
+        layout: Layout | None = None, algorithm: _Linear = "auto", wire: _Type = None, reserve: bool | None = None,
         normalize: bool = False) -> tuple[Tensor, Tensor]: ...

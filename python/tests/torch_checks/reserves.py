@@ -131,10 +131,14 @@ def _linear_functions(part, seed):
     gate, state = -whole(seed + 7, 1, 40, 2, 16).abs(), whole(seed + 8, 1, 2, 16, 16)
     states = {"initial_state": state, "output_final_state": True}
     documents = {"cu_seqlens": (0, 40 * part.size), "initial_state": state}
+    slow, beta = gate[..., 0].contiguous(), torch.sigmoid(whole(seed + 9, 1, 40, 2))
     return {"gla": (lambda *t, **o: sp.gla(*t, gate, part, **o), True),
             "gla with states": (lambda *t, **o: sp.gla(*t, gate, part, **states, **o), True),
             "gla from packed states": (lambda *t, **o: sp.gla(*t, gate, part, **documents, **o), False),
-            "simple_gla": (lambda *t, **o: sp.simple_gla(*t, gate[..., 0].contiguous(), part, **o), True),
+            "simple_gla": (lambda *t, **o: sp.simple_gla(*t, slow, part, **o), True),
+            "gated_delta_rule": (lambda *t, **o: sp.gated_delta_rule(*t, slow, beta, part, normalize=True, **o), False),
+            "gated_delta_rule with reserve": (lambda *t, **o: sp.gated_delta_rule(
+                *t, slow, beta, part, normalize=True, **{"reserve": True, **o}), part.device.type == "cpu"),  # not in fp32 on GPUs
             "linear_attention with its state": (lambda *t, **o: sp.linear_attention(*t, part, output_final_state=True, **o), True),
             "retention": (lambda *t, **o: sp.retention(*t, gate[0, 0, :, 0].contiguous(), part, **o), True),
             "linear_attention": (lambda *t, **o: sp.linear_attention(*t, part, **o), True)}

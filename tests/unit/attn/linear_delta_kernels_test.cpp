@@ -1,23 +1,7 @@
 // The GPU's passes of the delta rule, with its kernels on an emulated CTA.
-#include "attn/linear/device/delta_windows.h"
 #include "common/covering.h"
 #include "common/sanitized.h"
-#include "kernels/attn/linear/delta/chain.h"
-#include "kernels/attn/linear/delta/differentiate.h"
-#include "kernels/attn/linear/delta/half/advance.h"
-#include "kernels/attn/linear/delta/half/advance_sm90.h"
-#include "kernels/attn/linear/delta/half/differentiate_channels_sm90.h"
-#include "kernels/attn/linear/delta/half/differentiate_mild.h"
-#include "kernels/attn/linear/delta/half/differentiate_sums.h"
-#include "kernels/attn/linear/delta/half/differentiate_sums_sm90.h"
-#include "kernels/attn/linear/delta/half/differentiate_tokens.h"
-#include "kernels/attn/linear/delta/half/differentiate_tokens_sm90.h"
-#include "kernels/attn/linear/delta/half/prepare_channels.h"
-#include "kernels/attn/linear/delta/half/prepare_sm90.h"
-#include "kernels/attn/linear/delta/half/retreat.h"
-#include "kernels/attn/linear/delta/half/retreat_sm90.h"
-#include "kernels/attn/linear/delta/prepare.h"
-#include "unit/attn/linear_passes_check.h"
+#include "unit/attn/linear_delta_emulated.h"
 #include "unit/seed.h"
 
 namespace {
@@ -28,104 +12,6 @@ using namespace seqpar::attn;                // NOLINT(google-build-using-namesp
 using namespace seqpar;                      // NOLINT(google-build-using-namespace)
 using seqpar::test::covers;
 using seqpar::test::DecayStrength;
-
-/// Each term of a product of 16-bit tensors is rounded at most 16 times, by half an ulp: rows, scores, T, W, U, D,
-/// states and their gradients are operands of 16 bits.
-double roundingsOf(int type) {
-  return type == seqparFloat32 ? 0 : 16 * (type == seqparBfloat16 ? 0x1p15 : 0x1p13);
-}
-
-/// Steps of the delta rule on an emulated CTA.
-class EmulatedSteps final : public DeltaSteps {
- public:
-  /// `sm90`: kernels with wgmma, for steps that have one.
-  explicit EmulatedSteps(bool sm90 = false) : sm90_(sm90) {}
-
-  void run(delta::Step step, const delta::Task& task, void*) override {
-    if (sm90_ && task.half && delta::half::hasSm90(step, task)) {
-      return emulate(delta::half::ctasOfSm90(step, task), delta::half::threadsOfSm90(step),
-                     delta::half::sharedBytesSm90(step, task.width > 1),
-                     task.type == seqparBfloat16 ? sm90Kernel<Bf16>(step, task) : sm90Kernel<Fp16>(step, task), task);
-    }
-    if (task.half) {
-      return emulate(delta::half::ctasOf(step, task), delta::half::threadsOf(step, task),
-                     delta::half::sharedBytes(step, task.type, task.width > 1),
-                     task.type == seqparBfloat16 ? halfKernel<Bf16>(step, task) : halfKernel<Fp16>(step, task), task);
-    }
-    const auto shared = static_cast<size_t>(delta::sharedNumbers(step, task)) * sizeof(float);
-    emulate(delta::blocksOf(step, task), delta::kThreads, static_cast<int>(shared), kernel(step), task);
-  }
-  void transpose(float* to, const float* from, int64_t count, int size, void*) override { set(to, from, count, size); }
-  void identity(float* to, int64_t count, int size, void*) override { set(to, nullptr, count, size); }
-  void upload(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
-
- private:
-  using Kernel = void (*)(const delta::Task&);
-
-  static void emulate(int64_t blocks, int threads, int shared, Kernel kernel, const delta::Task& task) {
-    emulator::run(static_cast<int>(blocks), threads, static_cast<size_t>(shared), 1, [&] { kernel(task); });
-  }
-  static Kernel kernel(delta::Step step) {
-    switch (step) {
-      case delta::Step::Prepare:
-        return &delta::Prepare::run;
-      case delta::Step::Advance:
-        return &delta::Advance::run;
-      case delta::Step::Retreat:
-        return &delta::Retreat::run;
-      default:
-        return &delta::Differentiate::run;
-    }
-  }
-  template <class T>
-  static Kernel halfKernel(delta::Step step, const delta::Task& task) {
-    const bool ofChannels = task.width > 1, isWide = delta::half::chainWidth(task) == delta::half::kColumns;
-    switch (step) {
-      case delta::Step::Prepare:
-        return ofChannels ? &delta::half::Prepare<T, true>::run : &delta::half::Prepare<T, false>::run;
-      case delta::Step::Advance:
-        return isWide ? &delta::half::Advance<T, 4>::run : &delta::half::Advance<T, 2>::run;
-      case delta::Step::Retreat:
-        return isWide ? &delta::half::Retreat<T, 4>::run : &delta::half::Retreat<T, 2>::run;
-      default:
-        return ofChannels ? &delta::half::Differentiate<T, true>::run : &delta::half::Differentiate<T, false>::run;
-    }
-  }
-  template <class T>
-  static Kernel sm90Kernel(delta::Step step, const delta::Task& task) {
-    switch (step) {
-      case delta::Step::Prepare:
-        return &delta::half::PrepareSm90<T>::run;
-      case delta::Step::Advance:
-        return &delta::half::AdvanceSm90<T>::run;
-      case delta::Step::Retreat:
-        return &delta::half::RetreatSm90<T>::run;
-      case delta::Step::Differentiate:
-        break;
-    }
-    const auto choose = [&]<bool kShared, bool kChannel>() -> Kernel {
-      return delta::half::paddedColumns(task) > delta::half::kColumns
-                 ? &delta::half::DifferentiateSm90<T, true, kShared, kChannel>::run
-                 : &delta::half::DifferentiateSm90<T, false, kShared, kChannel>::run;
-    };
-    const bool shared = task.heads > task.keyHeads;
-    if (task.width > 1)
-      return shared ? choose.template operator()<true, true>() : choose.template operator()<false, true>();
-    return shared ? choose.template operator()<true, false>() : choose.template operator()<false, false>();
-  }
-  static void set(float* to, const float* from, int64_t count, int size) {
-    for (int64_t i = 0; i < count * size * size; ++i) to[i] = delta::squareElement(from, i, size);
-  }
-
-  const bool sm90_;
-};
-
-Maker emulated(bool sm90, size_t records, int partChunks = 16) {
-  return [=](const Shard& shard, Exec& exec) {
-    return std::make_unique<DeltaWindows>(shard, exec, std::make_unique<EmulatedSteps>(sm90), records, fitsHalf(shard),
-                                          partChunks);
-  };
-}
 
 TEST_CASE("the GPU's passes of the delta rule agree with the recurrence") {
   const int family = GENERATE(seqparAttnDelta, seqparAttnGatedDelta, seqparAttnKda);
@@ -173,9 +59,10 @@ TEST_CASE("the GPU's passes of the delta rule for 16-bit tensors agree with the 
       const bool sm90 = random() % 3 != 0;
       const size_t records = random() % 2 == 0 ? 4 : 16;
       const int partChunks = random() % 2 == 0 ? 1 : 16;
+      const bool reserves = random() % 2 == 0;
       c.fill(random());
-      CAPTURE(c.describe(), lengths, sm90, records, partChunks);
-      check(c, lengths, 1, emulated(sm90, records, partChunks), roundingsOf(type));
+      CAPTURE(c.describe(), lengths, sm90, records, partChunks, reserves);
+      check(c, lengths, 1, emulated(sm90, records, partChunks, reserves), roundingsOf(type));
     }
   }
 }
@@ -207,8 +94,9 @@ TEST_CASE("errors of the GPU's passes of the delta rule for 16-bit tensors have 
   if (!shared) c.keyHeads = c.heads;
   c.dataType = c.betaType = shared ? seqparBfloat16 : seqparFloat16;
   c.fill(seed);
-  CAPTURE(c.describe(), sm90);
-  check(c, {72, 64}, 1, emulated(sm90, 16), roundingsOf(c.dataType), true);
+  const bool reserves = shared == sm90;
+  CAPTURE(c.describe(), sm90, reserves);
+  check(c, {72, 64}, 1, emulated(sm90, 16, 16, reserves), roundingsOf(c.dataType), true);
 }
 
 // Only well-conditioned cases of many elements: independent keys, betas of at most 1, weak decays.
@@ -258,6 +146,44 @@ TEST_CASE("a window of the delta rule is prepared in parts, but not with decays 
     chunks += task.count;
   }
   CHECK(chunks == kChunks);
+}
+
+TEST_CASE("the backward of the delta rule prepares no window whose records the forward has left in the reserve") {
+  const bool reserves = GENERATE(true, false), alone = GENERATE(true, false);
+  constexpr size_t kWindows = 3, kTokens = kWindows * 2 * delta::kRows;
+  auto c = makeCase(seqparAttnKda, kTokens, DecayStrength::Weak);
+  c.dataType = seqparBfloat16;
+  c.fill(1);
+  CAPTURE(c.describe(), reserves, alone);
+  std::vector<delta::Task> prepared;
+  Rank rank(c, 0, kTokens, alone, 1, [&](const Shard& shard, Exec& exec) {
+    return std::make_unique<DeltaWindows>(withReserve(shard, reserves), exec, std::make_unique<CountedSteps>(prepared),
+                                          2 * shard.allHeads(), true);
+  });
+  const size_t records = kTokens / delta::kRows * rank.shard.allHeads();
+  CHECK(rank.reserve.size() >= (reserves ? records * 2 * delta::kRows * (3 * c.dk + c.dv + 2 * delta::kRows) : 0));
+  CHECK((reserves || rank.reserve.empty()));
+  rank.exec.begin(nullptr);
+  const std::vector<float> zeros(c.states(), 0.0f);
+  for (int call = 0; call < 2; ++call) {
+    prepared.clear();
+    if (alone) {
+      rank.passes->forwardAlone(rank.in, rank.out.tensor, zeros.data(), nullptr);
+    } else {
+      rank.passes->states(rank.in, MapUse::Whole);
+      rank.passes->outputs(rank.in, rank.out.tensor, zeros.data());
+    }
+    CHECK(prepared.size() == (alone || reserves ? kWindows : 2 * kWindows));
+    prepared.clear();
+    if (alone) {
+      rank.passes->backwardAlone(rank.in, rank.gradients, zeros.data(), zeros.data(), nullptr);
+    } else {
+      rank.passes->stateGradients(rank.in, rank.gradients, MapUse::Whole);
+      rank.passes->recompute(rank.in, zeros.data());
+      rank.passes->gradients(rank.in, rank.gradients, zeros.data(), zeros.data());
+    }
+    CHECK(prepared.empty() == reserves);
+  }
 }
 
 #ifndef SEQPAR_SANITIZED  // 26,880 emulated threads are more than ThreadSanitizer has memory for

@@ -71,6 +71,7 @@ struct Rank {
   HostExec exec;
   std::unique_ptr<Passes> passes;
   std::shared_ptr<void> memory;
+  std::vector<std::byte> reserve;
   Array q, k, v, gate, beta, out, dOut, dq, dk, dv, dGate, dBeta;
   std::vector<float> saved, incoming, final, dBefore, dInitial;
   Inputs in;
@@ -114,6 +115,9 @@ struct Rank {
     std::memset(memory.get(), 0xff, counting.used());
     Arena arena(memory.get());
     passes->carve(arena);
+    Arena reserved;
+    passes->carveReserve(reserved);
+    useReserve(std::vector<std::byte>(reserved.used(), std::byte{0xff}));
     passes->open();
     for (auto* array : {&k, &out, &dOut, &dq, &dk, &dv, &dGate, &q, &v, &gate, &beta, &dBeta})
       array->tensor.data = array->bytes.data();
@@ -133,6 +137,12 @@ struct Rank {
                  dv.tensor,
                  gatesOf(c, dGate, dBeta),
                  shard.sequences == 0 ? nullptr : dInitial.data()};
+  }
+
+  void useReserve(std::vector<std::byte> bytes) {
+    reserve = std::move(bytes);
+    Arena arena(reserve.data());
+    passes->carveReserve(arena);
   }
 
   /// total = A x + S, with the flags' meaning.
@@ -227,6 +237,8 @@ inline void check(const LinearCase& c, const std::vector<size_t>& lengths, int t
   std::vector<float> y = c.hasFinalGradient ? c.dFinal : zeros;
   for (size_t r = count; r-- > 0;) {
     auto& rank = *ranks[r];
+    const std::vector<std::byte> reserve = rank.reserve;
+    rank.useReserve(std::vector<std::byte>(reserve));  // at another address
     if (alone) {
       rank.passes->backwardAlone(rank.in, rank.gradients, rank.saved.data(), y.data(), rank.dBefore.data());
       y = rank.dBefore;
@@ -238,6 +250,7 @@ inline void check(const LinearCase& c, const std::vector<size_t>& lengths, int t
       rank.exec.join();
       rank.passes->gradients(rank.in, rank.gradients, rank.saved.data(), rank.incoming.data());
     }
+    CHECK(rank.reserve == reserve);
   }
   if (c.cuSeqlens.empty()) compare("dInitial", expected.dInitial, y, seqparFloat32);
 

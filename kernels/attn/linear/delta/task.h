@@ -41,10 +41,14 @@ struct Task {
   Output out, dq, dk_, dv_, dGates, dBeta;
 
   const Chunk* chunks = nullptr;
-  int first = 0, count = 0;        ///< the window's chunks, of each batch entry
-  int stride = 0;                  ///< records per head, at least `count`
-  bool training = false;           ///< records have the arrays of gradients
-  float* records = nullptr;        ///< [batch][heads][stride] records
+  int first = 0, count = 0;  ///< the window's chunks, of each batch entry
+  int stride = 0;            ///< records per head, at least `count`
+  bool training = false;     ///< records have the arrays of gradients
+  float* records = nullptr;  ///< [batch][heads][stride] records
+  /// half/: the arrays of records that Prepare writes are in `reserved`, and other steps do not change them.
+  bool reserves = false;
+  char* reserved = nullptr;  ///< [batch][heads][reservedStride], from the window's first chunk on
+  int reservedStride = 0;
   const float* initial = nullptr;  ///< [sequences][heads][dk][dv]; NULL: zeros
   float* dInitial = nullptr;       ///< NULL: not requested
 

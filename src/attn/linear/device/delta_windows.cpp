@@ -29,6 +29,7 @@ DeltaWindows::DeltaWindows(const Shard& shard, Exec& exec, std::unique_ptr<Delta
       exec_(exec),
       steps_(std::move(steps)),
       half_(half),
+      reserves_(half && shard.reserves),
       partChunks_(partChunks),
       logDecay_(shard.family->find(kLogDecay)),
       beta_(shard.family->find(kBeta)) {
@@ -60,6 +61,11 @@ void DeltaWindows::carve(Arena& arena) {
   rankStates_ = take(shard_.states());
   rankTransition_ = take(shard_.allHeads() * shard_.dk * shard_.dk);
   if (shard_.training) transposed_ = take(shard_.allHeads() * shard_.dk * shard_.dk);
+}
+
+void DeltaWindows::carveReserve(Arena& arena) {
+  const auto bytes = static_cast<size_t>(delta::half::reservedBytes(taskOf({})));
+  reserved_ = static_cast<char*>(arena.take(reserves_ ? chunks_.size() * shard_.allHeads() * bytes : 0));
 }
 
 void DeltaWindows::open() {
@@ -97,6 +103,8 @@ Task DeltaWindows::taskOf(const Inputs& in) const {
   }
   task.chunks = deviceChunks_;
   task.records = records_;
+  task.reserves = reserves_;
+  task.reservedStride = static_cast<int>(chunks_.size());
   task.initial = in.initial;
   return task;
 }
@@ -115,12 +123,13 @@ void DeltaWindows::addGradients(const Gradients& to, Task& task) const {
 void DeltaWindows::select(Task& task, size_t window) const {
   task.first = static_cast<int>(window * window_);
   task.count = task.stride = static_cast<int>(std::min(window_, chunks_.size() - window * window_));
+  task.reserved = reserves_ ? reserved_ + task.first * delta::half::reservedBytes(task) : nullptr;
 }
 
 void DeltaWindows::prepare(Task& task, size_t window) {
   select(task, window);
   if (!isPrepared(window, task.training)) run(Step::Prepare, task);
-  prepared_ = {window, task.training};
+  markPrepared(window, task.training);
   if (task.keepsStates) prepared_.reset();  // D replaces U
 }
 
@@ -132,18 +141,19 @@ void DeltaWindows::advance(Task& task, size_t window) {
     return run(Step::Advance, task);
   }
   Task part = task;
-  const int64_t bytes = delta::half::recordBytes(task);
+  const int64_t bytes = delta::half::recordBytes(task), reservedBytes = delta::half::reservedBytes(task);
   int first = 0;
   for (const int chunks : parts) {
     part.first = task.first + first;
     part.count = chunks;
     part.records = task.records + first * bytes / static_cast<int64_t>(sizeof(float));
+    if (reserves_) part.reserved = task.reserved + first * reservedBytes;
     part.overlaps = first > 0;
     run(Step::Prepare, part);
     run(Step::Advance, part);
     first += chunks;
   }
-  prepared_ = {window, task.training};
+  markPrepared(window, task.training);
 }
 
 // Other ranks compute what this one waits for.

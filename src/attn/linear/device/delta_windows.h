@@ -33,6 +33,7 @@ class DeltaWindows final : public Passes {
                int partChunks = 16);
 
   void carve(Arena& arena) override;
+  void carveReserve(Arena& arena) override;
   void open() override;
   std::string name() const override {
     return std::string("CUDA, chunks of 64 tokens in the WY form, ") + (half_ ? "16-bit" : "TF32") + " tensor cores";
@@ -67,12 +68,20 @@ class DeltaWindows final : public Passes {
   /// idle, overlap with the preparation of the next one.
   void advance(delta::Task& task, size_t window);
   bool isPrepared(size_t window, bool training) const {
+    if (reserves_) return training || window < preparedWindows_;
     return prepared_ && prepared_->window == window && prepared_->training == training;
+  }
+  void markPrepared(size_t window, bool training) {
+    prepared_ = {window, training};
+    if (window == preparedWindows_) ++preparedWindows_;
   }
   /// A pass without work: prepares the records that the next one reads first.
   void prepareAhead(delta::Task& task);
   /// Start of a call: its tensors differ from those of the records.
-  void discardRecords() { prepared_.reset(); }
+  void discardRecords() {
+    prepared_.reset();
+    preparedWindows_ = 0;
+  }
   /// Sets the rank's transition before a pass that multiplies by the chunks'.
   void startTransition(float* to, MapUse use);
 
@@ -80,6 +89,8 @@ class DeltaWindows final : public Passes {
   Exec& exec_;
   std::unique_ptr<DeltaSteps> steps_;
   bool half_;
+  bool
+      reserves_;  ///< the forward leaves the records of all windows in the caller's memory, and the backward reads them
   int partChunks_;
   size_t logDecay_, beta_;  ///< indices of gates
   std::vector<delta::Chunk> chunks_;
@@ -89,7 +100,9 @@ class DeltaWindows final : public Passes {
     bool training;
   };
   std::optional<Prepared> prepared_;  ///< the records in records_
+  size_t preparedWindows_ = 0;        ///< of the forward, whose records are in reserved_
   delta::Chunk* deviceChunks_ = nullptr;
+  char* reserved_ = nullptr;
   float *records_ = nullptr, *running_ = nullptr, *checkpoints_ = nullptr;
   float *rankStates_ = nullptr, *rankTransition_ = nullptr, *transposed_ = nullptr;
 };

@@ -118,7 +118,7 @@ class Advance : Chain<T, kGroups> {
     }
     ptx::barrierSync<kValuesRounded, kAll>();
     if (this->keeps())
-      storeImage<2 * kWidth * kRows, kHelpers>(r.written + int64_t{column_} * kRows, stage.values.offset, helper_);
+      storeImage<2 * kWidth * kRows, kHelpers>(r.values + int64_t{column_} * kRows, stage.values.offset, helper_);
     if (!writesOut()) return;
     for (int k = 0; k <= row; k += kBlock) {
       uint32_t p[4];

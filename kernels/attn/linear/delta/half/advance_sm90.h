@@ -201,7 +201,7 @@ class AdvanceSm90 : ChainSm90<T, ChainSm90Memory::kAdvanceHelpers> {
     if (!Base::isKeeper()) return;
     const Record r = this->record(i);
     this->waitShared(i);
-    this->startKeeping(r.state, stage(i).w, r.written, stage(i).values);
+    this->startKeeping(r.state, stage(i).w, r.values, stage(i).values);
     this->finishKeeping(i);
   }
 

@@ -114,7 +114,7 @@ SEQPAR_DEVICE_NOINLINE float smallBetaGradient(const RecordedToken k) {
     for (int m = 0; m < kKeys / 32; ++m) score += forgetting(run[m % kRuns], mine[m] * other[m]);
     score = sumOfWarp(score);
     SEQPAR_UNROLL
-    for (int h = 0; h < kParts; ++h) values[h] -= forgetting(score, number(r.written[imageIndex(lane + 32 * h, j)]));
+    for (int h = 0; h < kParts; ++h) values[h] -= forgetting(score, number(r.values[imageIndex(lane + 32 * h, j)]));
   }
   SEQPAR_UNROLL
   for (int m = 0; m < kRuns; ++m) run[m] *= decay(0, m);

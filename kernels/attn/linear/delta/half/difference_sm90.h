@@ -66,7 +66,7 @@ class DifferenceSm90 {
     for (int block = 0; block < (kTwo ? 2 : 1); ++block) {
       const int at = block * kSquareBytes, first = block * kColumns;
       startImage<kSquareBytes, kAll>(memory_.dX + at, r.dWritten + first * kRows, thread);
-      startImage<kSquareBytes, kAll>(memory_.written + at, r.written + first * kRows, thread);
+      startImage<kSquareBytes, kAll>(memory_.written + at, r.values + first * kRows, thread);
       startTensor<kColumns, kAll>(SquareRows{memory_.dOut + at}, {task_.dOut, batch_, chunk_, head_, first, task_.dv},
                                   thread);
     }

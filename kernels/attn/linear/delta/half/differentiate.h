@@ -139,7 +139,7 @@ class Differentiate {
       const Record r = record();
       const int thread = threadAgain();
       startImage<kSquareBytes, kAll>(to.dWritten.offset, r.dWritten + int64_t{first} * kRows, thread);
-      startImage<kSquareBytes, kAll>(to.written.offset, r.written + int64_t{first} * kRows, thread);
+      startImage<kSquareBytes, kAll>(to.written.offset, r.values + int64_t{first} * kRows, thread);
       startTensor<kColumns, kAll>(to.dOut, {task_.dOut, batch_, chunk_, head_, first, task_.dv}, thread);
       startStates<kAll>(to.state, r.state + int64_t{first} * kKeys, thread);
       startStates<kAll>(to.dState, r.dState + int64_t{first} * kKeys, thread);

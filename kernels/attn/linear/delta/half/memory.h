@@ -30,59 +30,81 @@ SEQPAR_BOTH_INLINE int paddedColumns(const Task& task) {
 
 /// The arrays of a record. Padding is 0.
 struct Record {
-  // As the tiles that copies fill, imageIndex():
+  // Of Prepare, as the tiles that copies fill, imageIndex():
   uint16_t *w, *kOut, *qIn;  ///< [kRows][kKeys]
-  uint16_t* written;         ///< [columns][kRows]: U, then D, transposed
+  uint16_t* written;         ///< [columns][kRows]: U, transposed
   uint16_t* scores;          ///< [kRows][kRows]; 0 above the diagonal
   float* total;              ///< [kKeys]
+  uint16_t* inverse;         ///< [kRows][kRows], dense; training, or Task::reserves
   // Training:
-  uint16_t* inverse;   ///< [kRows][kRows], dense
+  uint16_t* values;    ///< [columns][kRows], an image: D, transposed. In place of U, without Task::reserves
   uint16_t* state;     ///< [columns][kKeys] before the chunk, transposed, stateIndex()
   uint16_t* dWritten;  ///< [columns][kRows], an image: the gradient of D, transposed
   uint16_t* dState;    ///< [columns][kKeys] after the chunk, transposed, stateIndex()
   float *sumQ, *sumK;  ///< [kRows][kKeys], of heads that share q and k
 
-  /// Returns the bytes of a record.
-  SEQPAR_BOTH_INLINE int64_t place(char* memory, const Task& task) {
+  /// The arrays of Prepare. Returns their bytes.
+  SEQPAR_BOTH_INLINE int64_t placePrepared(char* memory, const Task& task) {
+    Taker taker{memory};
+    w = taker.words(kRows, kKeys);
+    kOut = taker.words(kRows, kKeys);
+    qIn = taker.words(kRows, kKeys);
+    written = taker.words(paddedColumns(task), kRows);
+    scores = taker.words(kRows, kRows);
+    total = taker.floats(kKeys);
+    inverse = task.training || task.reserves ? taker.words(kRows, kRows) : nullptr;
+    return taker.used;
+  }
+  /// The others, after placePrepared(). Returns their bytes.
+  SEQPAR_BOTH_INLINE int64_t placeOthers(char* memory, const Task& task) {
     const int columns = paddedColumns(task);
+    Taker taker{memory};
+    values = state = dWritten = dState = nullptr;
+    sumQ = sumK = nullptr;
+    if (!task.training) return 0;
+    values = task.reserves ? taker.words(columns, kRows) : written;
+    state = taker.words(columns, kKeys);
+    dWritten = taker.words(columns, kRows);
+    dState = taker.words(columns, kKeys);
+    if (task.heads == task.keyHeads) return taker.used;
+    sumQ = taker.floats(kRows * kKeys);
+    sumK = taker.floats(kRows * kKeys);
+    return taker.used;
+  }
+
+ private:
+  struct Taker {
+    char* memory;
     int64_t used = 0;
-    const auto take = [&](int64_t bytes) {
+    SEQPAR_BOTH_INLINE char* take(int64_t bytes) {
       char* const part = memory + used;
       used += bytes;
       return part;
-    };
-    const auto words = [&](int rows, int width) {
+    }
+    SEQPAR_BOTH_INLINE uint16_t* words(int rows, int width) {
       return reinterpret_cast<uint16_t*>(take(int64_t{2} * rows * width));
-    };
-    w = words(kRows, kKeys);
-    kOut = words(kRows, kKeys);
-    qIn = words(kRows, kKeys);
-    written = words(columns, kRows);
-    scores = words(kRows, kRows);
-    total = reinterpret_cast<float*>(take(kKeys * sizeof(float)));
-    inverse = state = dWritten = dState = nullptr;
-    sumQ = sumK = nullptr;
-    if (!task.training) return used;
-    inverse = words(kRows, kRows);
-    state = words(columns, kKeys);
-    dWritten = words(columns, kRows);
-    dState = words(columns, kKeys);
-    if (task.heads == task.keyHeads) return used;
-    sumQ = reinterpret_cast<float*>(take(kRows * kKeys * sizeof(float)));
-    sumK = reinterpret_cast<float*>(take(kRows * kKeys * sizeof(float)));
-    return used;
-  }
+    }
+    SEQPAR_BOTH_INLINE float* floats(int count) { return reinterpret_cast<float*>(take(int64_t{4} * count)); }
+  };
 };
 
+/// Bytes of a record in Task::reserved.
+SEQPAR_BOTH_INLINE int64_t reservedBytes(const Task& task) {
+  Record record;
+  return task.reserves ? record.placePrepared(nullptr, task) : 0;
+}
+/// Bytes of a record in Task::records.
 SEQPAR_BOTH_INLINE int64_t recordBytes(const Task& task) {
   Record record;
-  return record.place(nullptr, task);
+  const int64_t prepared = record.placePrepared(nullptr, task);
+  return (task.reserves ? 0 : prepared) + record.placeOthers(nullptr, task);
 }
 SEQPAR_BOTH_INLINE Record recordOf(const Task& task, int64_t batch, int head, int chunk) {
   Record record;
-  const int64_t bytes = record.place(nullptr, task);
-  record.place(reinterpret_cast<char*>(task.records) + ((batch * task.heads + head) * task.stride + chunk) * bytes,
-               task);
+  const int64_t row = batch * task.heads + head, prepared = record.placePrepared(nullptr, task);
+  char* const memory = reinterpret_cast<char*>(task.records) + (row * task.stride + chunk) * recordBytes(task);
+  record.placePrepared(task.reserves ? task.reserved + (row * task.reservedStride + chunk) * prepared : memory, task);
+  record.placeOthers(task.reserves ? memory : memory + prepared, task);
   return record;
 }
 

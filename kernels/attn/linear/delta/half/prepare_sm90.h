@@ -238,7 +238,7 @@ class PrepareSm90 {
       }
       ptx::store(ofValues.unit(r, unit), valueWords);
       ptx::store(ofKeys.unit(r, unit), keyWords);
-      if (task_.training) ptx::store(inverse + r * kRows + unit * 8, words);
+      if (inverse != nullptr) ptx::store(inverse + r * kRows + unit * 8, words);
     }
     return zero == 0;
   }
