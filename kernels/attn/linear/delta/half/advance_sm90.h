@@ -200,8 +200,7 @@ class AdvanceSm90 : ChainSm90<T, ChainSm90Memory::kAdvanceHelpers> {
   SEQPAR_DEVICE void keep(int i) const {
     if (!Base::isKeeper()) return;
     const Record r = this->record(i);
-    this->waitShared(i);
-    this->startKeeping(r.state, stage(i).w, r.values, stage(i).values);
+    this->startKeeping(i, r.state, stage(i).w, r.values, stage(i).values);
     this->finishKeeping(i);
   }
 

@@ -122,7 +122,6 @@ class ChainSm90 {
   SEQPAR_DEVICE static void waitEmpty(int i) {
     if (i >= Memory::kStages) ptx::mbarrierWaitParity(empty(i), (i / Memory::kStages + 1) % 2);
   }
-  SEQPAR_DEVICE static void waitShared(int i) { ptx::mbarrierWaitParity(shared(i), i / Memory::kStages % 2); }
   SEQPAR_DEVICE void arriveByWarp(uint32_t barrier) const {
     ptx::syncwarp();
     if (lane_ == 0) ptx::mbarrierArrive(barrier);
@@ -181,12 +180,14 @@ class ChainSm90 {
     ptx::barrierSync<kSm90Multiplied, warpgroup::kThreads>();
     storeOperands(state, a);
     storeOperands(values, d, signs);
-    warpgroup::fenceProxyAsync();
     arriveByWarp(shared(i));
   }
-  /// One thread: starts the copies of what the chain has shared for chunk i to arrays of a record.
-  SEQPAR_DEVICE void startKeeping(uint16_t* states, const StateTile& state, uint16_t* values,
+  /// One thread: waits until the chain has shared what it stores for chunk i, and starts the copies of it to arrays of
+  /// a record. The fence is here because it would delay the chain.
+  SEQPAR_DEVICE void startKeeping(int i, uint16_t* states, const StateTile& state, uint16_t* values,
                                   const SquareRows& written) const {
+    ptx::mbarrierWaitParity(shared(i), i / Memory::kStages % 2);
+    warpgroup::fenceProxyAsync();
     ptx::cpAsyncBulkStore(states + int64_t{column_} * kKeys, ptx::sharedMemory() + state.offset, kKeyBytes);
     ptx::cpAsyncBulkStore(values + int64_t{column_} * kRows, ptx::sharedMemory() + written.offset, kSquareBytes);
     ptx::cpAsyncBulkCommitGroup();

@@ -172,8 +172,7 @@ class RetreatSm90 : ChainSm90<T, ChainSm90Memory::kRetreatHelpers> {
     }
     if (keeps) {
       const Record r = this->record(number(i));
-      this->waitShared(i);
-      this->startKeeping(r.dState, stage(i).kOut, r.dWritten, stage(i).scores);
+      this->startKeeping(i, r.dState, stage(i).kOut, r.dWritten, stage(i).scores);
       if (i + 1 == task_.count) this->finishKeeping(i);
     }
     ptx::syncwarp();
