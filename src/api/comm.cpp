@@ -108,6 +108,7 @@ SEQPAR_API seqparResult_t seqparCommCallBegin(const char* call, const seqparComp
     const auto all = comparedArguments(own, call, arguments, count);
     const auto on = callerStream(own, stream, comm);
     comm.startCall(call);
+    if (comm.device() != nullptr && comm.device()->inCapture(on.device)) comm.calls().chain().end();
     OuterCall::begin(&comm, call, digestOf(call, all));
     comm.compareNext(call, all);
     // As a separate operation: otherwise the comparison would run with the first part, which may differ between ranks.

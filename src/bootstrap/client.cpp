@@ -281,13 +281,15 @@ void Client::writeAll(Time now) {
   const std::lock_guard lock(mutex_);
   // Unsent output is an equally good heartbeat.
   if (output_.empty() && sealed_.empty() && now - sent_ >= heartbeatInterval(request_.timeout)) {
-    const uint64_t calls = calls_.load(std::memory_order_relaxed);
-    if (calls == callsSent_) {
+    const CallChain* const chain = chain_.load();
+    const wire::Calls calls{calls_.load(std::memory_order_relaxed), chain ? chain->report() : std::nullopt};
+    if (calls.enqueued == callsSent_ && calls.report == reportSent_) {
       wire::append(output_, wire::Kind::Heartbeat);
     } else {
-      wire::append(output_, wire::Kind::Calls, 0, wire::encodeCalls(calls));
+      wire::append(output_, wire::Kind::Calls, 0, wire::encode(calls));
     }
-    callsSent_ = calls;
+    callsSent_ = calls.enqueued;
+    reportSent_ = calls.report;
     sent_ = now;
   }
   while (connected_ && !(output_.empty() && sealed_.empty())) {

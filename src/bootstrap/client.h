@@ -66,6 +66,7 @@ class Client final : public Control {
   void gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
   void announce(const std::string& why) noexcept override;
   void leave() override;
+  void report(const CallChain& chain) noexcept override { chain_.store(&chain); }
   void countCall() noexcept override { calls_.fetch_add(1, std::memory_order_relaxed); }
   void nextCall() noexcept override { sequenceOfCalls_.next(); }
   void communicate() noexcept override;
@@ -107,6 +108,7 @@ class Client final : public Control {
   bool connected_ = true;
   Time heard_, sent_, lastRound_;
   uint64_t callsSent_ = 0;
+  std::optional<CallReport> reportSent_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -117,6 +119,7 @@ class Client final : public Control {
   const char* call_ = "";  ///< the public function that is waiting for the other ranks
   bool parting_ = false, allLeft_ = false, stopping_ = false;
   std::atomic<uint64_t> calls_{0};
+  std::atomic<const CallChain*> chain_{nullptr};
   CallSequence sequenceOfCalls_;
   std::atomic<bool> reported_{false};  // the root knows of the failure
   std::atomic<bool> mute_{false};      // there is no memory to report it

@@ -21,6 +21,7 @@ class SoloControl final : public Control {
   void gather(std::span<const std::byte> mine, std::span<std::byte> all) override { solo_->gather(mine, all); }
   void announce(const std::string&) noexcept override {}
   void leave() override {}
+  void report(const CallChain&) noexcept override {}
   void countCall() noexcept override {}
   void nextCall() noexcept override {}
   void communicate() noexcept override {}

@@ -8,6 +8,7 @@
 
 #include "base/health.h"
 #include "bootstrap/allgather.h"
+#include "bootstrap/call_chain.h"
 
 namespace seqpar {
 
@@ -36,6 +37,9 @@ class Control : public Allgather {
   /// Does not wait after a failure. Called once, before destruction.
   virtual void leave() = 0;
 
+  /// Reports, with the heartbeats, the calls of `chain`, which must outlive the object. If they differ from those of
+  /// another rank, every rank's Health fails.
+  virtual void report(const CallChain& chain) noexcept = 0;
   /// Reports, with the heartbeats, how many calls this rank has enqueued so far. Cheap; any thread.
   virtual void countCall() noexcept = 0;
   /// For CallSequence: this rank's next communication belongs to a new call of the program.

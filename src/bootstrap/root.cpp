@@ -83,11 +83,13 @@ void Root::handle(Connection& connection, wire::Frame frame, Time now) {
   switch (frame.kind) {
     case wire::Kind::Heartbeat:
       return;
-    case wire::Kind::Calls:
-      if (frame.body.size() != wire::kCallsBytes)
-        fail(seqparRemoteError, "a call count of ", frame.body.size(), " bytes, expected ", wire::kCallsBytes);
-      seat.calls = wire::decodeCalls(std::span(frame.body).first<wire::kCallsBytes>());
-      return;
+    case wire::Kind::Calls: {
+      const auto calls = wire::decodeCalls(frame.body);
+      if (!calls) fail(seqparRemoteError, "a call count of ", frame.body.size(), " bytes, expected another size");
+      seat.calls = calls->enqueued;
+      seat.report = calls->report;
+      return compareCalls(seat, now);
+    }
     case wire::Kind::Gather:
       return gather(seat, std::move(frame), now);
     case wire::Kind::News:
@@ -223,13 +225,13 @@ void Root::tick(Time now) {
     }
   }
   if (reminder_ && reminder_->due(now)) remind(now);
-  if (state_ == State::Running) compareCalls(now);
+  if (state_ == State::Running) compareCounts(now);
   if (timeout_.count() > 0) watch(now);
 }
 
 /// Reports ranks that are some calls behind for a while to all ranks, for the text of a timeout: a rank that waits for
 /// a GPU does not know which rank that GPU waits for.
-void Root::compareCalls(Time now) {
+void Root::compareCounts(Time now) {
   const auto fewer = [](const Seat& a, const Seat& b) { return a.calls < b.calls; };
   const auto [least, most] = std::minmax_element(seats_.begin(), seats_.end(), fewer);
   const bool together = least->calls == most->calls;
@@ -246,6 +248,21 @@ void Root::compareCalls(Time now) {
   }
   for (auto& [id, connection] : connections_) {
     if (connection.rank) wire::appendText(connection.output, wire::Kind::Behind, 0, text);
+  }
+}
+
+/// Fails all ranks if a collective call of `seat` differs from the same call of another rank.
+void Root::compareCalls(const Seat& seat, Time now) {
+  if (!seat.report) return;
+  for (const Seat& other : seats_) {
+    const auto found = other.report ? differenceOf(*seat.report, *other.report) : std::nullopt;
+    if (!found) continue;
+    const bool swapped = &seat > &other;
+    return failAll(concat("the ranks disagree about a call: ", (swapped ? other : seat).name, " and ",
+                          (swapped ? seat : other).name, " issued different collective calls; the ",
+                          found->first ? "first is" : "first differs at or before", " number ", found->call,
+                          ". Expected the same calls in the same order, with arguments that SEQPAR_CHECK=1 compares"),
+                   now);
   }
 }
 

@@ -95,6 +95,7 @@ class Root {
     bool joined = false, left = false;
     std::string name;
     uint64_t calls = 0;                // enqueued calls, as last reported
+    std::optional<CallReport> report;  // likewise
     std::optional<wire::Bytes> shard;  // of the current gather
   };
 
@@ -111,7 +112,8 @@ class Root {
   void failAll(const std::string& why, Time now);
   void watch(Time now);
   void remind(Time now);
-  void compareCalls(Time now);
+  void compareCounts(Time now);
+  void compareCalls(const Seat& seat, Time now);
 
   RootOptions options_;
   State state_ = State::Joining;

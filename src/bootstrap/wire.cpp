@@ -16,6 +16,8 @@ constexpr uint32_t kAnswerMagic = 0x41505153;     // "SQPA"
 constexpr uint16_t kFrameMark = 0x5153;
 constexpr size_t kFrameHeadBytes = 12;
 constexpr size_t kRefusalHeadBytes = 16;
+constexpr size_t kCallsBytes = 8, kDigestsAt = 16;
+constexpr size_t kReportedCallsBytes = kDigestsAt + CallReport::kDigests * sizeof(uint32_t);
 constexpr uint64_t kIdMagic = 0x3144495241505153;  // "SQPARID1"
 constexpr size_t kIdAddressBytes = 20;
 constexpr size_t kIdAddressesAt = 32;
@@ -146,14 +148,30 @@ void appendText(Bytes& out, Kind kind, uint32_t sequence, const std::string& tex
   append(out, kind, sequence, bytesOf(text, kMaxText));
 }
 
-Bytes encodeCalls(uint64_t calls) {
-  Bytes bytes(kCallsBytes);
-  put(bytes, 0, calls);
+Bytes encode(const Calls& calls) {
+  Bytes bytes(calls.report ? kReportedCallsBytes : kCallsBytes);
+  put(bytes, 0, calls.enqueued);
+  if (!calls.report) return bytes;
+  put(bytes, kCallsBytes, calls.report->calls);
+  size_t at = kDigestsAt;
+  for (const uint32_t digest : calls.report->digests) {
+    put(bytes, at, digest);
+    at += sizeof(digest);
+  }
   return bytes;
 }
 
-uint64_t decodeCalls(std::span<const std::byte, kCallsBytes> bytes) {
-  return take<uint64_t>(bytes, 0);
+std::optional<Calls> decodeCalls(std::span<const std::byte> bytes) {
+  if (bytes.size() != kCallsBytes && bytes.size() != kReportedCallsBytes) return std::nullopt;
+  Calls calls{take<uint64_t>(bytes, 0), std::nullopt};
+  if (bytes.size() == kCallsBytes) return calls;
+  calls.report.emplace().calls = take<uint64_t>(bytes, kCallsBytes);
+  size_t at = kDigestsAt;
+  for (uint32_t& digest : calls.report->digests) {
+    digest = take<uint32_t>(bytes, at);
+    at += sizeof(digest);
+  }
+  return calls;
 }
 
 Bytes encode(const Refusal& refusal) {
@@ -205,7 +223,7 @@ std::optional<Frame> FrameReader::next() {
       most = kMaxText;
       break;
     case Kind::Calls:
-      most = kCallsBytes;
+      most = kReportedCallsBytes;
       break;
     case Kind::Refused:
       most = kRefusalHeadBytes + kMaxText;

@@ -15,6 +15,7 @@
 
 #include "base/sha256.h"
 #include "bootstrap/address.h"
+#include "bootstrap/call_chain.h"
 #include "bootstrap/call_sequence.h"
 #include "bootstrap/token.h"
 #include "seqpar/seqpar.h"
@@ -23,7 +24,7 @@ namespace seqpar::wire {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr uint16_t kVersion = 3;
+constexpr uint16_t kVersion = 4;
 constexpr uint32_t kMaxRanks = 65536;
 constexpr size_t kMaxHost = 80;
 constexpr size_t kMaxText = 4096;
@@ -91,7 +92,7 @@ enum class Kind : uint16_t {
   Bye = 6,       ///< rank to root: it leaves
   AllLeft = 7,   ///< root to rank: all have left
   Missing = 8,   ///< root to rank: ranks missing in the current wait; a text
-  Calls = 9,     ///< rank to root: number of enqueued calls; encodeCalls()
+  Calls = 9,     ///< rank to root: its calls so far; encode(Calls)
   Behind = 10,   ///< root to rank: ranks with fewer enqueued calls than others; a text, empty if none
   Refused = 11,  ///< a rank refused a call; encode(Refusal)
   Vote = 12      ///< between survivors; encodeVote()
@@ -109,9 +110,13 @@ void append(Bytes& out, Kind kind, uint32_t sequence = 0, std::span<const std::b
 void appendText(Bytes& out, Kind kind, uint32_t sequence, const std::string& text);
 
 /// The body of Calls.
-constexpr size_t kCallsBytes = 8;
-Bytes encodeCalls(uint64_t calls);
-uint64_t decodeCalls(std::span<const std::byte, kCallsBytes> bytes);
+struct Calls {
+  uint64_t enqueued = 0;
+  std::optional<CallReport> report;  ///< of the collective ones
+};
+Bytes encode(const Calls& calls);
+/// Nothing for a body of another size.
+std::optional<Calls> decodeCalls(std::span<const std::byte> bytes);
 
 /// The body of Refused; the text is cut to kMaxText.
 Bytes encode(const Refusal& refusal);

@@ -120,6 +120,11 @@ void CallLog::collective(const char* call, std::span<const NamedValue> values) n
   record.digest.store(digestOf(record.name.load(kRelaxed), values), kRelaxed);
 }
 
+void CallLog::compare() noexcept {
+  CallScope* const scope = CallScope::current_;
+  if (scope != nullptr && &scope->log_ == this) scope->compared_ = true;
+}
+
 CallReference CallLog::operation(const char* call, bool onStream) noexcept {
   CallRecord& record = open(call);
   CallScope* const scope = CallScope::current_;
@@ -141,6 +146,7 @@ CallScope::~CallScope() {
   if (record_ == nullptr) return;
   record_->returned.store(brief() && !logs(LogLevel::Trace) ? began_ : ticksNow(), kRelaxed);
   if (!succeeded_) record_->failed.store(true, kRelaxed);
+  if (succeeded_ && compared_) log_.chain_.add(record_->digest.load(kRelaxed));
   if (!logs(LogLevel::Trace)) return;
   try {
     description() = concat("rank ", log_.rank_, " of ", log_.size_, ", ", describe(*record_));

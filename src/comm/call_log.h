@@ -15,6 +15,7 @@
 #include "base/owned_counter.h"
 #include "base/thread_variable.h"
 #include "base/ticks.h"
+#include "bootstrap/call_chain.h"
 #include "comm/named_value.h"
 
 namespace seqpar {
@@ -85,6 +86,9 @@ class CallLog {
   }
   /// Stores the values of the thread's current call, after collective(); null as for keep().
   const CallValues* keepCurrent();
+  /// Counts the thread's current call in chain(), once it has succeeded.
+  void compare() noexcept;
+  CallChain& chain() noexcept { return chain_; }
   /// Records the start of an operation of the thread's current call.
   CallReference operation(const char* call, bool onStream) noexcept;
 
@@ -102,6 +106,7 @@ class CallLog {
   std::unique_ptr<std::array<CallRecord, kCalls>> records_;
   OwnedCounter last_;
   std::atomic<uint64_t> lastCollective_{0};
+  CallChain chain_;
   uint64_t id_ = 0;
   int rank_ = 0, size_ = 0;
   std::string path_;
@@ -174,6 +179,7 @@ class CallScope {
   bool succeeded_ = false;
   bool ended_ = false;
   bool waited_ = false;
+  bool compared_ = false;
 };
 
 }  // namespace seqpar

@@ -153,6 +153,7 @@ void Communicator::connect() {
   options.behind = [this] { return control_->behind(); };
   device_ = makeDeviceGroup(*control_, options, health_);
   transport_ = {device_->transport(), device_->reason()};
+  control_->report(calls_.chain());
 }
 
 Communicator::~Communicator() {
@@ -266,7 +267,7 @@ void Communicator::enqueueOnDevice(const char* name, DeviceStream stream, const 
   requireUse(name);
   calls_.operation(name, true);
   try {
-    device_->enqueue(name, stream, launch);
+    if (device_->enqueue(name, stream, launch)) calls_.chain().end();
     control_->countCall();
   } catch (const Error& error) {
     health_.fail(error.result(), error.what());

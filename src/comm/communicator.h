@@ -202,6 +202,9 @@ class Communicator {
   /// Waits until all tickets before `ticket` have been served.
   void awaitTurn(uint64_t ticket);
   void compareNext(const char* call, Comparison comparison);
+  /// Records a call of all ranks. On a device, they compare its digest later, with their heartbeats.
+  template <typename Values>
+  void record(const char* call, const Values& values) noexcept;
   void enqueueOnDevice(const char* name, DeviceStream stream, const std::function<void()>& launch);
   void adoptLineage();
   void failChild(std::string_view text) noexcept;

@@ -18,14 +18,20 @@ std::shared_ptr<const Comparison>& pending() {
 
 }  // namespace
 
-void Communicator::compareNext(const char* call, std::span<const NamedValue> values) {
+template <typename Values>
+void Communicator::record(const char* call, const Values& values) noexcept {
   calls_.collective(call, values);
+  if (device_) calls_.compare();
+}
+
+void Communicator::compareNext(const char* call, std::span<const NamedValue> values) {
+  record(call, values);
   if (config_.checkArguments) compareNext(call, Comparison(call, values));
 }
 
 void Communicator::compareNext(const char* call, std::span<const NamedValue> values, std::vector<int> members,
                                std::span<const NamedValue> ofMembers) {
-  calls_.collective(call, values);
+  record(call, values);
   if (!config_.checkArguments) return;
   Comparison comparison(call, values);
   comparison.addOfGroup(std::move(members), ofMembers);
@@ -46,7 +52,7 @@ void Communicator::compareNext(const char* call, Comparison comparison) {
 
 void Communicator::compareNext(const char* call, const CallValues& values) {
   if (config_.checkArguments) return compareNext(call, std::span(values.all));
-  calls_.collective(call, values);
+  record(call, values);
 }
 
 void Communicator::compareNow(const char* call, std::span<const NamedValue> values) {

@@ -23,6 +23,7 @@ class OrderedControl final : public Control {
   void gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
   void announce(const std::string& why) noexcept override { control_->announce(why); }
   void leave() override;
+  void report(const CallChain& chain) noexcept override { control_->report(chain); }
   void countCall() noexcept override { control_->countCall(); }
   void nextCall() noexcept override { control_->nextCall(); }
   void communicate() noexcept override { control_->communicate(); }

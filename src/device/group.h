@@ -98,9 +98,10 @@ class DeviceGroup {
 
   /// Runs `launch` with the device current, ordered after all earlier work of this group, on whatever stream; in a
   /// capture, after all earlier work of this group in that capture. Throws the exceptions of launch, and
-  /// UnhandledCudaError if a launch failed.
-  virtual void enqueue(const char* name, DeviceStream stream, const std::function<void()>& launch) = 0;
+  /// UnhandledCudaError if a launch failed. True: in a capture.
+  virtual bool enqueue(const char* name, DeviceStream stream, const std::function<void()>& launch) = 0;
 
+  virtual bool inCapture(DeviceStream stream) const = 0;
   /// Throws InvalidUsage if `stream` is being captured and shared(): replayed graphs of such ranks may wait for each
   /// other without end.
   virtual void checkCapture(const char* name, DeviceStream stream) const = 0;

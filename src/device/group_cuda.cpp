@@ -116,21 +116,27 @@ class GroupCuda : public DeviceGroup {
     }
   }
 
+  bool inCapture(DeviceStream stream) const override {
+    const CurrentDevice current(options_.device);
+    return capturing(static_cast<cudaStream_t>(stream));
+  }
+
   void checkCapture(const char* name, DeviceStream stream) const override {
-    if (sharers_.empty() || !capturing(static_cast<cudaStream_t>(stream))) return;
+    if (sharers_.empty() || !inCapture(stream)) return;
     fail(seqparInvalidUsage, name, ": the stream is being captured, and ", sharers_,
          "; expected a GPU for each rank, or no capture");
   }
 
-  void enqueue(const char*, DeviceStream given, const std::function<void()>& launch) override {
+  bool enqueue(const char*, DeviceStream given, const std::function<void()>& launch) override {
     const auto stream = static_cast<cudaStream_t>(given);
     const CurrentDevice current(options_.device);
     const std::lock_guard lock(mutex_);
     // The thread that launches a captured graph orders it against other work; work inside the graph is ordered here.
-    order_.begin(stream);
+    const bool captured = order_.begin(stream);
     arena_.reset();
     launch();
     order_.end();
+    return captured;
   }
 
   void drain() override {

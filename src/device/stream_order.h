@@ -9,8 +9,8 @@ namespace seqpar {
 class StreamOrder {
  public:
   /// Later work of `stream` follows the work before the latest end(), on whatever stream; in a capture, that before the
-  /// latest end() in the same capture: the caller orders replays.
-  void begin(cudaStream_t stream) {
+  /// latest end() in the same capture: the caller orders replays. True: in a capture.
+  bool begin(cudaStream_t stream) {
     const Capture capture = captureOf(stream);
     current_ = capture ? &captured_ : &direct_;
     if (!current_->event) current_->event = makeEvent();
@@ -20,6 +20,7 @@ class StreamOrder {
     }
     current_->stream = stream;
     current_->capture = capture.id;
+    return static_cast<bool>(capture);
   }
 
   /// Ends the work that begin() started; without begin() it has no effect.

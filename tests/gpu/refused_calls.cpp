@@ -5,6 +5,8 @@
 #include "unit/api/refused_calls.h"
 
 #include "gpu/support/device_backend.h"
+#include "seqpar/exchange.h"
+#include "seqpar/scan.h"
 
 using namespace seqpar::test;  // NOLINT(google-build-using-namespace)
 
@@ -81,6 +83,49 @@ TEST_CASE("a stream that waited in vain has an error as soon as it is synchroniz
     INFO(errors);
     CHECK(errors.empty());
   }
+}
+
+TEST_CASE("ranks that issue different calls get an error long before the timeout") {
+  int gpus = 0;
+  expectCuda(cudaGetDeviceCount(&gpus), "cudaGetDeviceCount");
+  const bool fits = GENERATE(false, true);  // messages of other calls: the results would be wrong
+  const auto body = [&](seqparComm_t comm, int rank) {
+    const Vector<float> mine(4, 1.0F);
+    Vector<float> all(8, -1.0F);
+    seqparShards_t shards = SEQPAR_SHARDS_INITIALIZER;
+    shards.outer = 1;
+    shards.inner = 1;
+    shards.tokens = 4;
+    const auto gather = [&](seqparDataType_t type) {
+      shards.dataType = type;
+      shards.inner = type == seqparFloat32 ? 1 : 2;
+      return seqparAllGather(mine.data(), all.data(), &shards, comm, nullptr);
+    };
+    for (int i = 0; i < 3; ++i) expectSuccess(gather(seqparFloat32), "seqparAllGather", comm);
+    expectCuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+    seqparAllScanParams_t scan = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER;
+    scan.op = seqparScanSum;
+    scan.heads = scan.dk = 1;
+    scan.dv = 4;
+    const auto differs = fits ? gather(rank == 0 ? seqparFloat32 : seqparFloat16)
+                         : rank == 0
+                             ? gather(seqparFloat32)
+                             : seqparAllScan(mine.data(), nullptr, nullptr, nullptr, all.data(), &scan, comm, nullptr);
+    expectSuccess(differs, "the call that differs", comm);
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(patienceMs(5000));
+    seqparResult_t state = seqparSuccess;
+    while (state == seqparSuccess && std::chrono::steady_clock::now() < until) {
+      expectSuccess(seqparCommGetAsyncError(comm, &state), "seqparCommGetAsyncError", comm);
+    }
+    expect(state == seqparRemoteError, "the error is ", seqparGetErrorString(state));
+    const auto later = gather(seqparFloat32);
+    const std::string text = seqparGetLastError(comm);
+    expect(later == seqparRemoteError && text.find("the first is number 4") != std::string::npos,
+           "the text is: ", text);
+  };
+  const auto errors = onGpus(std::min(gpus, 2), 2, body, patienceMs(60000));
+  INFO(errors);
+  CHECK(errors.empty());
 }
 
 }  // namespace

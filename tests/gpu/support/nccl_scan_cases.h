@@ -36,7 +36,11 @@ class NcclOnlyGroup final : public DeviceGroup {
   DeviceArena& arena() override { return arena_; }
   const std::string& transport() const override { return words_; }
   const std::string& reason() const override { return words_; }
-  void enqueue(const char*, DeviceStream, const std::function<void()>& launch) override { launch(); }
+  bool enqueue(const char*, DeviceStream, const std::function<void()>& launch) override {
+    launch();
+    return false;
+  }
+  bool inCapture(DeviceStream) const override { return false; }
   void checkCapture(const char*, DeviceStream) const override {}
   void drain() override {}
   void notice() override {}

@@ -110,6 +110,31 @@ TEST_CASE("Records print the values that the log stores") {
   CHECK(log.keep("many", many) == nullptr);
 }
 
+TEST_CASE("Ranks compare digests of calls that have succeeded") {
+  CallLog log, other;
+  const auto call = [](CallLog& of, int64_t heads, bool succeeds, bool compares) {
+    CallScope scope(of, "scan");
+    const std::array<NamedValue, 1> values{{{"heads", heads}}};
+    of.collective("scan", values);
+    if (compares) of.compare();
+    if (succeeds) scope.succeed();
+  };
+  const auto difference = [&] { return differenceOf(log.chain().report().value(), other.chain().report().value()); };
+  call(log, 4, true, true);
+  call(log, 5, false, true);
+  call(log, 5, true, false);
+  call(log, 6, true, true);
+  call(other, 4, true, true);
+  call(other, 6, true, true);
+  CHECK(log.chain().report()->calls == 2);
+  CHECK_FALSE(difference());
+  call(log, 7, true, true);
+  call(other, 8, true, true);
+  REQUIRE(difference());
+  CHECK(difference()->call == 3);
+  CHECK(difference()->first);
+}
+
 TEST_CASE("A call that throws is recorded as failed, an unfinished call as not returned") {
   CallLog log;
   log.identify(1, 0, 1);

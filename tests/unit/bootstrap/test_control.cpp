@@ -1,6 +1,7 @@
 // Connections that stay: ranks as threads.
 #include <catch2/catch.hpp>
 
+#include "bootstrap/root.h"
 #include "gathering.h"
 
 using namespace seqpar;
@@ -60,6 +61,25 @@ TEST_CASE("control: ranks know which ranks have enqueued fewer calls") {
     for (int call = 0; call < (number == 1 ? 3 : 0); ++call) rank.control->countCall();
     waitUntil([&] { return rank.control->behind().empty(); });
     rank.control->leave();
+  });
+  CHECK(errors == "");
+}
+
+TEST_CASE("control: ranks whose collective calls differ fail") {
+  const bool ends = GENERATE(false, true);
+  const auto errors = onControls(3, withTimeout(kNoTimeoutMs), [&](int number, Rank& rank) {
+    CallChain chain;
+    rank.control->report(chain);
+    for (uint16_t call = 0; call < 1000; ++call) chain.add(call);
+    checkGathers(*rank.control, number, 3, 2);
+    expect(rank.health.ok(), rank.health.text());
+    if (ends && number == 1) chain.end();
+    chain.add(number == 1 ? 5 : 4);
+    if (!ends) return expectFailure(rank, "issued different collective calls; the first is number 1001");
+    std::this_thread::sleep_for(2 * heartbeatInterval(milliseconds(kNoTimeoutMs)));
+    checkGathers(*rank.control, number, 3, 2);
+    rank.control->leave();
+    expect(rank.health.ok(), rank.health.text());
   });
   CHECK(errors == "");
 }

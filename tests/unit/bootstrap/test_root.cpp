@@ -1,4 +1,5 @@
 // The root of ranks that have joined it.
+#include <array>
 #include <catch2/catch.hpp>
 
 #include "base/error.h"
@@ -55,7 +56,7 @@ TEST_CASE("root: ranks with fewer enqueued calls are reported until they catch u
   const auto ids = star.connectAll(3, 0);
   const auto calls = [&](size_t rank, uint64_t number) {
     wire::Bytes bytes;
-    wire::append(bytes, wire::Kind::Calls, 0, wire::encodeCalls(number));
+    wire::append(bytes, wire::Kind::Calls, 0, wire::encode(wire::Calls{number, std::nullopt}));
     star.receive(ids[rank], bytes);
   };
   const auto reported = [&](size_t rank) {
@@ -86,6 +87,28 @@ TEST_CASE("root: ranks with fewer enqueued calls are reported until they catch u
   wire::append(cut, wire::Kind::Calls, 0, wire::Bytes(4));
   star.receive(ids[1], cut);
   CHECK_THAT(star.news(ids[0]), Catch::Contains("a call count of"));
+}
+
+TEST_CASE("root: collective calls that differ between ranks fail all ranks") {
+  Star star;
+  const auto ids = star.connectAll(3);
+  std::array<CallChain, 3> chains;
+  const auto report = [&](size_t rank) {
+    wire::Bytes bytes;
+    wire::append(bytes, wire::Kind::Calls, 0, wire::encode(wire::Calls{0, chains[rank].report()}));
+    star.receive(ids[rank], bytes);
+  };
+  for (size_t rank = 0; rank < 3; ++rank) {
+    for (uint16_t call = 0; call < 5 + rank; ++call) chains[rank].add(call);
+    report(rank);
+  }
+  for (const size_t rank : {0, 1, 2}) CHECK(star.frames(ids[rank]).empty());
+  chains[1].add(7);  // the others' seventh call has the digest 6
+  report(1);
+  const std::string expected =
+      "the ranks disagree about a call: rank 1 (h, pid 101) and rank 2 (h, pid 102) issued different collective calls; "
+      "the first is number 7. ";
+  for (const size_t rank : {0, 1, 2}) CHECK_THAT(star.news(ids[rank]), Contains(expected));
 }
 
 TEST_CASE("root: other ranks learn of a refused call and the rank") {

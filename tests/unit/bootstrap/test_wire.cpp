@@ -148,7 +148,7 @@ TEST_CASE("frames out of bounds are refused once their header is read") {
   CHECK(refused(frame(wire::Kind::News, wire::kMaxText + 1)));
   CHECK(refused(frame(static_cast<wire::Kind>(0), 0)));
   CHECK_FALSE(refused(frame(wire::Kind::Calls, 8)));
-  CHECK(refused(frame(wire::Kind::Calls, 9)));
+  CHECK(refused(frame(wire::Kind::Calls, wire::encode(wire::Calls{0, CallReport{}}).size() + 1)));
   CHECK_FALSE(refused(frame(wire::Kind::Refused, 16 + wire::kMaxText)));
   CHECK(refused(frame(wire::Kind::Refused, 17 + wire::kMaxText)));
   CHECK(refused(frame(static_cast<wire::Kind>(13), 0)));
