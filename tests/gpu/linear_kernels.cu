@@ -12,6 +12,7 @@
 #include <string>
 
 #include "common/draw_seed.h"
+#include "kernels/attn/linear/save_initial.h"
 #include "kernels/attn/linear/sequence.h"
 #include "support/linear_forward_case.h"
 
@@ -59,7 +60,7 @@ class OnDevice {
 
 struct Results {
   std::vector<char> out;
-  std::vector<float> finalState, rankState, rankLogDecay;
+  std::vector<float> finalState, rankState, rankLogDecay, saved;  ///< `saved` is empty if it is not supported
   bool operator==(const Results&) const = default;
 };
 
@@ -105,12 +106,15 @@ Results run(const ForwardCase& test, int ctas, bool byHeads, bool rank, Maps con
   second.out.token = spec.dv;
   second.finalState = finalState.get();
   second.workspace = ofOutputs.get();
+  const bool saves = !rank && !byHeads && cut.spans.empty() && savesInitial(problem);
+  const OnDevice<float> saved(saves ? states : 0);
   for (int head = 0; head < spec.heads; head += byHeads ? 1 : spec.heads) {
     LaunchSequence sequence;
     const Launch launch{nullptr, ctas, &sequence};
     first.heads = second.heads = {head, byHeads ? 1 : spec.heads};
     if (!rank) {
-      check(launchForward(second, launch) == cudaSuccess, "launchForward: " + spec.name());
+      const int error = saves ? launchForwardAndSave(second, saved.get(), launch) : launchForward(second, launch);
+      check(error == cudaSuccess, "launchForward: " + spec.name());
       continue;
     }
     check(launchSegmentStates(first, launch) == cudaSuccess, "launchSegmentStates: " + spec.name());
@@ -119,7 +123,7 @@ Results run(const ForwardCase& test, int ctas, bool byHeads, bool rank, Maps con
   const cudaError_t error = cudaDeviceSynchronize();
   check(error == cudaSuccess, std::string(cudaGetErrorString(error)) + ": " + spec.name());
   if (error != cudaSuccess) std::exit(1);
-  return {out.values(), finalState.values(), rankState.values(), rankLogDecay.values()};
+  return {out.values(), finalState.values(), rankState.values(), rankLogDecay.values(), saved.values()};
 }
 
 std::vector<double> toDoubles(const std::vector<float>& numbers) {
@@ -149,6 +153,10 @@ void checkCase(const ForwardSpec& spec, int ctas, bool byHeads, bool rank, Maps 
   test.computeExpected();
   compare("output", spec, test.out, toDoubles(results.out, spec.type));
   compare("final state", spec, test.finalState, toDoubles(results.finalState));
+  if (!results.saved.empty()) {
+    const std::vector<float> zeros(results.saved.size());
+    check(results.saved == (spec.initial ? test.initial : zeros), "saved initial state: " + spec.name());
+  }
   if (!rank) return;
   compare("state of the rank", spec, test.rankState, toDoubles(results.rankState));
   std::vector<double> transitions = toDoubles(results.rankLogDecay);

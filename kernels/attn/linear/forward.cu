@@ -9,6 +9,7 @@
 #include "kernels/attn/linear/instances.h"
 #include "kernels/attn/linear/numbers.cuh"
 #include "kernels/attn/linear/pairs.h"
+#include "kernels/attn/linear/save_initial.h"
 #include "kernels/attn/linear/sequence.h"
 
 namespace seqpar::attn {
@@ -78,6 +79,13 @@ bool forwardByHeads(const Outputs&, const Launch&, int&) {
   return false;
 }
 }  // namespace forward_sm90
+
+bool savesInitial(const LinearProblem&) {
+  return false;
+}
+int launchForwardAndSave(const Outputs&, float*, const Launch&) {
+  return cudaErrorNotSupported;
+}
 #endif
 
 namespace {

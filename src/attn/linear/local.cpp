@@ -6,8 +6,8 @@
 namespace seqpar::attn::linear {
 
 void LinearOperator::forwardAlone(const Inputs& in, const seqparAttnForwardArgs_t& args) {
-  if (args.saved != nullptr) passes_->copyStates(args.saved, firstState(args));
-  passes_->forwardAlone(in, out(args), firstState(args), args.final);
+  if (args.saved == nullptr) return passes_->forwardAlone(in, out(args), firstState(args), args.final);
+  passes_->forwardAndSave(in, out(args), firstState(args), args.final, args.saved);
 }
 
 void LinearOperator::backwardAlone(const Inputs& in, const Gradients& gradients, const seqparAttnBackwardArgs_t& args) {

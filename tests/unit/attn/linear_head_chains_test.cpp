@@ -18,12 +18,19 @@ void checkChains(BackwardShape shape, uint64_t seed) {
   shape.segmentTokens = std::max<int64_t>((shape.tokens + 63) / 64 * 64, 64);
   const BackwardCase c(shape, seed);
   ChunksRun run(c, kGated, seed);
-  sm90::ChunkStatesTask chains;
+  forward_sm90::HeadChainTask chains;
   REQUIRE(sm90::encodeMaps<Bf16>(chains, run.task));
   chains.to.finalState = run.finalState();
+  const bool saves = seed % 4 != 0;
+  std::vector<float> saved(c.stateGradient.size(), NAN);
+  chains.saved = saves ? saved.data() : nullptr;
   using Kernel = forward_sm90::HeadChainKernel<Bf16, kGated, kPanels>;
   emulator::run(2, Kernel::kThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(chains); });
   run.check();
+  if (!saves) return;
+  std::vector<float> initial = c.initial;
+  initial.resize(saved.size());
+  CHECK(saved == initial);
 }
 template <bool kGated, int kPanels = 1>
 void checkChains(const BackwardShape& shape) {

@@ -17,6 +17,10 @@ using warpgroup::kPanel;
 using warpgroup::Operand;
 using warpgroup::Terms;
 
+struct HeadChainTask : ChunkStatesTask {  ///< dOut is the output; only the final state is used of `to`
+  float* saved = nullptr;                 ///< out: a copy of `initial`, or zeros; NULL: not written
+};
+
 /// Factors of a chunk's tokens. Sums are log2-decays from the chunk's start.
 struct ChainFactors {
   float sums[kChunk], inputs[kChunk];

@@ -11,7 +11,7 @@ class HeadChainOutputs {
  public:
   using Memory = HeadChainMemory<T, kPanels>;
 
-  SEQPAR_DEVICE HeadChainOutputs(const ChunkStatesTask& task, Memory& memory) : task_(task), memory_(memory) {}
+  SEQPAR_DEVICE HeadChainOutputs(const HeadChainTask& task, Memory& memory) : task_(task), memory_(memory) {}
 
   /// `first`: the running number of the item's first of `chunks`.
   SEQPAR_DEVICE void run(const ChainItem& item, int first, int chunks) const {
@@ -166,7 +166,7 @@ class HeadChainOutputs {
     ptx::cpAsyncBulkCommitGroup();
   }
 
-  const ChunkStatesTask& task_;
+  const HeadChainTask& task_;
   Memory& memory_;
   Half me_;
 };

@@ -11,15 +11,13 @@ class HeadChainRows {
  public:
   using Memory = HeadChainMemory<T, 2>;
 
-  SEQPAR_DEVICE HeadChainRows(const ChunkStatesTask& task, Memory& memory) : task_(task), memory_(memory) {}
+  SEQPAR_DEVICE HeadChainRows(const HeadChainTask& task, Memory& memory) : task_(task), memory_(memory) {}
 
   /// `first`: the running number of the item's first of `chunks`.
   SEQPAR_DEVICE void run(const ChainItem& item, int first, int chunks) {
     loadInitial(item);
     for (int number = first; number < first + chunks; ++number) {
-      Words words[2];
-      SEQPAR_UNROLL
-      for (int i = 0; i < kTiles8; ++i) backward::sm90::packTiles<T>(words[i % 2][i / 2], x_[i % 2], i / 2 * 2);
+      storeImage(number);
       memory_.awaitFull(number);
       uint32_t keys[2][kSteps][4];
       loadKeys(keys, number);
@@ -31,7 +29,6 @@ class HeadChainRows {
         multiplyColumns<T, Terms::Rows>(x_[i % 2], keys[i % 2][i / 2], values, kTilePanelBytes, 0, kChunk, i / 2, true);
       }
       warpgroup::commit();
-      storeImage(words, number);
       warpgroup::wait<0>();
       warpgroup::fenceOperand(x_[0]);
       warpgroup::fenceOperand(x_[1]);
@@ -43,7 +40,6 @@ class HeadChainRows {
 
  private:
   static constexpr int kColumns = kChainColumns<2>, kTiles8 = kColumns / 8, kSteps = kChunk / 16;
-  using Words = uint32_t[kTiles8 / 2][4];
 
   SEQPAR_DEVICE void decay(float by) {
     SEQPAR_UNROLL
@@ -85,8 +81,8 @@ class HeadChainRows {
       }
     }
   }
-  /// Stores the state before a chunk, transposed.
-  SEQPAR_DEVICE void storeImage(const Words (&words)[2], int number) const {
+  /// Stores the state before a chunk, transposed; outputs wait for it.
+  SEQPAR_DEVICE void storeImage(int number) const {
     memory_.awaitRead(number);
     const ptx::MatrixRowsAcross own{me_.lane};
     SEQPAR_UNROLL
@@ -95,7 +91,9 @@ class HeadChainRows {
       for (int i = 0; i < kTiles8 / 2; ++i) {
         T* row = backward::sm90::unitOf<kColumns>(memory_.image(number), own.row(i * 16),
                                                   block * 8 + me_.warpIndex * 2 + own.half());
-        ptx::stmatrixX4Trans(ptx::sharedAddress(row), words[block][i]);
+        uint32_t words[4];
+        backward::sm90::packTiles<T>(words, x_[block], 2 * i);
+        ptx::stmatrixX4Trans(ptx::sharedAddress(row), words);
       }
     }
     warpgroup::fenceProxyAsync();
@@ -128,7 +126,7 @@ class HeadChainRows {
     each(item, [&](float& number, int offset) { to[offset] = number; });
   }
 
-  const ChunkStatesTask& task_;
+  const HeadChainTask& task_;
   Memory& memory_;
   Half me_;
   float x_[2][kTiles8][4];  ///< of 64 channels each

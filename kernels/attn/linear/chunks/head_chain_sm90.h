@@ -2,8 +2,8 @@
 // segments, no maps. O = P V + decays * (Q S) with P the scores within a chunk, then S = S decay + K^T V.
 //
 // Work      a CTA of 512 threads, one per SM, takes items (sequence, head, 64 columns of v, or 80) in steps of the grid
-// Roles     warpgroup 0: one warp issues TMA loads, one or two compute factors of tokens; 1: the state; 2, 3: outputs,
-//           of every second chunk each
+// Roles     warpgroup 0: one warp issues TMA loads, one or two compute factors of tokens, one saves the initial state;
+//           1: the state; 2, 3: outputs, of every second chunk each
 // Tiles     64 tokens; S^T 64 x 128, or S 128 x 80, fp32 in registers, and S^T rounded, an image, in shared memory
 // Smem      four stages of queries, keys (16 KiB each) and values (8 KiB); two images (16 KiB); outputs (2 x 8 KiB). 80
 //           columns: three stages, with 16 KiB of values, images of 20 KiB and outputs of 2 x 16 KiB
@@ -21,11 +21,10 @@
 
 namespace seqpar::attn::forward_sm90 {
 
-/// kGated: with input gates. kPanels: 1, an item has 64 columns, or 2, 80 columns. The task's dOut is the output; only
-/// its final state is used of `to`.
+/// kGated: with input gates. kPanels: 1, an item has 64 columns, or 2, 80 columns.
 template <class T, bool kGated, int kPanels = 1>
 struct HeadChainKernel {
-  using Arguments = ChunkStatesTask;
+  using Arguments = HeadChainTask;
   using Memory = HeadChainMemory<T, kPanels>;
   using Factors = HeadChainFactors<Memory, kGated>;
   using State = std::conditional_t<kPanels == 1, HeadChainState<T>, HeadChainRows<T>>;
@@ -35,7 +34,7 @@ struct HeadChainKernel {
   static_assert(warpgroup::kThreads * (kProducerRegisters + kStateRegisters + 2 * kOutputRegisters) <=
                 warpgroup::kSmRegisters);
 
-  SEQPAR_DEVICE static void run(const ChunkStatesTask& task) {
+  SEQPAR_DEVICE static void run(const HeadChainTask& task) {
     auto& memory = *reinterpret_cast<Memory*>(ptx::sharedMemory());
     const int thread = ptx::thread(), warp = ptx::uniform(thread / 32), group = ptx::uniform(warp / 4);
     if (thread == 0) {
@@ -59,6 +58,8 @@ struct HeadChainKernel {
         each(task, chunks, [&](const ChainItem& item, int first) { factors.run(item, first); });
       } else if (thread == 32 * Factors::kWarps) {
         each(task, chunks, [&](const ChainItem& item, int first) { load(task, memory, item, first, chunks); });
+      } else if (warp == Factors::kWarps + 1 && task.saved != nullptr) {
+        each(task, chunks, [&](const ChainItem& item, int) { saveInitial(task, item, thread % 32); });
       }
     } else if (group == 1) {
       warpgroup::setmaxnregInc<kStateRegisters>();
@@ -82,8 +83,26 @@ struct HeadChainKernel {
       first += chunks;
     }
   }
+  /// One warp.
+  SEQPAR_DEVICE static void saveInitial(const HeadChainTask& task, const ChainItem& item, int lane) {
+    constexpr int kChannels = 16;  // divide dk; their loads are in flight together
+    const int64_t at = item.stateOffset(task);
+    const int left = task.dv - item.column, columns = left < kChainColumns<kPanels> ? left : kChainColumns<kPanels>;
+    for (int first = 0; first < task.dk; first += kChannels) {
+      for (int column = lane; column < columns; column += 32) {
+        const int64_t offset = at + int64_t{first} * task.dv + column;
+        float numbers[kChannels];
+        SEQPAR_UNROLL
+        for (int i = 0; i < kChannels; ++i) {
+          numbers[i] = task.initial == nullptr ? 0 : task.initial[offset + int64_t{i} * task.dv];
+        }
+        SEQPAR_UNROLL
+        for (int i = 0; i < kChannels; ++i) task.saved[offset + int64_t{i} * task.dv] = numbers[i];
+      }
+    }
+  }
   /// One thread.
-  SEQPAR_DEVICE static void load(const ChunkStatesTask& task, Memory& memory, const ChainItem& item, int first,
+  SEQPAR_DEVICE static void load(const HeadChainTask& task, Memory& memory, const ChainItem& item, int first,
                                  int chunks) {
     const int qkHead = item.head / task.group;
     for (int step = 0; step < chunks; ++step) {

@@ -8,7 +8,7 @@ namespace seqpar::attn::forward_sm90 {
 template <class T>
 class HeadChainState {
  public:
-  SEQPAR_DEVICE HeadChainState(const ChunkStatesTask& task, HeadChainMemory<T, 1>& memory)
+  SEQPAR_DEVICE HeadChainState(const HeadChainTask& task, HeadChainMemory<T, 1>& memory)
       : task_(task), memory_(memory) {}
 
   /// `first`: the running number of the item's first of `chunks`.
@@ -17,9 +17,7 @@ class HeadChainState {
     Values next;
     if (chunks > 0) loadValues(next, first);
     for (int number = first; number < first + chunks; ++number) {
-      Words words;
-      SEQPAR_UNROLL
-      for (int i = 0; i < kTiles8 / 2; ++i) backward::sm90::packTiles<T>(words[i], x_, 2 * i);
+      storeImage(number);
       uint32_t values[kSteps][4];
       SEQPAR_UNROLL
       for (int i = 0; i < kSteps * 4; ++i) values[i / 4][i % 4] = ptx::pack<T>(next[2 * i], next[2 * i + 1]);
@@ -31,7 +29,6 @@ class HeadChainState {
                                                 kChunk, step, true);
       }
       warpgroup::commit();
-      storeImage(words, number);
       if (number + 1 < first + chunks) loadValues(next, number + 1);
       warpgroup::wait<0>();
       warpgroup::fenceOperand(x_);
@@ -43,7 +40,6 @@ class HeadChainState {
 
  private:
   static constexpr int kTiles8 = backward::kBlock / 8, kSteps = kChunk / 16;
-  using Words = uint32_t[kTiles8 / 2][4];
   using Values = float[kSteps * 8];  ///< before they are rounded, as A of the state's product
 
   SEQPAR_DEVICE void decay(float by) {
@@ -84,15 +80,17 @@ class HeadChainState {
       if (high == 0) values[i + 1] = 0;
     }
   }
-  /// Stores the state before a chunk.
-  SEQPAR_DEVICE void storeImage(const Words& words, int number) const {
+  /// Stores the state before a chunk; outputs wait for it.
+  SEQPAR_DEVICE void storeImage(int number) const {
     memory_.awaitRead(number);
     const ptx::MatrixRows own = me_.matrixRows();
     SEQPAR_UNROLL
     for (int i = 0; i < kTiles8 / 2; ++i) {
+      uint32_t words[4];
+      backward::sm90::packTiles<T>(words, x_, 2 * i);
       ptx::stmatrixX4(
           backward::sm90::unitOf<kChunk>(memory_.image(number), own.row(me_.warpIndex * 16), 2 * i + own.half()),
-          words[i]);
+          words);
     }
     warpgroup::fenceProxyAsync();
     ptx::mbarrierArrive(memory_.stored(number));
@@ -121,7 +119,7 @@ class HeadChainState {
     each(item, [&](float& number, int offset) { to[offset] = number; });
   }
 
-  const ChunkStatesTask& task_;
+  const HeadChainTask& task_;
   HeadChainMemory<T, 1>& memory_;
   Half me_;
   float x_[kTiles8][4];

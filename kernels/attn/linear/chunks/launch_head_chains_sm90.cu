@@ -2,6 +2,7 @@
 #include "kernels/attn/linear/chunks/head_chain_sm90.h"
 #include "kernels/attn/linear/forward_sm90.h"
 #include "kernels/attn/linear/launch.cuh"
+#include "kernels/attn/linear/save_initial.h"
 #include "kernels/attn/linear/sequence.h"
 
 namespace seqpar::attn::forward_sm90 {
@@ -10,7 +11,7 @@ namespace {
 using backward::taskOf;
 
 template <class Kernel>
-__global__ void __launch_bounds__(Kernel::kThreads, 1) headChainsSm90(const __grid_constant__ ChunkStatesTask task) {
+__global__ void __launch_bounds__(Kernel::kThreads, 1) headChainsSm90(const __grid_constant__ HeadChainTask task) {
   Kernel::run(task);
 }
 
@@ -23,26 +24,17 @@ int64_t itemsOf(const LinearProblem& problem) {
   return panelsOf(problem) == 1 ? chainsOf<1>(task) : chainsOf<2>(task);
 }
 
-}  // namespace
-
-bool formsHeadChains(const LinearProblem& problem) {
-  constexpr int64_t kLeastPercent = 75;  // of SMs. With 80 heads (61 %), segments of heads in parallel are faster
-  if (problem.type != seqparBfloat16 || !fits(problem)) return false;
-  if (problem.gate == Gate::Channel || panelsOf(problem) == 0) return false;
-  if (problem.dk > backward::kBlock) return false;
-  const int64_t items = itemsOf(problem), sms = forward_sm90::ctasAtOnce(problem);
-  return items * 100 >= (items + sms - 1) / sms * sms * kLeastPercent;
-}
-
-bool forwardByHeads(const Outputs& pass, const Launch& launch, int& error) {
+/// forwardByHeads(); `saved`: as for launchForwardAndSave(), NULL: not written.
+bool launchChains(const Outputs& pass, float* saved, const Launch& launch, int& error) {
   const LinearProblem& problem = pass.problem;
   const bool whole = pass.segments.spans == nullptr && pass.heads.first == 0 && pass.heads.count == problem.heads;
   if (!whole || pass.storesMaps || !formsHeadChains(problem)) return false;
   Task task = taskOf(problem, {}, {0, problem.heads}, {pass.out.data, pass.out.batch, pass.out.token, pass.out.head});
   task.initial = pass.initial;
-  ChunkStatesTask chains;
+  HeadChainTask chains;
   if (!backward::sm90::encodeMaps<Bf16>(chains, task)) return false;
   chains.to.finalState = pass.finalState;
+  chains.saved = saved;
   const int sms = forward_sm90::ctasAtOnce(problem), ctas = launch.ctas > 0 ? std::min(launch.ctas, sms) : sms;
   const auto run = [&]<bool kGated, int kPanels>() {
     using Kernel = HeadChainKernel<Bf16, kGated, kPanels>;
@@ -58,4 +50,33 @@ bool forwardByHeads(const Outputs& pass, const Launch& launch, int& error) {
   return true;
 }
 
+}  // namespace
+
+bool formsHeadChains(const LinearProblem& problem) {
+  constexpr int64_t kLeastPercent = 75;  // of SMs. With 80 heads (61 %), segments of heads in parallel are faster
+  if (problem.type != seqparBfloat16 || !fits(problem)) return false;
+  if (problem.gate == Gate::Channel || panelsOf(problem) == 0) return false;
+  if (problem.dk > backward::kBlock) return false;
+  const int64_t items = itemsOf(problem), sms = forward_sm90::ctasAtOnce(problem);
+  return items * 100 >= (items + sms - 1) / sms * sms * kLeastPercent;
+}
+
+bool forwardByHeads(const Outputs& pass, const Launch& launch, int& error) {
+  return launchChains(pass, nullptr, launch, error);
+}
+
 }  // namespace seqpar::attn::forward_sm90
+
+namespace seqpar::attn {
+
+bool savesInitial(const LinearProblem& problem) {
+  return whyNot(problem) == nullptr && forward_sm90::formsHeadChains(problem);
+}
+
+int launchForwardAndSave(const Outputs& pass, float* saved, const Launch& launch) {
+  int error = cudaErrorNotSupported;
+  forward_sm90::launchChains(pass, saved, launch, error);
+  return error;
+}
+
+}  // namespace seqpar::attn

@@ -5,6 +5,7 @@
 
 #include "attn/linear/device/check.h"
 #include "attn/linear/passes/beside.h"
+#include "kernels/attn/linear/save_initial.h"
 #include "kernels/attn/linear/state_scan.h"
 
 namespace seqpar::attn::linear {
@@ -133,6 +134,14 @@ void DevicePasses::outputs(const Inputs& in, const Tensor& out, const float* inc
   makeOutputs(whole_, in, out, incoming, nullptr);
 }
 
+void DevicePasses::forwardAndSave(const Inputs& in, const Tensor& out, const float* incoming, float* final,
+                                  float* saved) {
+  if (!savesIncoming_ || empty() || byParts(in)) return Passes::forwardAndSave(in, out, incoming, final, saved);
+  sequence_.end();
+  multiplyValues(in);
+  forwardWhole(forward_, in, out, incoming, final, saved);
+}
+
 void DevicePasses::forwardAlone(const Inputs& in, const Tensor& out, const float* incoming, float* final) {
   if (empty()) {
     if (final != nullptr) copyStates(final, incoming);
@@ -145,12 +154,13 @@ void DevicePasses::forwardAlone(const Inputs& in, const Tensor& out, const float
 }
 
 void DevicePasses::forwardWhole(const Part& part, const Inputs& in, const Tensor& out, const float* incoming,
-                                float* final) {
+                                float* final, float* saved) {
   attn::Outputs pass{problem(part, in), part.segments, allHeads(), mapsBefore(part), incoming, outputOf(out), final};
   pass.content = part.content;
   pass.storesMaps = keeps(part);
   pass.workspace = outputsWorkspace_;
-  checkLaunch(launchForward(pass, onMain()), "outputs");
+  checkLaunch(saved == nullptr ? launchForward(pass, onMain()) : launchForwardAndSave(pass, saved, onMain()),
+              "outputs");
 }
 
 void DevicePasses::outputsByParts(const Inputs& in, const Tensor& out, const float* incoming, float* final) {

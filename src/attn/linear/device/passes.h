@@ -30,6 +30,7 @@ class DevicePasses final : public Passes {
   void besideScan(const Inputs&) override {}
   void outputs(const Inputs& in, const Tensor& out, const float* incoming) override;
   void forwardAlone(const Inputs& in, const Tensor& out, const float* incoming, float* final) override;
+  void forwardAndSave(const Inputs& in, const Tensor& out, const float* incoming, float* final, float* saved) override;
   void stateGradients(const Inputs& in, const Gradients& gradients, MapUse use) override;
   void recompute(const Inputs& in, const float* saved) override;
   void gradients(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming) override;
@@ -93,7 +94,8 @@ class DevicePasses final : public Passes {
   void makeGradients(const Part& part, const Inputs& in, const Gradients& to, const float* saved, const float* incoming,
                      float* dBefore, GradientsPart which = GradientsPart::Whole);
   /// The forward without maps of pass 1, or with its own ones.
-  void forwardWhole(const Part& part, const Inputs& in, const Tensor& out, const float* incoming, float* final);
+  void forwardWhole(const Part& part, const Inputs& in, const Tensor& out, const float* incoming, float* final,
+                    float* saved = nullptr);
   /// Both passes of each part.
   void outputsByParts(const Inputs& in, const Tensor& out, const float* incoming, float* final);
   /// Recomputes the forward's states of the whole, unless they were kept.
@@ -108,6 +110,7 @@ class DevicePasses final : public Passes {
   bool joinsHeads_ = false;        ///< gradientsJoinHeads()
   bool readsChunkStates_ = false;  ///< gradientsReadChunkStates() of the whole
   Part forward_;                   // the whole, divided for launchForward()
+  bool savesIncoming_ = false;     // the kernel of forward_ can, savesInitial()
   bool fusesInputGate_ = false;    // the passes' kernels apply it
   int idle_ = 0;                   // SMs that the gradients' sweep leaves idle, if it does not wait for pass 1
   std::vector<Part> parts_;

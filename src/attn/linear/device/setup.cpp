@@ -5,6 +5,7 @@
 #include "attn/linear/device/passes.h"
 #include "device/upload.h"
 #include "kernels/attn/linear/pairs.h"
+#include "kernels/attn/linear/save_initial.h"
 #include "kernels/attn/linear/state_scan.h"
 
 namespace seqpar::attn::linear {
@@ -57,6 +58,7 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
     forward_.segments = cutForward(items, ctas, supportsLead(shape));
   }
   forward_.content = fastestMaps(shape, forward_.segments);
+  savesIncoming_ = spans_.empty() && !leavesMaps() && savesInitial(shape);
   for (auto& part : parts_) part.content = fastestMaps(withoutTensors(part.shape), part.segments);
 }
 

@@ -67,6 +67,12 @@ class Passes {
   /// The whole forward without a scan: outputs(), plus the state after the rank's last token (NULL: not requested).
   virtual void forwardAlone(const Inputs& in, const Tensor& out, const float* incoming, float* final) = 0;
 
+  /// forwardAlone(), and a copy of `incoming` in `saved`.
+  virtual void forwardAndSave(const Inputs& in, const Tensor& out, const float* incoming, float* final, float* saved) {
+    copyStates(saved, incoming);
+    forwardAlone(in, out, incoming, final);
+  }
+
   /// Pass 1 of the backward: the gradients of states within the rank, and the used part of its map in reverse.
   virtual void stateGradients(const Inputs& in, const Gradients& gradients, MapUse use) = 0;
   /// Recomputes the forward's states from the saved incoming state: independent of stateGradients().
