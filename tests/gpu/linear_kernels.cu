@@ -287,6 +287,25 @@ void checkManyHeads(std::mt19937_64& random) {
   }
 }
 
+/// Heads for about half of the SMs: a forward by heads divides them.
+void checkDividedHeads(std::mt19937_64& random) {
+  for (const Gate gate : {Gate::None, Gate::Head, Gate::Token, Gate::Token}) {
+    ForwardSpec spec;
+    spec.dk = random() % 2 == 0 ? 128 : 80;
+    spec.dv = 64;
+    spec.heads = random() % 2 == 0 ? 80 : 64;
+    spec.qkHeads = 1 << random() % 4;
+    spec.gate = gate;
+    spec.tokens = 2050;
+    spec.decays = static_cast<Decays>(random() % 5);
+    spec.initial = random() % 2 == 0;
+    spec.headsFirst = random() % 2 == 0;
+    spec.segmentTokens = 512;
+    spec.seed = random();
+    checkCase(spec, 0, false, false, Maps::PerSegment);
+  }
+}
+
 void checkRefused() {
   LinearProblem problem;
   problem.heads = problem.qkHeads = 1;
@@ -326,6 +345,7 @@ int main(int argc, char** argv) {
   }
   checkRefused();
   if (!small) checkManyHeads(random);
+  if (!small) checkDividedHeads(random);
   if (!small) checkShortItems(random);
   if (!small) checkNotFinite(random);
   if (!small) checkRepeated(random);

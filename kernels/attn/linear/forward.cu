@@ -75,6 +75,9 @@ size_t chunkStatesSize(const LinearProblem&) {
 bool forwardByChunks(const Outputs&, const Launch&, int&) {
   return false;
 }
+size_t headChainsSize(const LinearProblem&) {
+  return 0;
+}
 bool forwardByHeads(const Outputs&, const Launch&, int&) {
   return false;
 }
@@ -148,7 +151,8 @@ bool supportsLead(const LinearProblem& problem) {
 
 size_t outputsWorkspaceSize(const LinearProblem& problem) {
   if (problem.type == seqparFloat32 || !forward_sm90::fits(problem)) return 0;
-  return std::max(forward_sm90::workspaceSize(problem), forward_sm90::chunkStatesSize(problem));
+  return std::max({forward_sm90::workspaceSize(problem), forward_sm90::chunkStatesSize(problem),
+                   forward_sm90::headChainsSize(problem)});
 }
 
 bool outputsArePaired(const LinearProblem& problem) {

@@ -39,6 +39,9 @@ bool forwardByChunks(const Outputs& pass, const Launch& launch, int& error);
 /// Token decays or none, keys of up to 128 channels; not packed.
 bool formsHeadChains(const LinearProblem& problem);
 
+/// The bytes of Outputs::workspace for that.
+size_t headChainsSize(const LinearProblem& problem);
+
 /// Launches that forward, as forwardByChunks().
 bool forwardByHeads(const Outputs& pass, const Launch& launch, int& error);
 

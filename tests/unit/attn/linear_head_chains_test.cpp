@@ -1,5 +1,6 @@
 // The sm_90 kernel for outputs of heads in one chain each, on an emulated CTA, compared with the reference in fp64.
 #include "kernels/attn/linear/chunks/head_chain_sm90.h"
+#include "kernels/attn/linear/chunks/head_chain_tail_sm90.h"
 #include "linear_chunks_check.h"
 #include "random_heads.h"
 
@@ -11,9 +12,9 @@ using namespace seqpar::test;
 
 namespace {
 
-/// kPanels: 1: items have 64 columns, 2: 80.
+/// kPanels: 1: items have 64 columns, 2: 80. firstChunks: HeadChainTask::firstChunks.
 template <bool kGated, int kPanels>
-void checkChains(BackwardShape shape, uint64_t seed) {
+void checkChains(BackwardShape shape, uint64_t seed, int firstChunks = 0) {
   INFO(shape.name() << ", seed " << seed);
   shape.segmentTokens = std::max<int64_t>((shape.tokens + 63) / 64 * 64, 64);
   const BackwardCase c(shape, seed);
@@ -25,7 +26,17 @@ void checkChains(BackwardShape shape, uint64_t seed) {
   std::vector<float> saved(c.stateGradient.size(), NAN);
   chains.saved = saves ? saved.data() : nullptr;
   using Kernel = forward_sm90::HeadChainKernel<Bf16, kGated, kPanels>;
-  emulator::run(2, Kernel::kThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(chains); });
+  std::vector<float> middle(firstChunks > 0 ? saved.size() : 0, NAN), totals(middle.empty() ? 0 : saved.size(), NAN);
+  chains.firstChunks = firstChunks;
+  chains.middle = middle.data();
+  chains.totals = totals.data();
+  const int heads = static_cast<int>(forward_sm90::chainsOf<kPanels>(run.task)), ctas = firstChunks > 0 ? heads + 2 : 2;
+  emulator::run(ctas, Kernel::kThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(chains); });
+  if (firstChunks > 0) {
+    using Tail = forward_sm90::HeadChainTailKernel<Bf16>;
+    emulator::run(static_cast<int>(Tail::itemsOf(chains)), Tail::kThreads, sizeof(Tail::Memory), seed,
+                  [&] { Tail::run(chains); });
+  }
   run.check();
   if (!saves) return;
   std::vector<float> initial = c.initial;
@@ -96,6 +107,22 @@ TEST_CASE("outputs of heads of 80 columns in one chain") {
   for (const double decay : {2.0, 30.0, kZeros}) {
     shape.decay = decay;
     checkChains<true, kPanels>(shape);
+  }
+}
+
+TEST_CASE("outputs of heads in two chains each") {
+  const Seed seed;
+  for (const double decay : {0.005, 0.05, 0.5, 30.0, kZeros}) {
+    checkChains<true, 1>(shapeOfHeads(700, 3, 1, decay), seed, 4);
+    checkChains<false, 1>(shapeOfHeads(300, 4, 4, decay), seed, 3);
+  }
+  BackwardShape shape = shapeOfHeads(500, 2, 2, 0.02);
+  shape.batch = 2;
+  shape.dk = 80;
+  shape.dv = 128;
+  for (const Gate gate : {Gate::None, Gate::Head}) {
+    shape.gate = gate;
+    checkChains<true, 1>(shape, seed, 2);
   }
 }
 

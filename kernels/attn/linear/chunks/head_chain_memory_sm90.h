@@ -17,18 +17,16 @@ using warpgroup::kPanel;
 using warpgroup::Operand;
 using warpgroup::Terms;
 
-struct HeadChainTask : ChunkStatesTask {  ///< dOut is the output; only the final state is used of `to`
-  float* saved = nullptr;                 ///< out: a copy of `initial`, or zeros; NULL: not written
-};
-
 /// Factors of a chunk's tokens. Sums are log2-decays from the chunk's start.
-struct ChainFactors {
+struct alignas(16) ChainFactors {
   float sums[kChunk], inputs[kChunk];
   float rows[kChunk];      ///< the scale times the decay to a query
-  float inverses[kChunk];  ///< the input gate of a key over its decay, if the chunk decays little
+  float queries[kChunk];   ///< the same over the decay to a reference, if they are separable
+  float inverses[kChunk];  ///< then the input gate of a key times the decay to the reference, over its decay
   float ends[kChunk];      ///< the input gate of a key times the decay to the chunk's end
   float decay;             ///< of the chunk
-  float little;            ///< 1: the total is at least kLeastOfFactors
+  float little;            ///< 1: no row is 0
+  float separable;         ///< 1: decays of scores are products of `queries` and `inverses`
 };
 
 /// Columns of v of an item: a panel, or one and 16 columns of another one.
@@ -44,7 +42,7 @@ struct HeadChainMemory {
   Tiles tiles[kStages];
   T images[kImages][kChainColumns<kPanels> * backward::kBlock];  ///< states, transposed: columns x 128 channels
   T out[2][kPanels * kTilePanel];
-  alignas(16) ChainFactors factors[kStages];
+  ChainFactors factors[kStages];
   alignas(8) uint64_t barriers[kStages][2], imageBarriers[kImages][2];
 
   // Argument: running number of a chunk over all items of the CTA.
@@ -78,6 +76,7 @@ SEQPAR_BOTH_INLINE int64_t chainsOf(const Task& task) {
 
 struct ChainItem {
   int sequence, head, column;  ///< column: the first one
+  int chunk = 0, chunks = 0;   ///< the first chunk, and their count
 
   template <int kPanels>
   SEQPAR_DEVICE static ChainItem at(const Task& task, int64_t index) {
@@ -91,6 +90,20 @@ struct ChainItem {
   /// Of the item's first element in states [batch][heads][dk][dv].
   SEQPAR_DEVICE int64_t stateOffset(const Task& task) const {
     return (int64_t{sequence} * task.heads + head) * task.dk * task.dv + column;
+  }
+};
+
+/// dOut is the output; only the final state is used of `to`. Heads may be in two parts, which other CTAs compute at the
+/// same time: the second one starts from a zero state, and head_chain_tail_sm90.h adds what it lacks.
+struct HeadChainTask : ChunkStatesTask {
+  float* saved = nullptr;   ///< out: a copy of `initial`, or zeros; NULL: not written
+  int firstChunks = 0;      ///< of the first part; 0: heads are not divided
+  float* middle = nullptr;  ///< out, if divided: [batch][heads][dk][dv], the states after the first parts
+  float* totals = nullptr;  ///< out, if divided: [batch][heads][chunks], the log2-decays of the second parts' chunks
+
+  SEQPAR_BOTH_INLINE int chunks() const { return static_cast<int>((tokens + kChunk - 1) / kChunk); }
+  SEQPAR_DEVICE float* totalsOf(const ChainItem& item) const {
+    return totals + (int64_t{item.sequence} * heads + item.head) * chunks();
   }
 };
 

@@ -13,12 +13,12 @@ class HeadChainOutputs {
 
   SEQPAR_DEVICE HeadChainOutputs(const HeadChainTask& task, Memory& memory) : task_(task), memory_(memory) {}
 
-  /// `first`: the running number of the item's first of `chunks`.
-  SEQPAR_DEVICE void run(const ChainItem& item, int first, int chunks) const {
-    for (int number = first + ((first ^ me_.group) & 1); number < first + chunks; number += 2) {
+  /// `first`: the running number of the item's first chunk.
+  SEQPAR_DEVICE void run(const ChainItem& item, int first) const {
+    for (int number = first + ((first ^ me_.group) & 1); number < first + item.chunks; number += 2) {
       Columns out;
       multiply(out, number);
-      write(out, item, (number - first) * kChunk);
+      write(out, item, (item.chunk + number - first) * kChunk);
     }
   }
   SEQPAR_DEVICE void finish() const {
@@ -38,7 +38,7 @@ class HeadChainOutputs {
     const float rows[2] = {factors.rows[me_.row], factors.rows[me_.row + 8]};
     uint32_t queries[kChannelSteps][4], words[kKeySteps][4];
     loadQueries(queries, tiles.queries);
-    makeScores(words, queries, number, rows);
+    makeScores(words, queries, number);
     const bool little = factors.little != 0;
     if constexpr (kPanels == 1) {
       Columns within;
@@ -69,7 +69,7 @@ class HeadChainOutputs {
   }
   /// Scores do not wait for the state.
   SEQPAR_DEVICE void makeScores(uint32_t (&words)[kKeySteps][4], const uint32_t (&queries)[kChannelSteps][4],
-                                int number, const float (&rows)[2]) const {
+                                int number) const {
     Scores scores;
     warpgroup::arrive();
     SEQPAR_UNROLL
@@ -80,7 +80,7 @@ class HeadChainOutputs {
     warpgroup::commit();
     warpgroup::wait<0>();
     warpgroup::fenceOperand(scores);
-    decayScores(words, scores, memory_.factorsOf(number), rows);
+    decayScores(words, scores, memory_.factorsOf(number));
   }
   /// Starts out (+)= scores V.
   SEQPAR_DEVICE void multiplyScores(Columns& out, const uint32_t (&words)[kKeySteps][4], int number, bool add) const {
@@ -127,21 +127,34 @@ class HeadChainOutputs {
     }
   }
   /// Scores times their decays and input gates, rounded; 0 for later keys, assigned: they may have overflowed.
-  SEQPAR_DEVICE void decayScores(uint32_t (&words)[kKeySteps][4], Scores& scores, const ChainFactors& factors,
-                                 const float (&rows)[2]) const {
+  SEQPAR_DEVICE void decayScores(uint32_t (&words)[kKeySteps][4], Scores& scores, const ChainFactors& factors) const {
+    if (factors.separable != 0) return separate(words, scores, factors);
+    SEQPAR_UNROLL
+    for (int step = 0; step < kKeySteps; ++step) clearLater(scores, step);
+    packExactly<T, kTiles8>(words, scores, factors.sums, factors.inputs, task_.scale, me_.row, me_.c);
+  }
+  SEQPAR_DEVICE void separate(uint32_t (&words)[kKeySteps][4], Scores& scores, const ChainFactors& factors) const {
+    const float rows[2] = {factors.queries[me_.row], factors.queries[me_.row + 8]};
     SEQPAR_UNROLL
     for (int step = 0; step < kKeySteps; ++step) {
-      if (step < me_.warpIndex) continue;  // earlier than all queries of the warp
       SEQPAR_UNROLL
-      for (int i = 0; i < 8; ++i) {
-        const int key = step * 16 + i / 4 * 8 + me_.c * 2 + i % 2, query = me_.row + i % 4 / 2 * 8;
-        if (key > query) scores[step * 2 + i / 4][i % 4] = 0;
+      for (int n = 2 * step; n < 2 * step + 2; ++n) {
+        float keys[2];
+        ptx::loadPair(factors.inverses + n * 8 + me_.c * 2, keys[0], keys[1]);
+        SEQPAR_UNROLL
+        for (int e = 0; e < 4; ++e) scores[n][e] *= rows[e / 2] * keys[e % 2];
       }
+      clearLater(scores, step);
+      backward::sm90::packTiles<T>(words[step], scores, 2 * step);
     }
-    if (factors.little != 0) {
-      packScaled<T, kTiles8>(words, scores, factors.inverses, rows[0], rows[1], me_.c);
-    } else {
-      packExactly<T, kTiles8>(words, scores, factors.sums, factors.inputs, task_.scale, me_.row, me_.c);
+  }
+  /// Of 16 keys.
+  SEQPAR_DEVICE void clearLater(Scores& scores, int step) const {
+    if (step < me_.warpIndex) return;  // earlier than all queries of the warp
+    SEQPAR_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      const int key = step * 16 + i / 4 * 8 + me_.c * 2 + i % 2, query = me_.row + i % 4 / 2 * 8;
+      if (key > query) scores[step * 2 + i / 4][i % 4] = 0;
     }
   }
   SEQPAR_DEVICE void write(const Columns& out, const ChainItem& item, int token) const {

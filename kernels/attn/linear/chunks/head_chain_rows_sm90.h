@@ -13,8 +13,9 @@ class HeadChainRows {
 
   SEQPAR_DEVICE HeadChainRows(const HeadChainTask& task, Memory& memory) : task_(task), memory_(memory) {}
 
-  /// `first`: the running number of the item's first of `chunks`.
-  SEQPAR_DEVICE void run(const ChainItem& item, int first, int chunks) {
+  /// `first`: the running number of the item's first chunk.
+  SEQPAR_DEVICE void run(const ChainItem& item, int first) {
+    const int chunks = item.chunks;
     loadInitial(item);
     for (int number = first; number < first + chunks; ++number) {
       storeImage(number);
@@ -22,6 +23,7 @@ class HeadChainRows {
       uint32_t keys[2][kSteps][4];
       loadKeys(keys, number);
       decay(memory_.factorsOf(number).decay);
+      publishImage(number);
       const T* values = memory_.of(number).values;
       warpgroup::arrive();
       SEQPAR_UNROLL
@@ -35,7 +37,8 @@ class HeadChainRows {
       ptx::syncwarp();
       if (me_.lane == 0) ptx::mbarrierArrive(memory_.empty(number));
     }
-    if (task_.to.finalState != nullptr) storeFinal(item);
+    float* const to = task_.firstChunks > 0 && item.chunk == 0 ? task_.middle : task_.to.finalState;
+    if (to != nullptr) storeFinal(to + item.stateOffset(task_), item);
   }
 
  private:
@@ -81,7 +84,7 @@ class HeadChainRows {
       }
     }
   }
-  /// Stores the state before a chunk, transposed; outputs wait for it.
+  /// Stores the state before a chunk, transposed.
   SEQPAR_DEVICE void storeImage(int number) const {
     memory_.awaitRead(number);
     const ptx::MatrixRowsAcross own{me_.lane};
@@ -96,6 +99,9 @@ class HeadChainRows {
         ptx::stmatrixX4Trans(ptx::sharedAddress(row), words);
       }
     }
+  }
+  /// Outputs wait for it.
+  SEQPAR_DEVICE void publishImage(int number) const {
     warpgroup::fenceProxyAsync();
     ptx::mbarrierArrive(memory_.stored(number));
   }
@@ -117,12 +123,11 @@ class HeadChainRows {
   SEQPAR_DEVICE void loadInitial(const ChainItem& item) {
     backward::clear(x_[0]);
     backward::clear(x_[1]);
-    if (task_.initial == nullptr) return;
+    if (task_.initial == nullptr || item.chunk > 0) return;
     const float* from = task_.initial + item.stateOffset(task_);
     each(item, [&](float& number, int offset) { number = from[offset]; });
   }
-  SEQPAR_DEVICE void storeFinal(const ChainItem& item) {
-    float* to = task_.to.finalState + item.stateOffset(task_);
+  SEQPAR_DEVICE void storeFinal(float* to, const ChainItem& item) {
     each(item, [&](float& number, int offset) { to[offset] = number; });
   }
 

@@ -1,7 +1,8 @@
 // Outputs of a head in one chain over all tokens on sm_90a, for token decays or none and keys of up to 128 channels: no
 // segments, no maps. O = P V + decays * (Q S) with P the scores within a chunk, then S = S decay + K^T V.
 //
-// Work      a CTA of 512 threads, one per SM, takes items (sequence, head, 64 columns of v, or 80) in steps of the grid
+// Work      a CTA of 512 threads, one per SM, takes items (sequence, head, 64 columns of v, or 80) in steps of the
+//           grid; with HeadChainTask::firstChunks, first parts of heads or second ones
 // Roles     warpgroup 0: one warp issues TMA loads, one or two compute factors of tokens, one saves the initial state;
 //           1: the state; 2, 3: outputs, of every second chunk each
 // Tiles     64 tokens; S^T 64 x 128, or S 128 x 80, fp32 in registers, and S^T rounded, an image, in shared memory
@@ -50,37 +51,46 @@ struct HeadChainKernel {
     }
     ptx::griddepcontrolWait();
     ptx::syncthreads();
-    const int chunks = static_cast<int>((task.tokens + kChunk - 1) / kChunk);
     if (group == 0) {
       warpgroup::setmaxnregDec<kProducerRegisters>();
       if (warp < Factors::kWarps) {
         const Factors factors(task, memory, warp, thread % 32);
-        each(task, chunks, [&](const ChainItem& item, int first) { factors.run(item, first); });
+        each(task, [&](const ChainItem& item, int first) { factors.run(item, first); });
       } else if (thread == 32 * Factors::kWarps) {
-        each(task, chunks, [&](const ChainItem& item, int first) { load(task, memory, item, first, chunks); });
+        each(task, [&](const ChainItem& item, int first) { load(task, memory, item, first); });
       } else if (warp == Factors::kWarps + 1 && task.saved != nullptr) {
-        each(task, chunks, [&](const ChainItem& item, int) { saveInitial(task, item, thread % 32); });
+        each(task, [&](const ChainItem& item, int) {
+          if (item.chunk == 0) saveInitial(task, item, thread % 32);
+        });
       }
     } else if (group == 1) {
       warpgroup::setmaxnregInc<kStateRegisters>();
       State state(task, memory);
-      each(task, chunks, [&](const ChainItem& item, int first) { state.run(item, first, chunks); });
+      each(task, [&](const ChainItem& item, int first) { state.run(item, first); });
     } else {
       warpgroup::setmaxnregInc<kOutputRegisters>();
       const HeadChainOutputs<T, kPanels> outputs(task, memory);
-      each(task, chunks, [&](const ChainItem& item, int first) { outputs.run(item, first, chunks); });
+      each(task, [&](const ChainItem& item, int first) { outputs.run(item, first); });
       outputs.finish();
     }
   }
 
  private:
-  /// Calls act(item, running number of its first chunk) for the CTA's items.
+  /// Calls act(item, running number of its first chunk) for the CTA's items. Of divided heads, each of the first CTAs
+  /// has a first part, and the others take turns at second parts.
   template <class Act>
-  SEQPAR_DEVICE static void each(const Task& task, int chunks, const Act& act) {
+  SEQPAR_DEVICE static void each(const HeadChainTask& task, const Act& act) {
+    const int chunks = task.chunks(), block = ptx::block();
+    const int64_t chains = chainsOf<kPanels>(task);
+    const bool divided = task.firstChunks > 0, second = divided && block >= chains;
+    const int64_t ofFirst = second ? chains : 0;
     int first = 0;
-    for (int64_t index = ptx::block(); index < chainsOf<kPanels>(task); index += ptx::blocks()) {
-      act(ChainItem::at<kPanels>(task, index), first);
-      first += chunks;
+    for (int64_t index = block - ofFirst; index < chains; index += ptx::blocks() - ofFirst) {
+      ChainItem item = ChainItem::at<kPanels>(task, index);
+      item.chunk = second ? task.firstChunks : 0;
+      item.chunks = second ? chunks - task.firstChunks : divided ? task.firstChunks : chunks;
+      act(item, first);
+      first += item.chunks;
     }
   }
   /// One warp.
@@ -102,11 +112,10 @@ struct HeadChainKernel {
     }
   }
   /// One thread.
-  SEQPAR_DEVICE static void load(const HeadChainTask& task, Memory& memory, const ChainItem& item, int first,
-                                 int chunks) {
+  SEQPAR_DEVICE static void load(const HeadChainTask& task, Memory& memory, const ChainItem& item, int first) {
     const int qkHead = item.head / task.group;
-    for (int step = 0; step < chunks; ++step) {
-      const int number = first + step, token = step * kChunk;
+    for (int step = 0; step < item.chunks; ++step) {
+      const int number = first + step, token = (item.chunk + step) * kChunk;
       const uint32_t full = memory.full(number);
       auto& tiles = memory.of(number);
       memory.awaitEmpty(number);

@@ -8,11 +8,13 @@ namespace seqpar::attn::forward_sm90 {
 template <class T>
 class HeadChainState {
  public:
-  SEQPAR_DEVICE HeadChainState(const HeadChainTask& task, HeadChainMemory<T, 1>& memory)
-      : task_(task), memory_(memory) {}
+  using Memory = HeadChainMemory<T, 1>;
 
-  /// `first`: the running number of the item's first of `chunks`.
-  SEQPAR_DEVICE void run(const ChainItem& item, int first, int chunks) {
+  SEQPAR_DEVICE HeadChainState(const HeadChainTask& task, Memory& memory) : task_(task), memory_(memory) {}
+
+  /// `first`: the running number of the item's first chunk.
+  SEQPAR_DEVICE void run(const ChainItem& item, int first) {
+    const int chunks = item.chunks;
     loadInitial(item);
     Values next;
     if (chunks > 0) loadValues(next, first);
@@ -22,6 +24,7 @@ class HeadChainState {
       SEQPAR_UNROLL
       for (int i = 0; i < kSteps * 4; ++i) values[i / 4][i % 4] = ptx::pack<T>(next[2 * i], next[2 * i + 1]);
       decay(memory_.factorsOf(number).decay);
+      publishImage(number);
       warpgroup::arrive();
       SEQPAR_UNROLL
       for (int step = 0; step < kSteps; ++step) {
@@ -35,7 +38,8 @@ class HeadChainState {
       ptx::syncwarp();
       if (me_.lane == 0) ptx::mbarrierArrive(memory_.empty(number));
     }
-    if (task_.to.finalState != nullptr) storeFinal(item);
+    float* const to = task_.firstChunks > 0 && item.chunk == 0 ? task_.middle : task_.to.finalState;
+    if (to != nullptr) storeFinal(to + item.stateOffset(task_), item);
   }
 
  private:
@@ -80,7 +84,7 @@ class HeadChainState {
       if (high == 0) values[i + 1] = 0;
     }
   }
-  /// Stores the state before a chunk; outputs wait for it.
+  /// Stores the state before a chunk.
   SEQPAR_DEVICE void storeImage(int number) const {
     memory_.awaitRead(number);
     const ptx::MatrixRows own = me_.matrixRows();
@@ -92,6 +96,9 @@ class HeadChainState {
           backward::sm90::unitOf<kChunk>(memory_.image(number), own.row(me_.warpIndex * 16), 2 * i + own.half()),
           words);
     }
+  }
+  /// Outputs wait for it.
+  SEQPAR_DEVICE void publishImage(int number) const {
     warpgroup::fenceProxyAsync();
     ptx::mbarrierArrive(memory_.stored(number));
   }
@@ -110,17 +117,16 @@ class HeadChainState {
   }
   SEQPAR_DEVICE void loadInitial(const ChainItem& item) {
     backward::clear(x_);
-    if (task_.initial == nullptr) return;
+    if (task_.initial == nullptr || item.chunk > 0) return;
     const float* from = task_.initial + item.stateOffset(task_);
     each(item, [&](float& number, int offset) { number = from[offset]; });
   }
-  SEQPAR_DEVICE void storeFinal(const ChainItem& item) {
-    float* to = task_.to.finalState + item.stateOffset(task_);
+  SEQPAR_DEVICE void storeFinal(float* to, const ChainItem& item) {
     each(item, [&](float& number, int offset) { to[offset] = number; });
   }
 
   const HeadChainTask& task_;
-  HeadChainMemory<T, 1>& memory_;
+  Memory& memory_;
   Half me_;
   float x_[kTiles8][4];
 };

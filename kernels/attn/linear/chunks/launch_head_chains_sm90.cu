@@ -1,5 +1,6 @@
 // The launch of a forward by heads: all outputs of a head in one chain.
 #include "kernels/attn/linear/chunks/head_chain_sm90.h"
+#include "kernels/attn/linear/chunks/head_chain_tail_sm90.h"
 #include "kernels/attn/linear/forward_sm90.h"
 #include "kernels/attn/linear/launch.cuh"
 #include "kernels/attn/linear/save_initial.h"
@@ -15,6 +16,11 @@ __global__ void __launch_bounds__(Kernel::kThreads, 1) headChainsSm90(const __gr
   Kernel::run(task);
 }
 
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::kThreads) headChainTailsSm90(const __grid_constant__ HeadChainTask task) {
+  Kernel::run(task);
+}
+
 /// 0: no form for the problem.
 int panelsOf(const LinearProblem& problem) {
   return problem.dv % kPanel == 0 ? 1 : problem.dv > kPanel && problem.dv <= kChainColumns<2> ? 2 : 0;
@@ -22,6 +28,27 @@ int panelsOf(const LinearProblem& problem) {
 int64_t itemsOf(const LinearProblem& problem) {
   const Task task = taskOf(problem, {}, {0, problem.heads}, {});
   return panelsOf(problem) == 1 ? chainsOf<1>(task) : chainsOf<2>(task);
+}
+
+/// Heads for a smaller percentage of CTAs are divided.
+constexpr int64_t kMostDivided = 75;
+
+/// HeadChainTask::firstChunks: the CTAs without a first part compute `each` second parts while a first part is
+/// computed.
+int firstChunksOf(const LinearProblem& problem, int ctas) {
+  constexpr int64_t kLeastChunks = 32, kLeastDivided = 34;
+  const int64_t chains = itemsOf(problem), chunks = (problem.tokens + kChunk - 1) / kChunk;
+  if (panelsOf(problem) != 1 || chunks < kLeastChunks) return 0;
+  if (chains * 100 < ctas * kLeastDivided || chains * 100 >= ctas * kMostDivided) return 0;
+  const int64_t others = ctas - chains, each = (chains + others - 1) / others;
+  return static_cast<int>((chunks * each + each) / (each + 1) + each - 1);
+}
+/// Bytes of the middle states, and of the totals, of divided heads.
+size_t middleSize(const LinearProblem& problem) {
+  return static_cast<size_t>(problem.batch) * problem.heads * problem.dk * problem.dv * sizeof(float);
+}
+size_t totalsSize(const LinearProblem& problem) {
+  return static_cast<size_t>(problem.batch) * problem.heads * ((problem.tokens + kChunk - 1) / kChunk) * sizeof(float);
 }
 
 /// forwardByHeads(); `saved`: as for launchForwardAndSave(), NULL: not written.
@@ -36,9 +63,15 @@ bool launchChains(const Outputs& pass, float* saved, const Launch& launch, int& 
   chains.to.finalState = pass.finalState;
   chains.saved = saved;
   const int sms = forward_sm90::ctasAtOnce(problem), ctas = launch.ctas > 0 ? std::min(launch.ctas, sms) : sms;
+  if (const int first = pass.workspace == nullptr ? 0 : firstChunksOf(problem, ctas); first > 0) {
+    chains.firstChunks = first;
+    chains.middle = pass.workspace;
+    chains.totals = pass.workspace + middleSize(problem) / sizeof(float);
+  }
+  const int64_t parts = chains.firstChunks > 0 ? 2 : 1;
   const auto run = [&]<bool kGated, int kPanels>() {
     using Kernel = HeadChainKernel<Bf16, kGated, kPanels>;
-    return launchKernel(headChainsSm90<Kernel>, gridOf(chainsOf<kPanels>(task), ctas), Kernel::kThreads,
+    return launchKernel(headChainsSm90<Kernel>, gridOf(parts * chainsOf<kPanels>(task), ctas), Kernel::kThreads,
                         sizeof(typename Kernel::Memory), launch.stream, false, chains);
   };
   const auto runPanels = [&]<bool kGated>() {
@@ -46,6 +79,11 @@ bool launchChains(const Outputs& pass, float* saved, const Launch& launch, int& 
   };
   const bool gated = problem.inputGates.data != nullptr;
   error = gated ? runPanels.template operator()<true>() : runPanels.template operator()<false>();
+  if (error == cudaSuccess && parts > 1) {
+    using Kernel = HeadChainTailKernel<Bf16>;
+    error = launchKernel(headChainTailsSm90<Kernel>, gridOf(Kernel::itemsOf(chains), 0), Kernel::kThreads,
+                         sizeof(typename Kernel::Memory), launch.stream, true, chains);
+  }
   if (launch.sequence != nullptr) launch.sequence->end();  // the launch is not recorded
   return true;
 }
@@ -53,12 +91,16 @@ bool launchChains(const Outputs& pass, float* saved, const Launch& launch, int& 
 }  // namespace
 
 bool formsHeadChains(const LinearProblem& problem) {
-  constexpr int64_t kLeastPercent = 75;  // of SMs. With 80 heads (61 %), segments of heads in parallel are faster
   if (problem.type != seqparBfloat16 || !fits(problem)) return false;
   if (problem.gate == Gate::Channel || panelsOf(problem) == 0) return false;
   if (problem.dk > backward::kBlock) return false;
   const int64_t items = itemsOf(problem), sms = forward_sm90::ctasAtOnce(problem);
-  return items * 100 >= (items + sms - 1) / sms * sms * kLeastPercent;
+  return items * 100 >= (items + sms - 1) / sms * sms * kMostDivided || firstChunksOf(problem, sms) > 0;
+}
+
+size_t headChainsSize(const LinearProblem& problem) {
+  const bool divided = formsHeadChains(problem) && firstChunksOf(problem, forward_sm90::ctasAtOnce(problem)) > 0;
+  return divided ? middleSize(problem) + totalsSize(problem) : 0;
 }
 
 bool forwardByHeads(const Outputs& pass, const Launch& launch, int& error) {
