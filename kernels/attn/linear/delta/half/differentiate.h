@@ -166,11 +166,13 @@ class Differentiate {
       if (first + kColumns < columns_) throughColumns(first + kColumns, stage(kColumns), boundary);
     }
     ptx::cpAsyncWaitGroup<0>();
-    ptx::storePair(memory_.boundary + threadAgain() / (kKeys / 2) * kKeys + threadAgain() % (kKeys / 2) * 2,
-                   boundary[0], boundary[1]);
+    const int lane = threadAgain() % 32, g = lane / 4, channel = warp_ / kHalves * kBlock + g;
+    if (lane % 4 != g / 2) return;
+    float* const to = memory_.boundary + warp_ % kHalves * kKeys;
+    to[channel] = boundary[0];
+    to[channel + 8] = boundary[1];
   }
   SEQPAR_DEVICE void throughColumns(int first, const Stage& s, float (&boundary)[2]) {
-    const int thread = threadAgain(), pair = thread % (kKeys / 2), part = thread / (kKeys / 2);
     const int column = quarter_ * kBlock;
     const SquareRows dX{memory_.dX}, dValues{memory_.dValues};
     ptx::cpAsyncWaitGroup<1>();
@@ -191,16 +193,28 @@ class Differentiate {
       accumulateBoth<T, false>(dq_, o, dRow_, x, s.state, channel_, k, lane);
       accumulate<T, false>(dColumn_, d, s.dState, channel_, k, 0, 4, lane);
     }
-    SEQPAR_UNROLL
-    for (int v = part * 8; v < part * 8 + 8; ++v) {
-      const uint32_t x = s.state.pair(v, 2 * pair), y = s.dState.pair(v, 2 * pair);
-      boundary[0] += ptx::lowOf<T>(x) * ptx::lowOf<T>(y);
-      boundary[1] += ptx::highOf<T>(x) * ptx::highOf<T>(y);
-    }
+    addBoundary(boundary, s, lane);
     ptx::syncthreads();
     startBlock(first + 2 * kColumns);
   }
-  static_assert(kAll == 8 * kKeys / 2 && kColumns == 8 * 8);
+  /// Sums of states times their gradients, for channels of the lanes that have elements of a product's diagonal: a warp
+  /// has 16 channels and a part of the columns.
+  SEQPAR_DEVICE void addBoundary(float (&sums)[2], const Stage& s, int lane) const {
+    constexpr int kPart = kColumns / kHalves;
+    const int channel = warp_ / kHalves * kBlock, first = warp_ % kHalves * kPart;
+    float c[2][4] = {};
+    SEQPAR_UNROLL
+    for (int v = first; v < first + kPart; v += kBlock) {
+      uint32_t a[4];
+      loadLeft<false>(a, s.state, channel, v, lane);
+      accumulate<T, false>(c, a, s.dState, channel, v, 0, 2, lane);
+    }
+    const bool odd = lane / 4 % 2 != 0;
+    sums[0] += odd ? c[0][1] : c[0][0];
+    sums[1] += odd ? c[1][3] : c[1][2];
+  }
+  static constexpr int kHalves = DifferentiateMemory::kHalves;
+  static_assert(kAll / 32 / kHalves * kBlock == kKeys);
 
   /// dX = T^T dD; the values' gradients are beta dX.
   SEQPAR_DEVICE void ofValues(const SquareRows& dWritten, int first) {

@@ -298,7 +298,7 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::ofChannelGates() {
   if (task_.dGates.data == nullptr || c >= task_.dk) return;
   float after = 0;
   SEQPAR_UNROLL
-  for (int n = 0; n < 8; ++n) after += memory_.boundary[n * kKeys + c];
+  for (int n = 0; n < DifferentiateMemory::kHalves; ++n) after += memory_.boundary[n * kKeys + c];
   const int last = (kBlocks - 1) * kKeys + c;
   after = forgetting(memory_.before[last] * memory_.totals[last], after);
   SEQPAR_UNROLL

@@ -89,7 +89,7 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::ofGates() {
   const int t = threadAgain();
   if (task_.dGates.data == nullptr || t >= kRows) return;
   float ofStates = 0, ends = 0;
-  for (int i = t % 32; i < 8 * kKeys; i += 32) ofStates += memory_.boundary[i];
+  for (int i = t % 32; i < DifferentiateMemory::kHalves * kKeys; i += 32) ofStates += memory_.boundary[i];
   for (int i = t % 32; i < kQuarters * kRows; i += 32) ends += memory_.ends[i];
   float run = forgetting(memory_.tokens.in[kRows - 1], sumOfWarp(ofStates)) + sumOfWarp(ends);
   for (int i = kRows; i-- > t;) {

@@ -226,6 +226,7 @@ static_assert(kKeyBytes <= 4 * kRows * kSquare && 2 * kSquareBytes <= kKeyBytes)
 /// of 16-bit elements are offsets in bytes.
 struct DifferentiateMemory {
   static constexpr int kQuarters = 4;  ///< warps of 16 tokens
+  static constexpr int kHalves = 2;    ///< warps of 16 channels
   static constexpr int kStage = 3 * kSquareBytes + 2 * kKeyBytes;
   int keys, queries;  ///< [kRows][kKeys]
   int inverse;        ///< [kRows][kRows]
@@ -233,7 +234,7 @@ struct DifferentiateMemory {
   int dX, dValues;    ///< [kRows][kColumns]; then gradients of scores
   Floats beta, kNorm, qNorm, betas;
   Floats terms, ends;  ///< [kQuarters][kRows]
-  Floats boundary;     ///< [8][kKeys]
+  Floats boundary;     ///< [kHalves][kKeys]: sums over halves of the columns
   TokenMemory tokens;
   // Decays of channels:
   static constexpr int kRunStride = kKeys + 8;  ///< without bank conflicts
@@ -258,7 +259,7 @@ struct DifferentiateMemory {
     betas = {carver.take(4 * kRows)};
     terms = {carver.take(4 * kQuarters * kRows)};
     ends = {carver.take(4 * kQuarters * kRows)};
-    boundary = {carver.take(4 * 8 * kKeys)};
+    boundary = {carver.take(4 * kHalves * kKeys)};
     tokens.place(carver);
     blocks = carver.used;
     if (!ofChannels) {
