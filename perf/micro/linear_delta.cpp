@@ -51,6 +51,7 @@ Task taskOf(LinearCase& mine) {
   task.records = static_cast<float*>(mine.take(static_cast<size_t>(attn::delta::half::recordBytes(task)) *
                                                chunks.size() * static_cast<size_t>(problem.heads)));
   task.states = mine.takeFloats(static_cast<size_t>(problem.heads) * static_cast<size_t>(problem.dk * problem.dv));
+  attn::delta::half::placeRecords(task);
   return task;
 }
 
@@ -65,6 +66,7 @@ void measure(LinearCase& mine, void* stream) {
   gpuCopy(const_cast<void*>(training.beta.data), halves.data(), halves.size() * sizeof(float));
   Task forward = training;
   forward.training = false;
+  attn::delta::half::placeRecords(forward);
   Task outputs = training, keeps = training, map = training;
   outputs.writesOut = true;
   keeps.keepsStates = true;

@@ -47,7 +47,11 @@ struct Task {
   float* records = nullptr;  ///< [batch][heads][stride] records
   /// half/: the arrays of records that Prepare writes are in `reserved`, and other steps do not change them.
   bool reserves = false;
-  char* reserved = nullptr;  ///< [batch][heads][reservedStride], from the window's first chunk on
+  char* reserved = nullptr;  ///< [batch][heads][preparedStride], from the window's first chunk on
+  /// half/, set by placeRecords(): the arrays that Prepare writes, and the others; bytes between those of chunks.
+  char *prepared = nullptr, *others = nullptr;
+  int64_t preparedBytes = 0, othersBytes = 0;
+  int preparedStride = 0;  ///< as `stride`
   int reservedStride = 0;
   const float* initial = nullptr;  ///< [sequences][heads][dk][dv]; NULL: zeros
   float* dInitial = nullptr;       ///< NULL: not requested

@@ -104,7 +104,7 @@ Task DeltaWindows::taskOf(const Inputs& in) const {
   task.chunks = deviceChunks_;
   task.records = records_;
   task.reserves = reserves_;
-  task.reservedStride = static_cast<int>(chunks_.size());
+  task.preparedStride = static_cast<int>(chunks_.size());
   task.initial = in.initial;
   return task;
 }
@@ -124,6 +124,7 @@ void DeltaWindows::select(Task& task, size_t window) const {
   task.first = static_cast<int>(window * window_);
   task.count = task.stride = static_cast<int>(std::min(window_, chunks_.size() - window * window_));
   task.reserved = reserves_ ? reserved_ + task.first * delta::half::reservedBytes(task) : nullptr;
+  if (half_) delta::half::placeRecords(task);
 }
 
 void DeltaWindows::prepare(Task& task, size_t window) {
@@ -148,6 +149,7 @@ void DeltaWindows::advance(Task& task, size_t window) {
     part.count = chunks;
     part.records = task.records + first * bytes / static_cast<int64_t>(sizeof(float));
     if (reserves_) part.reserved = task.reserved + first * reservedBytes;
+    delta::half::placeRecords(part);
     part.overlaps = first > 0;
     run(Step::Prepare, part);
     run(Step::Advance, part);

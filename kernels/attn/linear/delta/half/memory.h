@@ -28,6 +28,9 @@ SEQPAR_BOTH_INLINE int paddedColumns(const Task& task) {
   return (task.dv + kColumns - 1) / kColumns * kColumns;
 }
 
+SEQPAR_BOTH_INLINE bool hasInverse(const Task& task) {
+  return task.training || task.reserves;
+}
 /// The arrays of a record. Padding is 0.
 struct Record {
   // Of Prepare, as the tiles that copies fill, imageIndex():
@@ -35,7 +38,7 @@ struct Record {
   uint16_t* written;         ///< [columns][kRows]: U, transposed
   uint16_t* scores;          ///< [kRows][kRows]; 0 above the diagonal
   float* total;              ///< [kKeys]
-  uint16_t* inverse;         ///< [kRows][kRows], dense; training, or Task::reserves
+  uint16_t* inverse;         ///< [kRows][kRows], dense; hasInverse()
   // Training:
   uint16_t* values;    ///< [columns][kRows], an image: D, transposed. In place of U, without Task::reserves
   uint16_t* state;     ///< [columns][kKeys] before the chunk, transposed, stateIndex()
@@ -52,7 +55,8 @@ struct Record {
     written = taker.words(paddedColumns(task), kRows);
     scores = taker.words(kRows, kRows);
     total = taker.floats(kKeys);
-    inverse = task.training || task.reserves ? taker.words(kRows, kRows) : nullptr;
+    inverse = nullptr;
+    if (hasInverse(task)) inverse = taker.words(kRows, kRows);
     return taker.used;
   }
   /// The others, after placePrepared(). Returns their bytes.
@@ -99,12 +103,22 @@ SEQPAR_BOTH_INLINE int64_t recordBytes(const Task& task) {
   const int64_t prepared = record.placePrepared(nullptr, task);
   return (task.reserves ? 0 : prepared) + record.placeOthers(nullptr, task);
 }
+/// Sets where records are. After all other fields.
+inline void placeRecords(Task& task) {
+  Record record;
+  const int64_t prepared = record.placePrepared(nullptr, task);
+  task.othersBytes = recordBytes(task);
+  task.preparedBytes = task.reserves ? prepared : task.othersBytes;
+  char* const records = reinterpret_cast<char*>(task.records);
+  task.prepared = task.reserves ? task.reserved : records;
+  task.others = task.reserves ? records : records + prepared;
+  if (!task.reserves) task.preparedStride = task.stride;
+}
 SEQPAR_BOTH_INLINE Record recordOf(const Task& task, int64_t batch, int head, int chunk) {
   Record record;
-  const int64_t row = batch * task.heads + head, prepared = record.placePrepared(nullptr, task);
-  char* const memory = reinterpret_cast<char*>(task.records) + (row * task.stride + chunk) * recordBytes(task);
-  record.placePrepared(task.reserves ? task.reserved + (row * task.reservedStride + chunk) * prepared : memory, task);
-  record.placeOthers(task.reserves ? memory : memory + prepared, task);
+  const int64_t row = batch * task.heads + head;
+  record.placePrepared(task.prepared + (row * task.preparedStride + chunk) * task.preparedBytes, task);
+  record.placeOthers(task.others + (row * task.stride + chunk) * task.othersBytes, task);
   return record;
 }
 

@@ -226,7 +226,7 @@ class Prepare {
       }
       ptx::store(ofValues.unit(r, unit), valueWords);
       if constexpr (!kChannel) ptx::store(ofKeys.unit(r, unit), keyWords);
-      if (record_.inverse != nullptr) ptx::store(record_.inverse + r * kRows + unit * 8, words);
+      if (hasInverse(task_)) ptx::store(record_.inverse + r * kRows + unit * 8, words);
     }
     ptx::cpAsyncWaitGroup<0>();  // values
     ptx::syncthreads();

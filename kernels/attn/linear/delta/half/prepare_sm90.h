@@ -238,7 +238,7 @@ class PrepareSm90 {
       }
       ptx::store(ofValues.unit(r, unit), valueWords);
       ptx::store(ofKeys.unit(r, unit), keyWords);
-      if (inverse != nullptr) ptx::store(inverse + r * kRows + unit * 8, words);
+      if (hasInverse(task_)) ptx::store(inverse + r * kRows + unit * 8, words);
     }
     return zero == 0;
   }
