@@ -10,6 +10,7 @@
 #include "kernels/attn/linear/numbers.cuh"
 #include "kernels/attn/linear/pairs.h"
 #include "kernels/attn/linear/save_initial.h"
+#include "kernels/attn/linear/scan_maps.h"
 #include "kernels/attn/linear/sequence.h"
 
 namespace seqpar::attn {
@@ -54,10 +55,10 @@ bool fits(const LinearProblem&) {
 int ctasAtOnce(const LinearProblem&) {
   return 0;
 }
-bool segmentStates(const SegmentStates&, int, const Launch&, int&) {
+bool segmentStates(const SegmentStates&, int, const Launch&, int&, int*) {
   return false;
 }
-bool segmentStateGradients(const SegmentStateGradients&, int, const Launch&, int&) {
+bool segmentStateGradients(const SegmentStateGradients&, int, const Launch&, int&, int*) {
   return false;
 }
 bool packs(const Outputs&) {
@@ -99,6 +100,14 @@ bool ofRank(const SegmentStates& pass) {
 /// Only the map of the rank needs the last segment's map.
 int segmentsOf(const SegmentStates& pass) {
   return pass.segments.count - (ofRank(pass) || pass.allSegments ? 0 : 1);
+}
+
+template <class Pass>
+bool leavesOutForgotten(const Pass& pass) {
+  constexpr int kMostMaps = 8;  // NeededChunks::kUnreadLog2
+  return pass.content == Maps::PerSegment && pass.allSegments && pass.segments.count <= kMostMaps &&
+         pass.segments.spans == nullptr && pass.problem.gate == Gate::Token && allowed(pass.problem, pass.heads) &&
+         pass.problem.type != seqparFloat32 && forward_sm90::fits(pass.problem);
 }
 
 /// Pass 1 without the fold.
@@ -173,6 +182,19 @@ int launchSegmentStates(const SegmentStates& pass, const Launch& launch) {
   return launchFold(
       {pass.problem, pass.segments, pass.heads, pass.maps, false, pass.content, pass.state, pass.logDecay, pass.base},
       launch);
+}
+
+int launchScanMaps(const SegmentStates& pass, int* scratch, const Launch& launch) {
+  int error = cudaSuccess;
+  const bool done =
+      leavesOutForgotten(pass) && forward_sm90::segmentStates(pass, pass.segments.count, launch, error, scratch);
+  return done ? error : launchSegmentStates(pass, launch);
+}
+int launchScanMaps(const SegmentStateGradients& pass, int* scratch, const Launch& launch) {
+  int error = cudaSuccess;
+  const bool done = leavesOutForgotten(pass) &&
+                    forward_sm90::segmentStateGradients(pass, pass.segments.count, launch, error, scratch);
+  return done ? error : launchSegmentStateGradients(pass, launch);
 }
 
 int launchForward(const Outputs& pass, const Launch& on) {

@@ -19,9 +19,11 @@ size_t workspaceSize(const LinearProblem& problem);
 bool packs(const Outputs& pass);
 
 /// Launches like those of kernels/attn/linear/instances.h, for problems that fits() accepts. Return false if the TMA
-/// does not support these tensors, and launch nothing; otherwise `error` is a cudaError_t.
-bool segmentStates(const SegmentStates& pass, int segments, const Launch& launch, int& error);
-bool segmentStateGradients(const SegmentStateGradients& pass, int segments, const Launch& launch, int& error);
+/// does not support these tensors, and launch nothing; otherwise `error` is a cudaError_t. `scratch`: of
+/// launchScanMaps(); NULL: all maps are needed.
+bool segmentStates(const SegmentStates& pass, int segments, const Launch& launch, int& error, int* scratch = nullptr);
+bool segmentStateGradients(const SegmentStateGradients& pass, int segments, const Launch& launch, int& error,
+                           int* scratch = nullptr);
 bool outputs(const Outputs& pass, const Launch& launch, int& error);
 
 /// Whether a forward of `problem` is faster by the states before every 128 tokens, which all outputs then read

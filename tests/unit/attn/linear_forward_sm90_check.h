@@ -11,10 +11,12 @@ namespace seqpar::attn::test {
 using forward_sm90::Pass;
 
 template <class T, Pass P>
-void runStates(const SegmentStates& pass, const Input& keys, const Input& values, int ctas, uint64_t seed) {
+void runStates(const SegmentStates& pass, const Input& keys, const Input& values, int ctas, uint64_t seed,
+               const int* needed = nullptr) {
   forward_sm90::StatesKernel kernel;
   const bool joined = joinsShortHeads(pass.problem), paired = joined || forward_sm90::pairs(pass);
   REQUIRE(setArguments(kernel, pass, pass.segments.count, keys, values, paired));
+  kernel.needed = needed;
   forward_sm90::dispatch(pass.problem, [&](auto kind) {
     const bool wide = forward_sm90::keyBlocks(pass.problem.dk) > 1;
     const auto run = [&]<bool kGated, bool kWide, bool kPair = false>() {

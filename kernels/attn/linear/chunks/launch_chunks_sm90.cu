@@ -65,10 +65,11 @@ bool forwardByChunks(const Outputs& pass, const Launch& launch, int& error) {
   states.to.directions = 1;
   states.to.states = pass.workspace;
   states.to.finalState = pass.finalState;
+  const bool early = launch.sequence != nullptr && startsEarly(waitingRecord(pass), launch);
   const int sms = forward_sm90::ctasAtOnce(problem), ctas = launch.ctas > 0 ? std::min(launch.ctas, sms) : sms;
   const auto runBoth = [&]<int kHeads, bool kGated>() {
     using States = backward::sm90::ChunkStatesKernel<Bf16, kHeads, kGated>;
-    const cudaError_t failed = run<States>(states, itemsOf(task), ctas, launch.stream, false);
+    const cudaError_t failed = run<States>(states, itemsOf(task), ctas, launch.stream, early);
     if (failed != cudaSuccess) return failed;
     using Outputs = ChunkOutputsKernel<Bf16, kGated>;
     return run<Outputs>(states, unitsOf(task), ctas, launch.stream, true);

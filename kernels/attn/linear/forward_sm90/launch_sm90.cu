@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/attn/linear/forward_sm90/instances_sm90.h"
+#include "kernels/attn/linear/launch.cuh"
 #include "kernels/attn/linear/sequence.h"
 
 namespace seqpar::attn::forward_sm90 {
@@ -34,9 +35,26 @@ int attribute(cudaDeviceAttr which) {
   return cudaDeviceGetAttribute(&value, which, device) == cudaSuccess ? value : 0;
 }
 
+__global__ void __launch_bounds__(NeededChunks::kThreads) neededChunks(const __grid_constant__ NeededChunks task) {
+  __shared__ NeededChunks::Memory memory;
+  ptx::griddepcontrolLaunchDependents();
+  task.run(memory);
+}
+
+/// Launches NeededChunks, which starts after all earlier work.
+cudaError_t findNeeded(int* needed, const LinearProblem& problem, bool backward, const Launch& launch) {
+  LaunchRecord record;
+  record.writes = {needed};
+  record.overlaps = false;
+  startsEarly(record, launch);
+  const NeededChunks task{problem, needed, backward};
+  const dim3 grid(static_cast<unsigned>(NeededChunks::ctas(problem)));
+  return launchKernel(neededChunks, grid, NeededChunks::kThreads, 0, launch.stream, false, task);
+}
+
 template <Pass P>
 bool launchStates(const SegmentStates& pass, int segments, const Input& keys, const Input& values, const Launch& launch,
-                  int& error) {
+                  int* needed, int& error) {
   const LinearProblem& problem = pass.problem;
   StatesKernel kernel;
   error = cudaSuccess;
@@ -46,8 +64,14 @@ bool launchStates(const SegmentStates& pass, int segments, const Input& keys, co
              paired = joined || (pairs(pass) && 4 * single > 5 * int64_t{forward_sm90::ctasAtOnce(problem)});
   if (!setArguments(kernel, pass, segments, keys, values, paired)) return false;
   if (kernel.items == 0) return true;
-  const bool overlaps = startsEarly(recordOf(pass), launch);
-  const KernelLaunch on = {launch.ctas, overlaps, launch.stream};
+  KernelLaunch on = {launch.ctas, false, launch.stream};
+  if (needed != nullptr && problem.batch * (pass.heads.count / (paired ? 2 : 1)) <= NeededItems::kMost) {
+    error = findNeeded(needed, problem, P == Pass::Backward, launch);
+    if (error != cudaSuccess) return true;
+    kernel.needed = needed;
+    if (on.ctas == 0) on.ctas = forward_sm90::ctasAtOnce(problem);
+  }
+  on.overlaps = startsEarly(recordOf(pass), launch);
   error = problem.type == seqparFloat16 ? runStates<Float16, P>(kernel, paired, on)
                                         : runStates<Bfloat16, P>(kernel, paired, on);
   return true;
@@ -104,13 +128,14 @@ int ctasAtOnce(const LinearProblem&) {
   return attribute(cudaDevAttrMultiProcessorCount);
 }
 
-bool segmentStates(const SegmentStates& pass, int segments, const Launch& launch, int& error) {
-  return launchStates<Pass::Forward>(pass, segments, pass.problem.k, pass.problem.v, launch, error);
+bool segmentStates(const SegmentStates& pass, int segments, const Launch& launch, int& error, int* needed) {
+  return launchStates<Pass::Forward>(pass, segments, pass.problem.k, pass.problem.v, launch, needed, error);
 }
 
-bool segmentStateGradients(const SegmentStateGradients& pass, int segments, const Launch& launch, int& error) {
+bool segmentStateGradients(const SegmentStateGradients& pass, int segments, const Launch& launch, int& error,
+                           int* needed) {
   const SegmentStates states = {pass.problem, pass.segments, pass.heads, pass.maps};
-  return launchStates<Pass::Backward>(states, segments, pass.problem.q, pass.dOut, launch, error);
+  return launchStates<Pass::Backward>(states, segments, pass.problem.q, pass.dOut, launch, needed, error);
 }
 
 bool packs(const Outputs& pass) {

@@ -5,21 +5,21 @@
 // Work      a CTA of 512 threads, one per SM, takes items (batch, segment, head, 128 channels of k, 128 columns of v)
 //           in steps of the grid. Pair: two heads with 64 columns that share keys, whose values are decayed instead;
 //           with channel decays, two heads of 64 channels and columns each, one in each panel of a tile
-// Roles     warpgroup 0: producer, one thread issues TMA loads, a warp loads gates of tokens; 1: transform, decays
-// keys;
-//           2, 3: consumers, wgmma, 64 columns of v each. 128 registers per thread.
+// Roles     warpgroup 0: producer, one thread issues TMA loads, a warp computes factors of tokens; 1: transform,
+//           decays keys; 2, 3: consumers, wgmma, 64 columns of v each. 128 registers per thread.
 // Tiles     chunks of 64 tokens x 128; S^T 64 x 128 fp32 in the registers of each consumer
 // Smem      StatesShared: stages of keys and values (16 KiB each) and gates, six (fp32 gates: three, bf16: four)
 // Barriers  mbarriers of a stage (Pipeline): full, prepared, empty, as in outputs_sm90.cuh. Named, Barrier: of the
-//           transform warpgroup
+//           transform warpgroup. __syncthreads(): NeededItems::find()
 // Overlap   lets the next kernel start at once, may itself start before the previous kernel ends, and executes
-//           griddepcontrol.wait before it exits only: it accesses none of the previous kernel's data.
+//           griddepcontrol.wait before it exits only: it accesses none of the previous kernel's data, except `needed`.
 #pragma once
 
 #include <type_traits>
 
 #include "kernels/arch/pdl.h"
 #include "kernels/attn/linear/forward_sm90/matrix_sm90.cuh"
+#include "kernels/attn/linear/forward_sm90/needed_chunks_sm90.cuh"
 #include "kernels/attn/linear/forward_sm90/segment_shared_sm90.cuh"
 #include "kernels/attn/linear/forward_sm90/sweeps_sm90.cuh"
 #include "kernels/attn/linear/forward_sm90/token_gates_sm90.cuh"
@@ -31,6 +31,7 @@ struct StatesKernel {
   int segments;  ///< number of segments, starting at the first; backward: ending at the last
   int64_t items;
   CUtensorMap keys, values, gates;  ///< backward: queries, dOut
+  const int* needed = nullptr;      ///< NeededChunks' result, for maps that only a scan reads; NULL: all are needed
 };
 
 /// Gated: with input gates, forward with one decay for all channels; the backward's pass 1 is independent of them.
@@ -43,7 +44,8 @@ class StatesCta {
   static constexpr bool kJoined = Pair && !kShared;                   ///< they do not
   static_assert(!kJoined || !Wide);
   static constexpr bool kUniform = Kind == GateKind::Uniform;
-  using Gates = TokenGates<P, kShared ? 2 : 1, Gated>;
+  static constexpr int kTokenGates = kShared ? 2 : 1;  ///< heads with gates of their own
+  using Gates = TokenGates<P, kTokenGates, Gated>;
   using Layout = StatesShared<Kind>;
   static constexpr int kStages = Layout::kStages;
   /// Chunks in flight: two per CTA keep memory busy, and more only queue before other loads.
@@ -54,11 +56,18 @@ class StatesCta {
         problem_(kernel.pass.problem),
         shared_(shared),
         base_(ptx::sharedAddress(shared)),
+        needed_(shared + Layout::kTotals),
         skip_{reinterpret_cast<volatile int*>(shared + Layout::kMarks)},
         pipeline_{base_ + Layout::kBarriers} {}
 
   SEQPAR_DEVICE void run() {
     if (threadIdx.x == 0) pipeline_.init(kUniform ? 1 : 0);
+    if (kUniform && kernel_.needed != nullptr) {
+      HeadRange heads = kernel_.pass.heads;
+      if (Pair) heads.count = (heads.count + 1) / 2;
+      ptx::griddepcontrolWait();
+      needed_.find<P>(kernel_.needed, problem_, kernel_.pass.segments, heads, kTokenGates);
+    }
     __syncthreads();
     const int role = static_cast<int>(threadIdx.x) / kGroupThreads;
     if (role == kProducer) {
@@ -83,8 +92,17 @@ class StatesCta {
     int first = 0;
     HeadRange heads = kernel_.pass.heads;
     if (Pair) heads.count = (heads.count + 1) / 2;
-    for (int64_t index = blockIdx.x; index < kernel_.items; index += gridDim.x) {
-      Sweep item{itemAt(index, problem_, heads, cut, kernel_.segments, Wide ? kBlocks * tiles : tiles, firstSegment)};
+    const int tilesOfHead = Wide ? kBlocks * tiles : tiles;
+    const bool listed = kUniform && kernel_.needed != nullptr;
+    const int64_t items = listed ? int64_t{needed_.count(problem_, heads)} * tilesOfHead : kernel_.items;
+    for (int64_t index = blockIdx.x; index < items; index += gridDim.x) {
+      Sweep item{};
+      if (listed) {
+        static_cast<Item&>(item) = needed_.at<P>(static_cast<int>(index / tilesOfHead), problem_, cut, heads);
+        item.tile = static_cast<int>(index % tilesOfHead);
+      } else {
+        static_cast<Item&>(item) = itemAt(index, problem_, heads, cut, kernel_.segments, tilesOfHead, firstSegment);
+      }
       if (Pair) item.head += item.head - heads.first;
       if (Wide) {
         item.block = item.tile / tiles;
@@ -130,24 +148,23 @@ class StatesCta {
 
   /// One warp; as load().
   SEQPAR_DEVICE int loadGates(const Sweep& item, int first) {
-    return Gates(problem_, item)
-        .run(
-            [&](int number) -> float* {
-              const int running = first + number;
-              pipeline_.waitFree(running);
-              if (number >= kStages && skip_.skips(running - kStages)) return nullptr;
-              return tokenGates(shared_ + running % kStages * Layout::kStageBytes);
-            },
-            [&](int number) {
-              if (threadIdx.x % 32 == 0) ptx::mbarrierArrive(pipeline_.full(first + number));
-            });
+    const auto next = [&](int number) -> float* {
+      const int running = first + number;
+      pipeline_.waitFree(running);
+      if (number >= kStages && skip_.skips(running - kStages)) return nullptr;
+      return tokenGates(shared_ + running % kStages * Layout::kStageBytes);
+    };
+    const auto stored = [&](int number) {
+      if (threadIdx.x % 32 == 0) ptx::mbarrierArrive(pipeline_.full(first + number));
+    };
+    return Gates(problem_, item).run(next, stored);
   }
   static SEQPAR_DEVICE float* tokenGates(char* stage) {
     return reinterpret_cast<float*>(stage + Layout::kLoadedBytes);
   }
-  /// Decays (which = 0) or input gates (1) of tokens `lane` and 32 + `lane`.
-  static SEQPAR_DEVICE float2 readTokens(char* stage, int head, int which) {
-    const float* const at = tokenGates(stage) + (2 * head + which) * kChunk + threadIdx.x % 32;
+  /// The factors of tokens `lane` and 32 + `lane`.
+  static SEQPAR_DEVICE float2 readFactors(char* stage, int head) {
+    const float* const at = tokenGates(stage) + head * kChunk + threadIdx.x % 32;
     return make_float2(at[0], at[32]);
   }
 
@@ -155,7 +172,7 @@ class StatesCta {
     const ItemChunks<P> chunks(item);
     Sweep own = item;
     if (kShared) own.head += PrepareLane().half;  // two warps have one head of a pair
-    float2 later = make_float2(0, 0);  // log2-decays of the chunks before this one: of two channels, or, in x, of all
+    float2 later = make_float2(0, 0);  // log2-decays of earlier chunks: of two channels or heads or, in x, of all
     bool skipping = false;
     int loaded = chunks.count;
     for (int number = 0; number < loaded; ++number) {
@@ -165,8 +182,8 @@ class StatesCta {
       if (!skipping) {
         if (const int length = chunks.length(number); length < kChunk) clear(stage, length);
         if constexpr (kShared) {
-          skipping = !ptx::barrierRedOr<kGroupThreads>(kTransformBarrier, !(later.x < kFlushedLog2));
-          if (!skipping) decayValues(stage, later.x);
+          skipping = later.x < kFlushedLog2 && later.y < kFlushedLog2;
+          if (!skipping) decayValues(stage, later);
         } else if constexpr (Kind == GateKind::Uniform) {
           skipping = !decayKeys(stage, later);
         } else {
@@ -178,6 +195,7 @@ class StatesCta {
       if (threadIdx.x % kGroupThreads == 0) skip_.mark(running, skipping);
       ptx::mbarrierArrive(pipeline_.prepared(running));
     }
+    if (kShared && PrepareLane().half == 1) later.x = later.y;
     if (item.tile == 0) putDecays(own, later);
     return loaded;
   }
@@ -229,29 +247,19 @@ class StatesCta {
   /// With one decay for all channels; multiplies keys by their input gates, too.
   SEQPAR_DEVICE bool decayKeys(char* stage, float2& later) {
     if (later.x < kFlushedLog2) return false;
-    const float2 factors = factorsOf(readTokens(stage, 0, 0), readTokens(stage, 0, 1), later.x);
+    const float2 factors = readFactors(stage, 0);
+    later.x = tokenGates(stage)[Gates::kAfter];
     if (Gated || problem_.gate != Gate::None) scaleRows<T>(stage + Layout::kKeys, factors);
     return true;
   }
-  /// The factors of a chunk's tokens; adds the chunk's log2-decay to `later`.
-  SEQPAR_DEVICE float2 factorsOf(float2 decays, float2 inputs, float& later) const {
-    constexpr int kLast = P == Pass::Forward ? 0 : 31;  // the lane with the sum of all other lanes
-    const float2 sums = make_float2(sumBehind(decays.x), sumBehind(decays.y));
-    const float2 total = make_float2(__shfl_sync(0xffffffffU, sums.x + decays.x, kLast),
-                                     __shfl_sync(0xffffffffU, sums.y + decays.y, kLast));
-    const float2 exponents = P == Pass::Forward ? make_float2(total.y + sums.x, sums.y)
-                                                : make_float2(sums.x + decays.x, total.x + (sums.y + decays.y));
-    const float2 factors =
-        make_float2(inputs.x * ptx::ex2Approx(later + exponents.x), inputs.y * ptx::ex2Approx(later + exponents.y));
-    later += total.x + total.y;
-    return factors;
-  }
   /// Pair: multiplies the values of the warp's head by their factors; of a head that has forgotten the chunk, to 0.
-  SEQPAR_DEVICE void decayValues(char* stage, float& later) const {
+  SEQPAR_DEVICE void decayValues(char* stage, float2& later) const {
     constexpr int kAtOnce = 8, kRows = kChunk / kAtOnce;
     const PrepareLane me;
-    const bool forgotten = later < kFlushedLog2;
-    const float2 factors = factorsOf(readTokens(stage, me.half, 0), readTokens(stage, me.half, 1), later);
+    const bool forgotten = (me.half == 0 ? later.x : later.y) < kFlushedLog2;
+    const float2 factors = readFactors(stage, me.half);
+    const float* const after = tokenGates(stage) + Gates::kAfter;
+    later = make_float2(after[0], after[1]);
     if (!forgotten && !Gated && problem_.gate == Gate::None) return;
     const int row = me.pair / 8;
     char* const at = stage + Layout::kValues + me.half * kTileBytes + swizzled(row, me.pair % 8 * 16);
@@ -264,22 +272,6 @@ class StatesCta {
       vectors[i] = forgotten ? make_uint4(0, 0, 0, 0) : scaled<T>(vectors[i], of);
       *reinterpret_cast<uint4*>(at + i * kAtOnce * kRowBytes) = vectors[i];
     }
-  }
-  /// The sum over later lanes; backward: over earlier ones.
-  static SEQPAR_DEVICE float sumBehind(float own) {
-    const int lane = static_cast<int>(threadIdx.x) % 32, behind = P == Pass::Forward ? 31 - lane : lane;
-    const auto from = [](float number, int distance) {
-      return P == Pass::Forward ? __shfl_down_sync(0xffffffffU, number, distance)
-                                : __shfl_up_sync(0xffffffffU, number, distance);
-    };
-    float sum = from(own, 1);
-    if (behind == 0) sum = 0;
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-      const float more = from(sum, distance);
-      if (behind >= distance) sum += more;
-    }
-    return sum;
   }
   SEQPAR_DEVICE void putDecays(const Sweep& of, float2 later) {
     const PrepareLane me;
@@ -367,6 +359,7 @@ class StatesCta {
   const LinearProblem& problem_;
   char* shared_;
   uint32_t base_;
+  NeededItems needed_;  ///< where channel decays have totals
   Skip<kStages> skip_;
   Pipeline<kStages> pipeline_;
 };

@@ -1,5 +1,5 @@
-// Log2-decays and input gates of tokens in pass 1 (segment_states_sm90.cuh), for heads with one decay of all channels:
-// a warp stores those of a chunk in its stage.
+// Factors of tokens in pass 1 (segment_states_sm90.cuh), for heads with one decay of all channels: a warp stores those
+// of a chunk in its stage.
 //
 // In the transform warpgroup, fence.proxy.async would wait for these loads. A warp waits for all of its outstanding
 // loads at once, so it loads the gates of several chunks together, and uses them while it waits for those of the next
@@ -11,14 +11,14 @@
 
 namespace seqpar::attn::forward_sm90 {
 
-/// Log2-decays and input gates of the tokens of chunks, for heads with one decay of all channels: a warp stores those
-/// of a chunk in its stage. In the transform warpgroup, fence.proxy.async would wait for these loads. A warp waits for
-/// all of its outstanding loads at once, so it loads the gates of several chunks together, and uses them while it waits
-/// for those of the next ones.
+/// Factors of the tokens of chunks, for heads with one decay of all channels: input gates times decays to the segment's
+/// end (backward: from its start), and the log2-decay from the chunk's far end. A warp stores those of one or two heads
+/// in the chunk's stage.
 template <Pass P, int Heads, bool Gated>
 class TokenGates {
  public:
-  static constexpr int kBytes = Heads * 2 * kChunk * 4;  ///< per stage: [Heads][2][kChunk], decays and input gates
+  static constexpr int kAfter = Heads * kChunk;  ///< per stage: [Heads][kChunk] factors, then [Heads] decays
+  static constexpr int kBytes = (kAfter + Heads) * 4;
 
   SEQPAR_DEVICE TokenGates(const LinearProblem& problem, const Item& item) : chunks_(item) {
 #pragma unroll
@@ -39,6 +39,7 @@ class TokenGates {
   template <class Next, class Stored>
   SEQPAR_DEVICE int run(const Next& next, const Stored& stored) const {
     Bits later[kTogether];
+    float decay[Heads] = {};
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) load(later[i], i);
     for (int start = 0; start < chunks_.count; start += kTogether) {
@@ -52,7 +53,7 @@ class TokenGates {
         if (start + i >= chunks_.count) break;
         float* const to = next(start + i);
         if (to == nullptr) return start + i;
-        put(to, now[i]);
+        put(to, now[i], decay);
         __syncwarp();
         stored(start + i);
       }
@@ -84,16 +85,39 @@ class TokenGates {
       }
     }
   }
-  SEQPAR_DEVICE void put(float* to, const Bits& bits) const {
+  /// Adds the chunk's decay to `later`.
+  SEQPAR_DEVICE void put(float* to, const Bits& bits, float (&later)[Heads]) const {
+    constexpr int kLast = P == Pass::Forward ? 0 : 31;  // the lane with the sum of all other lanes
 #pragma unroll
     for (int h = 0; h < Heads; ++h) {
-      float* const at = to + h * 2 * kChunk + lane();
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        at[32 * i] = log2Decay(bits.decays[h][i]);
-        at[kChunk + 32 * i] = Gated ? inputs_[h].valueOf(bits.inputs[h][i]) : 1;
-      }
+      const float2 own = make_float2(log2Decay(bits.decays[h][0]), log2Decay(bits.decays[h][1]));
+      const float2 sums = make_float2(sumBehind(own.x), sumBehind(own.y));
+      const float2 total =
+          make_float2(__shfl_sync(0xffffffffU, sums.x + own.x, kLast), __shfl_sync(0xffffffffU, sums.y + own.y, kLast));
+      const float2 exponents = P == Pass::Forward ? make_float2(total.y + sums.x, sums.y)
+                                                  : make_float2(sums.x + own.x, total.x + (sums.y + own.y));
+      const float x = ptx::ex2Approx(later[h] + exponents.x), y = ptx::ex2Approx(later[h] + exponents.y);
+      to[h * kChunk + lane()] = Gated ? inputs_[h].valueOf(bits.inputs[h][0]) * x : x;
+      to[h * kChunk + 32 + lane()] = Gated ? inputs_[h].valueOf(bits.inputs[h][1]) * y : y;
+      later[h] += total.x + total.y;
+      if (lane() == 0) to[kAfter + h] = later[h];
     }
+  }
+  /// The sum over later lanes; backward: over earlier ones.
+  static SEQPAR_DEVICE float sumBehind(float own) {
+    const int behind = P == Pass::Forward ? 31 - lane() : lane();
+    const auto from = [](float number, int distance) {
+      return P == Pass::Forward ? __shfl_down_sync(0xffffffffU, number, distance)
+                                : __shfl_up_sync(0xffffffffU, number, distance);
+    };
+    float sum = from(own, 1);
+    if (behind == 0) sum = 0;
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const float more = from(sum, distance);
+      if (behind >= distance) sum += more;
+    }
+    return sum;
   }
 
   ItemChunks<P> chunks_;

@@ -6,6 +6,7 @@
 #include "attn/linear/device/check.h"
 #include "attn/linear/passes/beside.h"
 #include "kernels/attn/linear/save_initial.h"
+#include "kernels/attn/linear/scan_maps.h"
 #include "kernels/attn/linear/state_scan.h"
 
 namespace seqpar::attn::linear {
@@ -41,7 +42,10 @@ void DevicePasses::makeStates(const Part& part, const Inputs& in, bool forRank) 
     pass.logDecay = rankDecay_;
     pass.base = atBegin(part, in.initial);
   }
-  checkLaunch(launchSegmentStates(pass, onMain()), "segment states");
+  auto* const scratch = reinterpret_cast<int*>(rankDecay_);  // the scan reads the segments' decays
+  const bool onlyForScan = ofRank_ && pass.allSegments;
+  checkLaunch(onlyForScan ? launchScanMaps(pass, scratch, onMain()) : launchSegmentStates(pass, onMain()),
+              "segment states");
 }
 
 void DevicePasses::makeOutputs(const Part& part, const Inputs& in, const Tensor& out, const float* incoming,
@@ -63,7 +67,10 @@ void DevicePasses::makeStateGradients(const Part& part, const Inputs& in, const 
     pass.stateGradient = rankState_;
     pass.logDecay = rankDecay_;
   }
-  checkLaunch(launchSegmentStateGradients(pass, onMain()), "segment state gradients");
+  auto* const scratch = reinterpret_cast<int*>(rankDecay_);
+  const bool onlyForScan = ofRank_ && pass.allSegments;
+  checkLaunch(onlyForScan ? launchScanMaps(pass, scratch, onMain()) : launchSegmentStateGradients(pass, onMain()),
+              "segment state gradients");
 }
 
 void DevicePasses::makeGradients(const Part& part, const Inputs& in, const Gradients& to, const float* saved,
@@ -121,7 +128,7 @@ void DevicePasses::states(const Inputs& in, MapUse use) {
     return;
   }
   multiplyValues(in);
-  if (!byParts(in)) return makeStates(whole_, in, mapWanted);
+  if (!byParts(in)) return mapWanted || !ofRank_ ? makeStates(rankPart(), in, mapWanted) : void();
   // outputs() computes the states of the other parts.
   if (mapWanted) makeStates(parts_.back(), in, true);
 }
@@ -173,7 +180,7 @@ void DevicePasses::outputsByParts(const Inputs& in, const Tensor& out, const flo
 }
 
 void DevicePasses::forwardWithScan(const Inputs& in, const Tensor& out, const OwnScan& scan) {
-  const Part& sender = byParts(in) ? parts_.back() : whole_;
+  const Part& sender = byParts(in) ? parts_.back() : rankPart();
   states(in, scan.map);
   launchScan(scan, seqparForward, sender, mapsBefore(sender), exec_.main());
   outputs(in, out, isFirst(seqparForward) ? scan.initial : scan.incoming);
@@ -186,7 +193,9 @@ void DevicePasses::stateGradients(const Inputs& in, const Gradients& gradients, 
     if (mapWanted) makeIdentity();
     return;
   }
-  if (!byParts(in, gradients)) return makeStateGradients(whole_, in, gradients, mapWanted);
+  if (!byParts(in, gradients)) {
+    return mapWanted || !ofRank_ ? makeStateGradients(rankPart(), in, gradients, mapWanted) : void();
+  }
   if (mapWanted) makeStateGradients(parts_.front(), in, gradients, true);
 }
 
@@ -236,7 +245,7 @@ void DevicePasses::backwardAlone(const Inputs& in, const Gradients& gradients, c
 void DevicePasses::backwardWithScan(const Inputs& in, const Gradients& gradients, const float* saved,
                                     const OwnScan& scan) {
   const bool parts = byParts(in, gradients);
-  const Part& sender = parts ? parts_.front() : whole_;
+  const Part& sender = parts ? parts_.front() : rankPart();
   const auto launch = [&](void* stream, int ctas = 0) {
     launchScan(scan, seqparReverse, sender, mapsOf(sender, after_), stream, ctas);
   };

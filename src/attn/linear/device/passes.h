@@ -61,8 +61,12 @@ class DevicePasses final : public Passes {
   bool keeps(const Part& part) const { return leavesMaps() && &part == &whole_; }
   StateMaps mapsBefore(const Part& part) const { return mapsOf(part, keeps(part) ? kept_ : before_); }
   LinearProblem problem(const Part& part, const Inputs& in) const;
+  /// The tokens, divided for pass 1 where other ranks need the rank's map.
+  const Part& rankPart() const { return ofRank_ ? *ofRank_ : whole_; }
   /// Whether the scan reads the maps of a part's segments instead of the rank's.
-  bool readsMaps(const Part& part) const { return windows_ && part.content == Maps::PerSegment && &part == &whole_; }
+  bool readsMaps(const Part& part) const {
+    return windows_ && part.content == Maps::PerSegment && &part == &rankPart();
+  }
   /// SMs for a scan that overlaps with the gradients' sweep over the states that the forward has left; 0: the scan runs
   /// before the sweep.
   int besideGradients() const { return windows_->ctas() == 0 ? idle_ : 0; }
@@ -111,6 +115,7 @@ class DevicePasses final : public Passes {
   bool readsChunkStates_ = false;  ///< gradientsReadChunkStates() of the whole
   Part forward_;                   // the whole, divided for launchForward()
   bool savesIncoming_ = false;     // the kernel of forward_ can, savesInitial()
+  std::optional<Part> ofRank_;     // the whole, divided for maps that only other ranks need, if it is one segment
   bool fusesInputGate_ = false;    // the passes' kernels apply it
   int idle_ = 0;                   // SMs that the gradients' sweep leaves idle, if it does not wait for pass 1
   std::vector<Part> parts_;

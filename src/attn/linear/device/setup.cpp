@@ -30,6 +30,17 @@ void requireDevice(const Shard& shard, const LinearProblem& shape, int device) {
   if (shard.training) require("backward", backwardSharedBytes(shape));
 }
 
+/// Segments of pass 1 for maps that only other ranks need. It leaves out tokens that token decays have forgotten, so
+/// CTAs with several short segments have more equal work.
+Segments cutForRank(const LinearProblem& shape, const Segments& whole, int ctas) {
+  constexpr int kRounds = 4;
+  if (shape.gate != Gate::Token) return whole;
+  LinearProblem items = shape;
+  if (outputsArePaired(shape)) items.heads = (items.heads + 1) / 2;
+  const Segments cut = cutIntoSegments(items, kRounds * ctas);
+  return cut.count <= maxPerSegment(shape) ? cut : whole;
+}
+
 }  // namespace
 
 DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec_(exec) {
@@ -51,6 +62,11 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
   readsChunkStates_ = gradientsReadChunkStates(shape, whole_.segments);
   const bool early = isOneSegment() ? shape.gate != Gate::Channel : shard_.reserves && whole_.segments.count > 1;
   if (early && whole_.content == Maps::PerSegment) idle_ = idleSmsOfGradients(shape, whole_.segments);
+  if (!shard_.alone && isOneSegment()) {
+    ofRank_ = whole_;
+    ofRank_->segments = cutForRank(shape, whole_.segments, ctas);
+    ofRank_->content = fastestMaps(shape, ofRank_->segments);
+  }
   forward_ = whole_;
   if (spans_.empty()) {
     LinearProblem items = shape;  // two heads of a CTA are one
@@ -64,11 +80,12 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
 
 void DevicePasses::carve(Arena& arena) {
   const PartSizes sizes = largestOf(whole_, parts_, joinsHeads_);
+  const auto sizeOf = [](const Part& part) { return stateMapsSize(part.shape, part.segments); };
   if (!leavesMaps() || !parts_.empty()) {
-    before_ = arena.take(std::max(sizes.maps, stateMapsSize(forward_.shape, forward_.segments)));
+    before_ = arena.take(std::max({sizes.maps, sizeOf(forward_), sizeOf(rankPart())}));
   }
   if (shard_.training) {
-    after_ = arena.take(sizes.maps);
+    after_ = arena.take(std::max(sizes.maps, sizeOf(rankPart())));
     workspace_ = arena.take(std::max(sizes.gradients, outputsBytes_));  // a call has one of the passes
     if (!parts_.empty()) headGates_ = static_cast<float*>(arena.take(shard_.heads * sizeof(float)));
   }
