@@ -32,6 +32,7 @@ class EqualRanks final : public Control {
   std::optional<Token> secret() const override { return Token{}; }
   void announce(const std::string&) noexcept override {}
   void leave() override {}
+  void report(const CallChain&) noexcept override {}
   void countCall() noexcept override {}
   void nextCall() noexcept override {}
   void communicate() noexcept override {}
@@ -71,13 +72,15 @@ class SimulatedGroup final : public DeviceGroup {
   const std::string& transport() const override { return transport_; }
   const std::string& reason() const override { return reason_; }
   void checkCapture(const char*, DeviceStream) const override {}
-  void enqueue(const char*, DeviceStream stream, const std::function<void()>& launch) override {
+  bool enqueue(const char*, DeviceStream stream, const std::function<void()>& launch) override {
     auto& recorder = Recorder::current();
     if (ran_) recorder.wait(stream, last_);
     launch();
     last_ = recorder.record(stream);
     ran_ = true;
+    return false;
   }
+  bool inCapture(DeviceStream) const override { return false; }
   void drain() override {}
   void notice() override {}
   void release() noexcept override {}
