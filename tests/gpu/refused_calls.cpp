@@ -92,6 +92,8 @@ TEST_CASE("ranks that issue different calls get an error long before the timeout
   const auto body = [&](seqparComm_t comm, int rank) {
     const Vector<float> mine(4, 1.0F);
     Vector<float> all(8, -1.0F);
+    cudaStream_t stream = nullptr;  // the default stream is one for all ranks that share a GPU
+    expectCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     seqparShards_t shards = SEQPAR_SHARDS_INITIALIZER;
     shards.outer = 1;
     shards.inner = 1;
@@ -99,10 +101,10 @@ TEST_CASE("ranks that issue different calls get an error long before the timeout
     const auto gather = [&](seqparDataType_t type) {
       shards.dataType = type;
       shards.inner = type == seqparFloat32 ? 1 : 2;
-      return seqparAllGather(mine.data(), all.data(), &shards, comm, nullptr);
+      return seqparAllGather(mine.data(), all.data(), &shards, comm, stream);
     };
     for (int i = 0; i < 3; ++i) expectSuccess(gather(seqparFloat32), "seqparAllGather", comm);
-    expectCuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+    expectCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     seqparAllScanParams_t scan = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER;
     scan.op = seqparScanSum;
     scan.heads = scan.dk = 1;
@@ -110,7 +112,7 @@ TEST_CASE("ranks that issue different calls get an error long before the timeout
     const auto differs = fits ? gather(rank == 0 ? seqparFloat32 : seqparFloat16)
                          : rank == 0
                              ? gather(seqparFloat32)
-                             : seqparAllScan(mine.data(), nullptr, nullptr, nullptr, all.data(), &scan, comm, nullptr);
+                             : seqparAllScan(mine.data(), nullptr, nullptr, nullptr, all.data(), &scan, comm, stream);
     expectSuccess(differs, "the call that differs", comm);
     const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(patienceMs(5000));
     seqparResult_t state = seqparSuccess;
@@ -122,6 +124,7 @@ TEST_CASE("ranks that issue different calls get an error long before the timeout
     const std::string text = seqparGetLastError(comm);
     expect(later == seqparRemoteError && text.find("the first is number 4") != std::string::npos,
            "the text is: ", text);
+    expectCuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
   };
   const auto errors = onGpus(std::min(gpus, 2), 2, body, patienceMs(60000));
   INFO(errors);
