@@ -39,8 +39,8 @@ TEST_CASE("call chain: reports of ranks with equal calls agree, and calls that d
     const CallReport mine = reportOf(fewer, 0);
     CHECK_FALSE(differenceOf(mine, reportOf(fewer + ahead, 0)));
     const uint64_t other = 1 + random() % (fewer + 10);
-    const CallReport theirs = reportOf(fewer + ahead, other);
-    const auto difference = random() % 2 == 0 ? differenceOf(mine, theirs) : differenceOf(theirs, mine);
+    const CallReport remote = reportOf(fewer + ahead, other);
+    const auto difference = random() % 2 == 0 ? differenceOf(mine, remote) : differenceOf(remote, mine);
     CAPTURE(fewer, ahead, other);
     if (fewer < other) {
       CHECK_FALSE(difference);
