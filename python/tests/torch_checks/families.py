@@ -52,14 +52,14 @@ REFUSED = {
                         layer_types=["chunked_attention", "full_attention"]), "'chunked_attention'")}
 
 
-def _config(transformers, name, more):
+def config_of(transformers, name, more):
     kind = getattr(transformers, f"{name}Config", None)
     if kind is None:
         return None  # a release without the family
     return kind(**{**_SMALL, **more})
 
 
-def _model(transformers, name, config, implementation):
+def model_of(transformers, name, config, implementation):
     return getattr(transformers, f"{name.removesuffix('Text')}ForCausalLM")._from_config(config, attn_implementation=implementation)
 
 
@@ -91,14 +91,14 @@ def families_of_transformers(comm, seed):
     tokens, found = 29, 0
     cut = sorted(torch.randperm(tokens - 1, generator=random)[:3].add(1).tolist())
     for i, (name, more) in enumerate(FAMILIES.items()):
-        config = _config(transformers, name, more)
+        config = config_of(transformers, name, more)
         if config is None:
             continue
         found += 1
         layout = sp.Layout(("zigzag", "contiguous")[(seed + i) % 2], tokens, comm.size)
         registration = register(comm, layout=layout)
         torch.manual_seed(seed)
-        models = [_model(transformers, name, _config(transformers, name, more), how) for how in ("eager", "seqpar")]
+        models = [model_of(transformers, name, config_of(transformers, name, more), how) for how in ("eager", "seqpar")]
         models[1].load_state_dict(models[0].state_dict())
         for parameter in (p for model in models for p in model.parameters()):
             dist.broadcast(parameter.data, 0)
@@ -115,55 +115,6 @@ def families_of_transformers(comm, seed):
 
 
 @check
-def layers_that_run_again_have_the_positions_of_their_batch(comm, seed):
-    """Gradient checkpointing of models whose layers get no positions: two batches with different documents, then both backward
-    passes."""
-    try:
-        import transformers
-    except ImportError:
-        print("skipped: no transformers")
-        return
-    from seqpar.torch.transformers import register
-    random = torch.Generator("cpu").manual_seed(seed)
-    batches = []
-    for tokens in (23, 29):
-        ids = torch.randint(3, 64, (1, tokens), generator=random, device="cpu").to(comm.device)
-        batches.append((ids, sorted({0, tokens, *torch.randint(tokens, (3,), generator=random, device="cpu").tolist()})))
-    for i, name in enumerate(("Mamba2", "Bamba", "Qwen3_5Text", "GraniteMoeHybrid", "Llama")):
-        if _config(transformers, name, FAMILIES[name]) is None:
-            continue
-        registration = register(comm)
-        torch.manual_seed(seed)
-        models = [_model(transformers, name, _config(transformers, name, FAMILIES[name]), how) for how in ("eager", "seqpar")]
-        models[1].load_state_dict(models[0].state_dict())
-        for parameter in (p for model in models for p in model.parameters()):
-            dist.broadcast(parameter.data, 0)
-        exact = [torch.cat([models[0](ids[:, start:end]).logits for start, end in zip(edges, edges[1:])], 1) for ids, edges in batches]
-        sum(x.square().sum() for x in exact).backward()
-        for reentrant in (False, True):
-            models[1].train().zero_grad()
-            enable = getattr(models[1], "activation_checkpointing_enable", None) or models[1].gradient_checkpointing_enable
-            enable({"use_reentrant": reentrant})
-            models[1].enable_input_require_grads()
-            loss = 0.0
-            for ids, edges in batches:
-                registration.layout = sp.Layout(("zigzag", "contiguous")[(seed + i) % 2], ids.shape[1], comm.size)
-                mine, _, positions = sp.shard_batch(ids, registration.layout, comm, cu_seqlens=edges)
-                loss = loss + models[1](mine, position_ids=positions[None], use_cache=False).logits.square().sum()
-            del positions
-            registration.layout = None
-            loss.backward()
-            for (of, one), other in zip(models[1].named_parameters(), models[0].parameters()):
-                if other.grad is None or one.grad is None:  # an expert without tokens, here or everywhere
-                    one.grad, other.grad = (torch.zeros_like(x) if x.grad is None else x.grad for x in (one, other))
-                scale = max(1.0, other.grad.abs().max().item())
-                try:
-                    same(summed(one.grad, comm) / scale, other.grad / scale, 400)
-                except AssertionError as error:
-                    raise AssertionError(f"{name}, reentrant {reentrant}: {of}") from error
-
-
-@check
 def families_that_are_refused(comm, seed):
     try:
         import transformers
@@ -174,13 +125,13 @@ def families_that_are_refused(comm, seed):
     register(comm)
     found = 0
     for name, (more, text) in REFUSED.items():
-        config = _config(transformers, name, more)
+        config = config_of(transformers, name, more)
         if config is None:
             continue
         found += 1
         name = name.removesuffix("Text") if name == "Llama4Text" else name
-        raises(ValueError, text, _model, transformers, name, config, "seqpar")
-        model = _model(transformers, name, _config(transformers, name if name != "Llama4" else "Llama4Text", more), "eager")
+        raises(ValueError, text, model_of, transformers, name, config, "seqpar")
+        model = model_of(transformers, name, config_of(transformers, name if name != "Llama4" else "Llama4Text", more), "eager")
         raises(ValueError, text, model.set_attn_implementation, "seqpar")
     assert found >= 5, found
     alone = transformers.BloomForCausalLM(transformers.BloomConfig(vocab_size=60, hidden_size=32, n_layer=1, n_head=4))
@@ -193,10 +144,10 @@ def families_that_are_refused(comm, seed):
         model = getattr(transformers, f"{name}Model")(getattr(transformers, f"{name}Config")(**sizes, **more))
         raises(ValueError, text, model.set_attn_implementation, "seqpar")
     raises(ValueError, "the model (LlamaForSequenceClassification) has a result of one token", transformers.LlamaForSequenceClassification._from_config,
-           _config(transformers, "Llama", {}), attn_implementation="seqpar")
+           config_of(transformers, "Llama", {}), attn_implementation="seqpar")
     layout = sp.Layout("zigzag", 29, comm.size)
     register(comm, layout=layout)
-    model = _model(transformers, "Phimoe", _config(transformers, "Phimoe", dict(**_EXPERTS, sliding_window=5)), "seqpar")
+    model = model_of(transformers, "Phimoe", config_of(transformers, "Phimoe", dict(**_EXPERTS, sliding_window=5)), "seqpar")
     ids, _, positions = sp.shard_batch(torch.arange(3, 32)[None], layout, comm)
     raises(ValueError, "has a sliding mask", model, ids, position_ids=positions[None])
 
@@ -219,7 +170,7 @@ def frequencies_by_the_longest_sequence(comm, seed):
     for name, more in (("Phi3", dict(rope_parameters=long, original_max_position_embeddings=16)),
                        ("Llama", dynamic), ("DeepseekV2", latent)):
         torch.manual_seed(seed)
-        models = [_model(transformers, name, _config(transformers, name, more), how) for how in ("eager", "seqpar")]
+        models = [model_of(transformers, name, config_of(transformers, name, more), how) for how in ("eager", "seqpar")]
         models[1].load_state_dict(models[0].state_dict())
         for parameter in (p for model in models for p in model.parameters()):
             dist.broadcast(parameter.data, 0)
@@ -232,7 +183,7 @@ def frequencies_by_the_longest_sequence(comm, seed):
 
 def _llama(transformers, comm, **more):
     """A tiny model, equal on all ranks."""
-    model = _model(transformers, "Llama", _config(transformers, "Llama", more), "seqpar")
+    model = model_of(transformers, "Llama", config_of(transformers, "Llama", more), "seqpar")
     for parameter in model.parameters():
         dist.broadcast(parameter.data, 0)
     return model
@@ -377,7 +328,7 @@ def delta_net_layers(comm, seed):
     """Their layers follow the model's attn_implementation, and refuse caches and padding on all ranks."""
     try:
         import transformers
-        config = _config(transformers, "Qwen3Next", FAMILIES["Qwen3Next"])
+        config = config_of(transformers, "Qwen3Next", FAMILIES["Qwen3Next"])
     except ImportError:
         config = None
     if config is None or comm.size == 1:
@@ -387,7 +338,7 @@ def delta_net_layers(comm, seed):
     tokens = 6 * comm.size
     layout = sp.Layout("zigzag", tokens, comm.size)
     registration = register(comm, layout=layout, name="seqpar_delta_net")
-    model = _model(transformers, "Qwen3Next", config, "eager")
+    model = model_of(transformers, "Qwen3Next", config, "eager")
     for parameter in model.parameters():
         dist.broadcast(parameter.data, 0)
     ids = torch.randint(3, 64, (1, tokens), generator=torch.Generator("cpu").manual_seed(seed), device="cpu").to(comm.device)

@@ -89,8 +89,8 @@ class DeltaWindows final : public Passes {
   Exec& exec_;
   std::unique_ptr<DeltaSteps> steps_;
   bool half_;
-  bool
-      reserves_;  ///< the forward leaves the records of all windows in the caller's memory, and the backward reads them
+  /// The forward leaves the records of all windows in the caller's memory, and the backward reads them.
+  bool reserves_;
   int partChunks_;
   size_t logDecay_, beta_;  ///< indices of gates
   std::vector<delta::Chunk> chunks_;
