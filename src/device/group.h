@@ -101,6 +101,7 @@ class DeviceGroup {
   /// UnhandledCudaError if a launch failed. True: in a capture.
   virtual bool enqueue(const char* name, DeviceStream stream, const std::function<void()>& launch) = 0;
 
+  /// Whether `stream` is being captured.
   virtual bool inCapture(DeviceStream stream) const = 0;
   /// Throws InvalidUsage if `stream` is being captured and shared(): replayed graphs of such ranks may wait for each
   /// other without end.

@@ -1,11 +1,10 @@
 """Gradient checkpointing of transformers' models on shards against the whole on one rank."""
 
 import torch
-import torch.distributed as dist
 
 import seqpar.torch as sp
 from torch_checks import check, same, summed
-from torch_checks.families import FAMILIES, config_of, model_of
+from torch_checks.families import FAMILIES, config_of, models_of
 
 
 @check
@@ -26,11 +25,7 @@ def layers_that_run_again_have_the_positions_of_their_batch(comm, seed):
         if config_of(transformers, name, FAMILIES[name]) is None:
             continue
         registration = register(comm)
-        torch.manual_seed(seed)
-        models = [model_of(transformers, name, config_of(transformers, name, FAMILIES[name]), how) for how in ("eager", "seqpar")]
-        models[1].load_state_dict(models[0].state_dict())
-        for parameter in (p for model in models for p in model.parameters()):
-            dist.broadcast(parameter.data, 0)
+        models = models_of(transformers, name, FAMILIES[name], seed)
         exact = [torch.cat([models[0](ids[:, start:end]).logits for start, end in zip(edges, edges[1:])], 1) for ids, edges in batches]
         sum(x.square().sum() for x in exact).backward()
         for reentrant in (False, True):

@@ -63,6 +63,16 @@ def model_of(transformers, name, config, implementation):
     return getattr(transformers, f"{name.removesuffix('Text')}ForCausalLM")._from_config(config, attn_implementation=implementation)
 
 
+def models_of(transformers, name, more, seed):
+    """The model by transformers itself and by seqpar, with parameters that are equal in both and on all ranks."""
+    torch.manual_seed(seed)
+    models = [model_of(transformers, name, config_of(transformers, name, more), how) for how in ("eager", "seqpar")]
+    models[1].load_state_dict(models[0].state_dict())
+    for parameter in (p for model in models for p in model.parameters()):
+        dist.broadcast(parameter.data, 0)
+    return models
+
+
 def _compare(models, ids, layout, comm, bounds):
     edges = bounds or (0, ids.shape[1])
     mine, _, positions = sp.shard_batch(ids, layout, comm, cu_seqlens=bounds)
@@ -97,11 +107,7 @@ def families_of_transformers(comm, seed):
         found += 1
         layout = sp.Layout(("zigzag", "contiguous")[(seed + i) % 2], tokens, comm.size)
         registration = register(comm, layout=layout)
-        torch.manual_seed(seed)
-        models = [model_of(transformers, name, config_of(transformers, name, more), how) for how in ("eager", "seqpar")]
-        models[1].load_state_dict(models[0].state_dict())
-        for parameter in (p for model in models for p in model.parameters()):
-            dist.broadcast(parameter.data, 0)
+        models = models_of(transformers, name, more, seed)
         try:
             for batch, bounds in ((2, None), (1, (0, *cut, tokens))):
                 ids = torch.randint(3, 64, (batch, tokens), generator=random, device="cpu").to(comm.device)
@@ -169,11 +175,7 @@ def frequencies_by_the_longest_sequence(comm, seed):
                   v_head_dim=8, first_k_dense_replace=2)
     for name, more in (("Phi3", dict(rope_parameters=long, original_max_position_embeddings=16)),
                        ("Llama", dynamic), ("DeepseekV2", latent)):
-        torch.manual_seed(seed)
-        models = [model_of(transformers, name, config_of(transformers, name, more), how) for how in ("eager", "seqpar")]
-        models[1].load_state_dict(models[0].state_dict())
-        for parameter in (p for model in models for p in model.parameters()):
-            dist.broadcast(parameter.data, 0)
+        models = models_of(transformers, name, more, seed)
         for tokens in (12, 20, 29, 12):
             ids = torch.randint(3, 64, (2, tokens), generator=torch.Generator("cpu").manual_seed(seed), device="cpu").to(comm.device)
             layout = sp.Layout("contiguous", tokens, comm.size)

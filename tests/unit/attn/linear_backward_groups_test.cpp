@@ -112,15 +112,20 @@ BackwardShape groupShape(int64_t tokens, double decay, int heads = 4, int qkHead
   shape.segmentTokens = 256;
   return shape;
 }
+/// Two batch entries, maps per segment, input gates.
+BackwardShape batchShape(int dv = 64) {
+  BackwardShape shape = groupShape(130, 0.05, 8, 2, dv);
+  shape.batch = 2;
+  shape.content = Maps::PerSegment;
+  shape.inputGates = true;
+  return shape;
+}
 
 }  // namespace
 
 TEST_CASE("backward kernels of groups of heads") {
   checkGroups(groupShape(330, 0.05));
-  BackwardShape shape = groupShape(130, 0.05, 8, 2);
-  shape.batch = 2;
-  shape.content = Maps::PerSegment;
-  shape.inputGates = true;
+  BackwardShape shape = batchShape();
   checkGroups(shape);
   shape.heads = 2;
   shape.qkHeads = 1;
@@ -147,10 +152,7 @@ TEST_CASE("backward kernels of groups of heads with fewer columns, other decays 
 
 TEST_CASE("backward kernels of groups of heads of 80 columns") {
   checkGroups(groupShape(330, 0.05, 4, 1, kWideColumns));
-  BackwardShape shape = groupShape(130, 0.05, 8, 2, kWideColumns);
-  shape.batch = 2;
-  shape.content = Maps::PerSegment;
-  shape.inputGates = true;
+  BackwardShape shape = batchShape(kWideColumns);
   checkGroups(shape);
   shape.heads = 2;
   shape.qkHeads = 1;

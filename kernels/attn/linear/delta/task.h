@@ -51,8 +51,7 @@ struct Task {
   /// half/, set by placeRecords(): the arrays that Prepare writes, and the others; bytes between those of chunks.
   char *prepared = nullptr, *others = nullptr;
   int64_t preparedBytes = 0, othersBytes = 0;
-  int preparedStride = 0;  ///< as `stride`
-  int reservedStride = 0;
+  int preparedStride = 0;          ///< as `stride`
   const float* initial = nullptr;  ///< [sequences][heads][dk][dv]; NULL: zeros
   float* dInitial = nullptr;       ///< NULL: not requested
 

@@ -114,8 +114,8 @@ class DevicePasses final : public Passes {
   bool joinsHeads_ = false;        ///< gradientsJoinHeads()
   bool readsChunkStates_ = false;  ///< gradientsReadChunkStates() of the whole
   Part forward_;                   // the whole, divided for launchForward()
-  bool savesIncoming_ = false;     // the kernel of forward_ can, savesInitial()
-  std::optional<Part> ofRank_;     // the whole, divided for maps that only other ranks need, if it is one segment
+  bool savesIncoming_ = false;     ///< savesInitial() of forward_
+  std::optional<Part> ofRank_;     ///< the whole, divided for maps that only other ranks need, if it is one segment
   bool fusesInputGate_ = false;    // the passes' kernels apply it
   int idle_ = 0;                   // SMs that the gradients' sweep leaves idle, if it does not wait for pass 1
   std::vector<Part> parts_;
