@@ -1,4 +1,5 @@
 // Connections that stay: ranks as threads.
+#include <array>
 #include <catch2/catch.hpp>
 
 #include "bootstrap/root.h"
@@ -67,8 +68,9 @@ TEST_CASE("control: ranks know which ranks have enqueued fewer calls") {
 
 TEST_CASE("control: ranks whose collective calls differ fail") {
   const bool ends = GENERATE(false, true);
+  std::array<CallChain, 3> chains;  // outlive the controls, which report them
   const auto errors = onControls(3, withTimeout(kNoTimeoutMs), [&](int number, Rank& rank) {
-    CallChain chain;
+    CallChain& chain = chains[static_cast<size_t>(number)];
     rank.control->report(chain);
     for (uint16_t call = 0; call < 1000; ++call) chain.add(call);
     checkGathers(*rank.control, number, 3, 2);
