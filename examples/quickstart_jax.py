@@ -18,4 +18,6 @@ def attend(x):                                         # [batch][local tokens][h
 
 x = jax.random.normal(jax.random.key(0), (1, 1024, 8, 64))
 gradient = jax.grad(lambda x: (attend(x) ** 2).sum())(x)
+alone = jax.nn.dot_product_attention(x, x, x, is_causal=True)
+print("largest difference from attention on one device:", abs(np.asarray(attend(x)) - np.asarray(alone)).max())
 comm.close()

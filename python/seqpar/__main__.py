@@ -17,7 +17,8 @@ def _programs():
     """{"info": path} of the installed programs."""
     found = {}
     for folder in [*map(str, _FOLDERS), *os.environ.get("PATH", "").split(os.pathsep)]:
-        for path in sorted(pathlib.Path(folder or ".").glob("seqpar_*")):
+        here = pathlib.Path(folder or ".")
+        for path in [*sorted(here.glob("seqpar_*")), here / "mesh_schedule"]:
             if shutil.which(str(path)):
                 found.setdefault(path.name.removeprefix("seqpar_"), str(path))
     return found

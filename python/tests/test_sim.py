@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -41,6 +42,16 @@ for options, part in (({"what_if": ["net.speed*=2"]}, "unknown key"), ({"algo": 
         assert part in str(error), error
     else:
         raise AssertionError(f"{options} is accepted")
+
+page = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "simulator.md").read_text()
+commands = [shlex.split(line, comments=True)[1:] for line in page.splitlines() if line.startswith("    seqpar_sim ")]
+commands = [command for command in commands if not any("my_" in word for word in command)]  # those need a measurement
+assert len(commands) >= 12, commands
+with tempfile.TemporaryDirectory() as folder:  # some write files
+    for command in commands:
+        done = subprocess.run([sim.program(), *command], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert done.returncode == 0 and len(done.stdout.splitlines()) > 3, (command, done.stdout)
+    assert sorted(path.name for path in pathlib.Path(folder).iterdir()) == ["scaling.csv", "scaling.svg", "timeline.json"]
 
 alone = subprocess.run([sim.program(), "--ranks", "1", "--ring", "1K"], stdout=subprocess.PIPE, text=True, check=True).stdout
 assert " ring " in alone and "nan" not in alone, alone  # a step without neighbors takes no time

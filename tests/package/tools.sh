@@ -37,4 +37,5 @@ if [ -x "$prefix/bin/seqpar_sim" ]; then (cd / && "$prefix/bin/seqpar_sim" --mac
 "$prefix/bin/seqpar_all_scan_perf" -t 2 -b 4K -e 4K -n 1 -w 0
 env -u SEQPAR_LIBRARY PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$(dirname "$(find "$prefix" -name seqpar -path '*/python/seqpar')")" \
   "$python" -m seqpar info -t 2 --json | "$python" -m json.tool > /dev/null
+  "$python" -m seqpar mesh_schedule a=2 b=2 > /dev/null
 echo "${#programs[@]} programs run"
