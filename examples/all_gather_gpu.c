@@ -48,7 +48,8 @@ int main(void) {
   if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0) return puts("no GPU"), 77;
   if (gpus > MOST_GPUS) gpus = MOST_GPUS;
   for (int r = 0; r < gpus; ++r) devices[r] = r;
-  if (seqparCommInitAll(comms, gpus, devices) != seqparSuccess) return fputs(seqparGetLastError(NULL), stderr), 1;
+  if (seqparCommInitAll(comms, gpus, devices) != seqparSuccess)
+    return fprintf(stderr, "%s\n", seqparGetLastError(NULL)), 1;
   for (int r = 0; r < gpus; ++r) pthread_create(&threads[r], NULL, rank_main, comms[r]);
   for (int r = 0; r < gpus; ++r) pthread_join(threads[r], NULL);
   return 0;

@@ -52,7 +52,8 @@ static void* rank_main(void* comm) {
 int main(void) {
   seqparComm_t comms[RANKS];
   pthread_t threads[RANKS];
-  if (seqparCommInitAll(comms, RANKS, NULL) != seqparSuccess) return fputs(seqparGetLastError(NULL), stderr), 1;
+  if (seqparCommInitAll(comms, RANKS, NULL) != seqparSuccess)
+    return fprintf(stderr, "%s\n", seqparGetLastError(NULL)), 1;
   for (int r = 0; r < RANKS; ++r) pthread_create(&threads[r], NULL, rank_main, comms[r]);
   for (int r = 0; r < RANKS; ++r) pthread_join(threads[r], NULL);
   return 0;

@@ -10,7 +10,7 @@ int main(int argc, char** argv) {
   seqparResult_t result;
   MPI_Init(&argc, &argv);
   if (seqparCommInitMPI(&comm, MPI_COMM_WORLD, NULL) != seqparSuccess)
-    return fputs(seqparGetLastError(NULL), stderr), 1;
+    return fprintf(stderr, "%s\n", seqparGetLastError(NULL)), 1;
   seqparCommUserRank(comm, &rank);
   seqparCommCount(comm, &ranks);
   result =
