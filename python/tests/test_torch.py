@@ -2,6 +2,7 @@
 matrix as commands."""
 
 import pathlib
+import subprocess
 import sys
 
 import venvs
@@ -22,6 +23,10 @@ def main():
         statuses, output = venvs.run_ranks(ranks, arguments)
         print(f"==== {ranks} ranks: {' '.join(map(str, arguments))}: {statuses}\n{output}", flush=True)
         failures += any(status != expected for status in statuses)
+    single = subprocess.run([venvs.interpreter(), *command], env=venvs.environment(), stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True)
+    print(f"==== without a launcher: {single.returncode}\n{single.stdout}", flush=True)
+    failures += single.returncode != 0 or "1 ranks, 29 tokens" not in single.stdout
     sys.exit(1 if failures else 0)
 
 

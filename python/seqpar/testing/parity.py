@@ -12,6 +12,7 @@ every feature.
 import argparse
 import contextlib
 import itertools
+import os
 import sys
 
 import torch
@@ -194,8 +195,9 @@ def run(o, comm, seed):
 
 @contextlib.contextmanager
 def ranks_of(device, seed):
-    """(the communicator of all ranks, a seed that is equal on them; None: a random one)."""
-    dist.init_process_group("gloo" if device == "cpu" else "cpu:gloo,cuda:nccl")
+    """(the communicator of all ranks, a seed that is equal on them; None: a random one). One rank without torchrun."""
+    alone = {} if "RANK" in os.environ else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+    dist.init_process_group("gloo" if device == "cpu" else "cpu:gloo,cuda:nccl", **alone)
     here = "cpu" if device == "cpu" else torch.device(device, dist.get_rank() % torch.cuda.device_count())
     comm = sp.comm(device=here)
     together = [seed if seed is not None else torch.seed() % 2 ** 31]
