@@ -104,3 +104,21 @@ def require_mamba2(shapes):
         if shapes[name] is not None and shapes[name] not in fits:
             raise ValueError(f"mamba2: {name} has the shape {shapes[name]}, expected {' or '.join(map(str, fits))} with x of the shape "
                              f"{shapes['x']}")
+
+
+def require_delta_product(updates, shapes):
+    """Raises ValueError unless there is at least one update of a token, and these shapes fit as gated_delta_product()'s q, k,
+    v, log_decay and beta; None: not given."""
+    if updates < 1:
+        raise ValueError(f"gated_delta_product: num_householder is {updates}, expected at least 1")
+    for name in ("q", "k", "v"):
+        if len(shapes[name]) != 4:
+            raise ValueError(f"gated_delta_product: {name} has the shape {shapes[name]}, expected [batch][tokens][heads][dim]")
+    (batch, tokens, keys, dim), (heads, value_dim) = shapes["q"], shapes["v"][2:]
+    expected = {"k": (batch, updates * tokens, keys, dim), "v": (batch, updates * tokens, heads, value_dim),
+                "log_decay": (batch, tokens, heads), "beta": (batch, updates * tokens, heads)}
+    for name, fits in expected.items():
+        if shapes[name] != fits and not (shapes[name] is None and name == "log_decay"):
+            found = "is None" if shapes[name] is None else f"has the shape {shapes[name]}"
+            raise ValueError(f"gated_delta_product: {name} {found}, expected {fits} with q of the shape {shapes['q']}, {heads} heads "
+                             f"of v and {updates} updates of a token")

@@ -61,7 +61,7 @@ CHECKS = {
     "masks": ("masks_equal_dense_attention", "masks_of_large_rectangles", "blocks_of_scattered_keys_are_computed_by_flex_attention",
               "scattered_keys_on_any_shards", "solved_layouts_move_and_number_tokens", "masks_that_do_not_fit_are_refused"),
     "families": ("the_delta_rule_of_all_ranks", "families_of_all_ranks_equal_one_rank", "states_of_the_delta_rule",
-                 "the_gated_delta_rule_of_qwen3_next", "mamba2_against_a_recurrence", "mamba2_refusals", "mamba_ssm_layers"),
+                 "the_gated_delta_rule_of_qwen3_next", "delta_products_of_all_ranks", "states_of_delta_products", "mamba2_against_a_recurrence", "mamba2_refusals", "mamba_ssm_layers"),
     "compile": ("compiled_graphs_are_whole_and_equal", "the_delta_rule_compiled"),
     "drop_ins": ("drop_ins", "drop_ins_of_the_delta_rule", "contexts_of_fla", "context_parallel_agrees_with_torch",
                  "attention_of_transformer_engine", "kernels_by_name", "models_of_transformers", "families_that_are_refused",

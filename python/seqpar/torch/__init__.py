@@ -21,6 +21,7 @@ from ._comm import Comm, Error
 from ._connect import close, comm
 from ._context import context_parallel, context_parallel_unshard
 from ._conv import short_conv
+from ._delta_product import gated_delta_product
 from ._kernels import LocalCall, flex, sdpa
 from ._layout import Layout
 from ._linear_functions import *
@@ -46,8 +47,8 @@ SAVE_OPS = frozenset({
 __all__ = [
     "Comm", "Error", "Layout", "LocalCall", "Mask", "Ring", "SAVE_OPS", "Work", "all_gather", "all_reduce_lse", "all_scan",
     "attention", "cached_attention", "close", "comm", "context_parallel", "context_parallel_unshard", "decode",
-    "explain", "flex", "halo", "local_attention",
-    "mamba2", "merge", "positions", "redistribute", "reduce_scatter", "reduce_scatter_lse", "ring", "sdpa", "shard",
+    "explain", "flex", "gated_delta_product", "halo", "local_attention", "mamba2",
+    "merge", "positions", "redistribute", "reduce_scatter", "reduce_scatter_lse", "ring", "sdpa", "shard",
     "shard_batch", "shift", "shift_labels", "short_conv", "solve_layout",
     "start_all_gather", "start_all_scan", "start_halo", "start_redistribute", "start_reduce_scatter", "start_shift",
     "start_to_heads", "start_to_sequence", "to_heads", "to_sequence", "token_mean", "unshard", *_linear_functions.__all__]

@@ -137,6 +137,18 @@ def explain(q: Tensor, k: Tensor, v: Tensor, comm: Comm, *,
 def sdpa(q: Tensor, k: Tensor, v: Tensor, call: LocalCall) -> Tensor: ...
 def flex(q: Tensor, k: Tensor, v: Tensor, call: LocalCall) -> Tensor: ...
 @overload
+def gated_delta_product(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None, beta: Tensor, num_householder: int, comm: Comm, *,
+                        scale: float | None = None, initial_state: Tensor | None = None,
+                        output_final_state: Literal[False] = False, cu_seqlens: _Bounds = None, layout: Layout | None = None,
+                        algorithm: _Linear = "auto", wire: _Type = None, reserve: bool | None = None,
+                        normalize: bool = False) -> Tensor: ...
+@overload
+def gated_delta_product(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None, beta: Tensor, num_householder: int, comm: Comm, *,
+                        scale: float | None = None, initial_state: Tensor | None = None,
+                        output_final_state: Literal[True], cu_seqlens: _Bounds = None, layout: Layout | None = None,
+                        algorithm: _Linear = "auto", wire: _Type = None, reserve: bool | None = None,
+                        normalize: bool = False) -> tuple[Tensor, Tensor]: ...
+@overload
 def mamba2(x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, chunk_size: int | None = None, D: Tensor | None = None,
            z: Tensor | None = None, dt_bias: Tensor | None = None, initial_states: Tensor | None = None,
            seq_idx: Tensor | None = None, cu_seqlens: _Bounds = None, dt_softplus: bool = False,

@@ -141,10 +141,10 @@ def _run(family, q, k, v, gates, comm, *, initial_state=None, output_final_state
 
 
 def describe(family, q, k, v, gates, comm, initial_state=None, scale=None, cu_seqlens=None, layout=None, algorithm="auto",
-             wire=None, reserve=None, input_gate=False, **unknown):
+             wire=None, reserve=None, input_gate=False, updates=None, **unknown):
     """The operators' description, for arguments that fit each other. input_gate: the last of the gates is a factor per
-    token and head on k v^T."""
-    name = NAMES[family]
+    token and head on k v^T. updates: those of a token of gated_delta_product(), each one a token of q, k, v and gates."""
+    name = NAMES[family] if updates is None else "gated_delta_product"
     require_tensors(name, q, k, v, **named(family, gates), initial_state=initial_state)
     options = options_of(family, _OPTIONS)
     normalize = bool(unknown.pop("normalize", False)) if "normalize" in options else False
@@ -155,7 +155,7 @@ def describe(family, q, k, v, gates, comm, initial_state=None, scale=None, cu_se
         if gate.dtype not in (torch.float32, torch.bfloat16):
             raise TypeError(f"{name}: {gate_name} is {gate.dtype}, expected torch.float32 or torch.bfloat16")
     if layout is not None:
-        require_fit(f"{name}: layout", layout, comm, local=q.shape[1])
+        require_fit(f"{name}: layout", layout, comm, local=q.shape[1] // (updates or 1))
     bounds = bounds_of(cu_seqlens)
     sequences = q.shape[0] if bounds is None else len(bounds) - 1
     state = (sequences, v.shape[2], q.shape[3], v.shape[3])
@@ -172,7 +172,7 @@ def describe(family, q, k, v, gates, comm, initial_state=None, scale=None, cu_se
                        scale=_shapes.scale_of(name, scale),
                        cu_seqlens=None if bounds is None else ",".join(map(str, bounds)),
                        wire=None if wire is None else str(wire).removeprefix("torch."), reserve=1 if reserving else None,
-                       normalize=1 if normalize else None, input_gate=1 if input_gate else None)
+                       normalize=1 if normalize else None, input_gate=1 if input_gate else None, num_householder=updates)
 
 
 _OPTIONS = ("scale", "initial_state", "output_final_state", "cu_seqlens", "layout", "algorithm", "wire", "reserve")

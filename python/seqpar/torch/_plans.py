@@ -35,7 +35,8 @@ def fields_of(text):
 
 def name_of(text):
     """The function that a description belongs to."""
-    return NAMES.get(fields_of(text)["family"], "attention")
+    fields = fields_of(text)
+    return "gated_delta_product" if "num_householder" in fields else NAMES.get(fields["family"], "attention")
 
 
 def _numbers(text):
@@ -43,10 +44,15 @@ def _numbers(text):
 
 
 def _describe(desc, fields, comm, local, kv_local):
-    """Fills a seqparAttnDesc_t from a description. The arrays that it points to are kept alive by it."""
+    """Fills a seqparAttnDesc_t from a description. The arrays that it points to are kept alive by it. The library's tokens
+    are gated_delta_product()'s updates."""
+    updates = int(fields.get("num_householder", 1))
     desc.family = _abi.choose("family", fields["family"], _abi.FAMILIES)
     desc.algorithm = _abi.choose("algorithm", fields["algorithm"], _abi.ATTN_ALGORITHMS)
-    if "layout" in fields:
+    if "layout" in fields and "num_householder" in fields:  # a layout of updates could divide those of a token
+        desc.lengths = _abi.int64s([updates * length for length in Layout.from_key(fields["layout"]).lengths])
+        desc.tokensOfRanks = ctypes.addressof(desc.lengths)
+    elif "layout" in fields:
         desc.of_queries = Layout.from_key(fields["layout"]).struct()
         desc.layout = ctypes.addressof(desc.of_queries)
     else:
@@ -61,7 +67,7 @@ def _describe(desc, fields, comm, local, kv_local):
             desc.kvLayout = ctypes.addressof(desc.of_keys)
     if "cu_seqlens" in fields:
         bounds = _numbers(fields["cu_seqlens"])
-        desc.bounds = _abi.int64s(bounds)
+        desc.bounds = _abi.int64s([updates * bound for bound in bounds])
         desc.sequences, desc.cuSeqlens = len(bounds) - 1, ctypes.addressof(desc.bounds)
     if "mask" in fields:
         fill(desc, fields["mask"])
@@ -134,7 +140,7 @@ def _make(comm, text, q, k, v, gates, held):
     _describe(desc, fields, comm, local, k.shape[1])
     shapes = dict(batch=batch, heads=desc.heads, kv_heads=desc.kvHeads, head_dim=head_dim, value_dim=desc.valueDim, dtype=q.dtype)
     if "layout" not in fields:
-        shapes["tokens"] = desc.tokens
+        shapes["tokens"] = desc.tokens // int(fields.get("num_householder", 1))
     if "cross" in fields:
         shapes["kv_tokens"] = desc.kvTokens
     if gates:

@@ -5,7 +5,7 @@
     x, _ = fla_sp.causal_conv1d(x, weight, bias, activation="silu", cp_context=context)
     o, _ = fla_sp.chunk_gla(q, k, v, g, cp_context=context)
 
-chunk_delta_rule, chunk_gated_delta_rule and chunk_kda run on hosts and GPUs. For the delta rules of FLA's kernels,
+chunk_delta_rule, chunk_gated_delta_rule, chunk_gated_delta_product and chunk_kda run on hosts and GPUs. For the delta rules of FLA's kernels,
 patch() replaces the gather by an All-Scan. Tensors are this rank's shards, the batch is 1, and the number of tokens is
 a multiple of the ranks, as in FLA.
 """
@@ -22,6 +22,7 @@ from . import _linear_functions, _ops
 from ._comm import Comm
 from ._connect import comm as make_comm
 from ._conv import short_conv
+from ._delta_product import gated_delta_product
 from ._layout import Layout, bounds_of
 
 
@@ -109,16 +110,18 @@ chunk_gla = _chunk(_linear_functions.gla, "chunk_gla")
 chunk_simple_gla = _chunk(_linear_functions.simple_gla, "chunk_simple_gla")
 
 
-def _delta(name, q, k, v, gates, options, scale, initial_state, output_final_state, normalize, context):
-    if options:
-        raise TypeError(f"chunk_{name}: got {', '.join(sorted(options))}, which it does not support")
-    _require(f"chunk_{name}", context)
+def _delta(function, q, k, v, rest, unknown, scale, initial_state, output_final_state, normalize, context):
+    """rest: the arguments of `function` between v and comm."""
+    name = f"chunk_{function.__name__}"
+    if unknown:
+        raise TypeError(f"{name}: got {', '.join(sorted(unknown))}, which it does not support")
+    _require(name, context)
     if output_final_state and len(context.bounds) > 2:
-        raise ValueError(f"chunk_{name}: got output_final_state with {len(context.bounds) - 1} sequences, expected one")
-    gates = [gate.float() if getattr(gate, "dtype", None) == torch.float16 else gate for gate in gates]
+        raise ValueError(f"{name}: got output_final_state with {len(context.bounds) - 1} sequences, expected one")
+    rest = [x.float() if getattr(x, "dtype", None) == torch.float16 else x for x in rest]
     bounds = None if len(context.bounds) == 2 else context.bounds
-    out = getattr(_linear_functions, name)(q, k, v, *gates, context.comm, scale=scale, initial_state=initial_state, cu_seqlens=bounds,
-                                 output_final_state=output_final_state, normalize=normalize, layout=context.shards)
+    out = function(q, k, v, *rest, context.comm, scale=scale, initial_state=initial_state, cu_seqlens=bounds,
+                   output_final_state=output_final_state, normalize=normalize, layout=context.shards)
     return out if output_final_state else (out, None)
 
 
@@ -127,21 +130,30 @@ def chunk_delta_rule(q, k, v, beta, scale=None, initial_state=None, output_final
     """delta_rule() with FLA's arguments: (o, state). cu_seqlens is the context's. initial_state: of all sequences,
     equal on all ranks. output_final_state, for one sequence: the state after this rank's last token, so the last rank's
     is final; else None."""
-    return _delta("delta_rule", q, k, v, (beta,), rest, scale, initial_state, output_final_state, use_qk_l2norm_in_kernel,
-                  cp_context)
+    return _delta(_linear_functions.delta_rule, q, k, v, (beta,), rest, scale, initial_state, output_final_state,
+                  use_qk_l2norm_in_kernel, cp_context)
 
 
 def chunk_gated_delta_rule(q, k, v, g, beta, scale=None, initial_state=None, output_final_state=False,
                            use_qk_l2norm_in_kernel=False, cu_seqlens=None, cp_context=None, **rest):
     """gated_delta_rule() with FLA's arguments, as chunk_delta_rule()."""
-    return _delta("gated_delta_rule", q, k, v, (g, beta), rest, scale, initial_state, output_final_state,
+    return _delta(_linear_functions.gated_delta_rule, q, k, v, (g, beta), rest, scale, initial_state, output_final_state,
+                  use_qk_l2norm_in_kernel, cp_context)
+
+
+def chunk_gated_delta_product(q, k, v, g, beta, num_householder, scale=None, initial_state=None, output_final_state=False,
+                              use_qk_l2norm_in_kernel=False, cu_seqlens=None, cu_seqlens_cpu=None, cp_context=None, **rest):
+    """gated_delta_product() with FLA's arguments, as chunk_delta_rule(). The context's bounds are of tokens; k, v and
+    beta have num_householder rows per token. g: None: no decay."""
+    return _delta(gated_delta_product, q, k, v, (g, beta, num_householder), rest, scale, initial_state, output_final_state,
                   use_qk_l2norm_in_kernel, cp_context)
 
 
 def chunk_kda(q, k, v, g, beta, scale=None, initial_state=None, output_final_state=False, use_qk_l2norm_in_kernel=False,
               cu_seqlens=None, cp_context=None, **rest):
     """kda() with FLA's arguments, as chunk_delta_rule(). g: the logarithms of the decays."""
-    return _delta("kda", q, k, v, (g, beta), rest, scale, initial_state, output_final_state, use_qk_l2norm_in_kernel, cp_context)
+    return _delta(_linear_functions.kda, q, k, v, (g, beta), rest, scale, initial_state, output_final_state,
+                  use_qk_l2norm_in_kernel, cp_context)
 
 
 def causal_conv1d(x, weight=None, bias=None, activation=None, cp_context=None):

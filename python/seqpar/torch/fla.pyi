@@ -48,6 +48,10 @@ def chunk_gated_delta_rule(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Ten
                            initial_state: Tensor | None = None, output_final_state: bool = False, use_qk_l2norm_in_kernel: bool = False,
                            cu_seqlens: object = None, cp_context: FLACPContext | None = None,
                            **rest: Any) -> tuple[Tensor, Tensor | None]: ...
+def chunk_gated_delta_product(q: Tensor, k: Tensor, v: Tensor, g: Tensor | None, beta: Tensor, num_householder: int,
+                              scale: float | None = None, initial_state: Tensor | None = None, output_final_state: bool = False,
+                              use_qk_l2norm_in_kernel: bool = False, cu_seqlens: object = None, cu_seqlens_cpu: object = None,
+                              cp_context: FLACPContext | None = None, **rest: Any) -> tuple[Tensor, Tensor | None]: ...
 def chunk_kda(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, scale: float | None = None,
               initial_state: Tensor | None = None, output_final_state: bool = False, use_qk_l2norm_in_kernel: bool = False,
               cu_seqlens: object = None, cp_context: FLACPContext | None = None,

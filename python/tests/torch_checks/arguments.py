@@ -129,7 +129,7 @@ def other_values_than_communicators(comm, seed):
         "all_reduce_lse": (x, lse), "reduce_scatter_lse": (x, lse), "decode": (x, lambda q: (q, lse)), "cached_attention": (x, x, x),
         "redistribute": (x, layout, layout), "shard": (x, layout), "unshard": (x, layout), "positions": (layout,),
         "shard_batch": (places, layout), "all_scan": (x[0], x[0, :, :, 0]), "start_halo": (x,), "short_conv": (x.flatten(2), x[0, :, 0]),
-        "mamba2": (x, x[..., 0], x[0, 0, :, 0], x, x)}
+        "mamba2": (x, x[..., 0], x[0, 0, :, 0], x, x), "gated_delta_product": (x, x, x, None, x[..., 0], 1)}
     options = {"cached_attention": {"q_positions": places, "k_positions": places}, "to_sequence": {"heads": 2}}
     for name, tensors in calls.items():
         for other in (None, comm.group, comm.name):

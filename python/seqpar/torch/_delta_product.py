@@ -1,0 +1,57 @@
+"""Gated DeltaProduct (arXiv 2502.10297) over sharded sequences: the delta rule with several updates of a token."""
+
+from torch.nn import functional as F
+
+from .. import _shapes
+from ._define import require_tensors
+from ._layout import bounds_of, in_order, require_fit
+from ._linear import _run
+from ._refusals import collective
+
+_NAME = "gated_delta_product"
+
+
+def _require_layout(layout, comm, tokens):
+    require_fit(f"{_NAME}: layout", layout, comm, local=tokens)
+    if layout.slices != 1 or not in_order(layout):
+        raise ValueError(f"{_NAME}: layout is {layout}, expected a contiguous one with slices 1 and without cu_seqlens")
+
+
+@collective
+def gated_delta_product(q, k, v, log_decay, beta, num_householder, comm, *, scale=None, initial_state=None, output_final_state=False,
+                        cu_seqlens=None, layout=None, algorithm="auto", wire=None, reserve=None, normalize=False):
+    """Gated DeltaProduct (arXiv 2502.10297): a token has n = num_householder keys, values and betas. Its state is
+    decayed once, S = exp(g_t) S_(t-1), then updated n times, S = (I - b k k^T) S + b k v^T, and read after the last
+    update: o_t = scale q_t^T S_t. Differentiable; the backward pass is also collective. Computed as gated_delta_rule()
+    of n times as many tokens, of which only the last of each n has a query; a shard keeps all updates of its tokens.
+
+        q                   [batch][local tokens][key heads][dk]; key heads divide heads
+        k                   [batch][n x local tokens][key heads][dk]: all updates of a token, then those of the next
+        v                   [batch][n x local tokens][heads][dv]
+        log_decay           [batch][local tokens][heads], natural logarithms, at most 0; float32 or bfloat16. None: no
+                            decay, as in DeltaProduct
+        beta                [batch][n x local tokens][heads], in [0, 1], or [0, 2] for negative eigenvalues; float32 or
+                            bfloat16
+        cu_seqlens, layout  of tokens, not of updates
+        the other options   as in gated_delta_rule()
+    """
+    require_tensors(_NAME, q, k, v, log_decay=log_decay, beta=beta)
+    updates, = _shapes.integers(f"{_NAME}: num_householder", (num_householder,), 1, 32)
+    _shapes.require_delta_product(updates, {name: None if x is None else tuple(x.shape) for name, x in
+                                            (("q", q), ("k", k), ("v", v), ("log_decay", log_decay), ("beta", beta))})
+    tokens, bounds = q.shape[1], bounds_of(cu_seqlens)
+    if layout is not None:
+        _require_layout(layout, comm, tokens)
+    if bounds is not None:
+        _shapes.require_bounds(_NAME, bounds, tokens * comm.size if layout is None else layout.tokens)
+    if updates > 1:  # queries of last updates, decays of first ones
+        q = F.pad(q.unsqueeze(2), (0, 0, 0, 0, updates - 1, 0)).flatten(1, 2)
+        log_decay = None if log_decay is None else F.pad(log_decay.unsqueeze(2), (0, 0, 0, updates - 1)).flatten(1, 2)
+    family, gates = ("delta", (beta,)) if log_decay is None else ("gated_delta", (log_decay, beta))
+    out = _run(family, q, k, v, gates, comm, scale=scale, initial_state=initial_state, output_final_state=output_final_state,
+               cu_seqlens=bounds, layout=layout, algorithm=algorithm, wire=wire, reserve=reserve, normalize=normalize,
+               updates=updates)
+    out, state = out if output_final_state else (out, None)
+    if updates > 1:
+        out = out.unflatten(1, (tokens, updates))[:, :, -1].contiguous()  # a view would keep all outputs alive
+    return (out, state) if output_final_state else out
