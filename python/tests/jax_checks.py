@@ -19,6 +19,7 @@ from jax.sharding import Mesh, PartitionSpec as P
 
 import seqpar.jax as sp
 import stub_file
+from jax_delta_product import delta_products
 from jax_errors import errors
 from jax_masks import masks_of_other_forms
 from jax_reference import convolved, delta, recurrence, softmax
@@ -315,7 +316,7 @@ def stubs(comm):
 def main():
     with sp.Comm(MESH, "sp") as comm:
         for check in (collectives, merging_partial_attention, scans, operators, linear_attention_reserves_memory,
-                      order_and_composition, mamba, errors, stubs):
+                      order_and_composition, mamba, delta_products, errors, stubs):
             if len(sys.argv) > 2 and check.__name__ not in sys.argv[2:]:
                 continue
             check(comm)

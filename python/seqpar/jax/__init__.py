@@ -20,12 +20,13 @@ from ._attention import attention, explain
 from ._collectives import (all_gather, halo, merge, redistribute, reduce_scatter, ring_permute, short_conv, to_heads,
                            to_sequence)
 from ._comm import Comm
+from ._delta_product import gated_delta_product
 from ._layout import Layout, positions, shard, unshard
 from ._linear_functions import *
 from ._mamba import mamba2
 from ._mask import Mask, solve_layout
 from ._scan import all_scan
 
-__all__ = ["Comm", "Error", "Layout", "Mask", "all_gather", "all_scan", "attention", "explain", "halo", "mamba2", "merge",
-           "positions", "redistribute", "reduce_scatter", "ring_permute", "shard", "short_conv", "solve_layout", "to_heads",
+__all__ = ["Comm", "Error", "Layout", "Mask", "all_gather", "all_scan", "attention", "explain", "gated_delta_product", "halo",
+           "mamba2", "merge", "positions", "redistribute", "reduce_scatter", "ring_permute", "shard", "short_conv", "solve_layout", "to_heads",
            "to_sequence", "unshard", *_linear_functions.__all__]

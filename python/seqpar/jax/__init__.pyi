@@ -69,6 +69,18 @@ def explain(q: Any, k: Any, v: Any, comm: Comm, *,
             function: _Function = "attention",
             log_decay: Any = None, beta: Any = None, **options: Any) -> dict[str, Any]: ...
 @overload
+def gated_delta_product(q: Array, k: Array, v: Array, log_decay: Array | None, beta: Array, num_householder: int, comm: Comm, *,
+                        scale: float | None = None, initial_state: Array | None = None,
+                        output_final_state: Literal[False] = False, cu_seqlens: _Bounds = None,
+                        algorithm: _Linear = "auto", wire: _Type = None, reserve: bool | None = None,
+                        normalize: bool = False) -> Array: ...
+@overload
+def gated_delta_product(q: Array, k: Array, v: Array, log_decay: Array | None, beta: Array, num_householder: int, comm: Comm, *,
+                        scale: float | None = None, initial_state: Array | None = None,
+                        output_final_state: Literal[True], cu_seqlens: _Bounds = None,
+                        algorithm: _Linear = "auto", wire: _Type = None, reserve: bool | None = None,
+                        normalize: bool = False) -> tuple[Array, Array]: ...
+@overload
 def mamba2(x: Array, dt: Array, A: Array, B: Array, C: Array, chunk_size: int | None = None, D: Array | None = None,
            z: Array | None = None, dt_bias: Array | None = None, initial_states: Array | None = None, cu_seqlens: _Bounds = None,
            dt_softplus: bool = False, dt_limit: tuple[float, float] = ..., return_final_states: Literal[False] = False, *,

@@ -185,10 +185,10 @@ def attention(q, k, v, comm, *, sinks=None, return_lse=False, **options):
 
 
 def _linear_fields(family, q, k, v, gates, comm, scale=None, initial_state=None, cu_seqlens=None, algorithm="auto", wire=None,
-                   reserve=None, input_gate=False, **unknown):
+                   reserve=None, input_gate=False, name=None, **unknown):
     """(fields of a seqparAttnDesc_t, bounds of the packed sequences) of a differentiated call. input_gate: the last of the
-    gates is a factor per token and head on k v^T."""
-    name = _NAMES[family]
+    gates is a factor per token and head on k v^T. name: of the function in errors; None: the family's."""
+    name = name or _NAMES[family]
     options = _families.options_of(family, _LINEAR_OPTIONS)
     normalize = bool(unknown.pop("normalize", False)) if "normalize" in options else False
     _shapes.require_options(name, unknown, options)
