@@ -23,7 +23,7 @@ def gated_delta_product(q, k, v, log_decay, beta, num_householder, comm, *, scal
     """Gated DeltaProduct (arXiv 2502.10297): a token has n = num_householder keys, values and betas. Its state is
     decayed once, S = exp(g_t) S_(t-1), then updated n times, S = (I - b k k^T) S + b k v^T, and read after the last
     update: o_t = scale q_t^T S_t. Differentiable; the backward pass is also collective. Computed as gated_delta_rule()
-    of n times as many tokens, of which only the last of each n has a query; a shard keeps all updates of its tokens.
+    of n times as many tokens; queries of all except the last of each n are 0. A shard has all updates of its tokens.
 
         q                   [batch][local tokens][key heads][dk]; key heads divide heads
         k                   [batch][n x local tokens][key heads][dk]: all updates of a token, then those of the next
