@@ -21,6 +21,9 @@ def require_fit(what, q, k, v, linear):
         if tuple(shape) != expected[name]:
             raise ValueError(f"{what}: {name} has the shape {tuple(shape)}, expected {expected[name]} with {like} of the shapes "
                              f"{tuple(q)} and {tuple(k)}")
+    (name, few), (other, many) = (("q", q[2]), ("v", v[2])) if linear else (("k", k[2]), ("q", q[2]))
+    if many and (not few or many % few):
+        raise ValueError(f"{what}: {name} has {few} heads, expected a divisor of the {many} heads of {other}")
     if v[3] == 0:  # to the library, 0 means the dimension of the keys
         raise ValueError(f"{what}: v has the shape {tuple(v)}, expected a last dimension of at least 1")
 

@@ -44,6 +44,8 @@ def errors(comm):
         raises(TypeError, f"{name}: got int32", lambda: sharded(lambda x: function(x.astype(jnp.int32), comm), (SEQ,), SEQ)(x))
     raises(ValueError, "halo: left and right are -1 and 0", lambda: sharded(lambda x: sp.halo(x, comm, left=-1), (SEQ,), SEQ)(x))
     raises(ValueError, "one per head", lambda: attend(sinks=jnp.zeros(n + 2)))
+    raises(ValueError, "attention: k has 3 heads, expected a divisor of the 4 heads of q",
+           lambda: sharded(lambda x: sp.attention(x, *(x[:, :, :3],) * 2, comm), (SEQ,), SEQ)(jnp.ones((1, 2 * comm.size, 4, 4))))
     raises(TypeError, "attention() got an unexpected keyword argument 'casual', expected one of", lambda: attend(casual=True))
     raises(TypeError, "retention() got an unexpected keyword argument 'layout'",
            lambda: sharded(lambda x: sp.retention(x, x, x, jnp.zeros(n), comm, layout=None), (SEQ,), SEQ)(x))

@@ -95,8 +95,6 @@ def _require_positions(what, x, name, batch, tokens):
 
 def _require(what, q, k, v, q_positions, k_positions, window):
     _shapes.require_fit(what, q.shape, k.shape, v.shape, linear=False)
-    if q.shape[2] % max(1, k.shape[2]):
-        raise ValueError(f"{what}: got {q.shape[2]} heads of q and {k.shape[2]} of k, expected a multiple")
     if window < 0:
         raise ValueError(f"{what}: window is {window}, expected the number of keys, or 0: all before a query")
     for x, name, tokens in ((q_positions, "q_positions", q.shape[1]), (k_positions, "k_positions", k.shape[1])):

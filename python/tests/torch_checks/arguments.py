@@ -17,6 +17,10 @@ def tensors_that_do_not_fit(comm, seed):
     for k, v in ((x, x[:, :-1]), (x, x[:, :, :2]), (x[..., :4], x), (x[:1], x[:1]), (x[0], x)):
         raises(ValueError, "attention: ", attend, x, k, v)
     raises(ValueError, "v has the shape (2, 3, 4, 8), expected (2, 4, 4, 8)", attend, x, x, x[:, :-1])
+    for heads in (0, 3):
+        raises(ValueError, f"attention: k has {heads} heads, expected a divisor of the 4 heads of q", attend, x, *(x[:, :, :heads],) * 2)
+        raises(ValueError, f"linear_attention: q has {heads} heads, expected a divisor of the 4 heads of v", sp.linear_attention,
+               *(x[:, :, :heads],) * 2, x, comm)
     raises(ValueError, "got 4 queries and 3 keys, expected equally many with a layout", attend, x, x[:, :-1], x[:, :-1],
            layout=sp.Layout("contiguous", 4 * comm.size, comm.size))
     elsewhere = torch.zeros(4, device="meta")

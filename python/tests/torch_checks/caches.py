@@ -265,7 +265,7 @@ def refusals_of_cache_functions(comm, seed):
     positions = torch.arange(2, device=q.device)[None]
     raises(ValueError, "schedule is 'ring'", sp.cached_attention, q, q, q, comm, q_positions=positions, k_positions=positions,
            schedule="ring")
-    raises(ValueError, "expected a multiple", sp.local_attention, q[:, :, :3], q[:, :, :2], q[:, :, :2])
+    raises(ValueError, "k has 2 heads, expected a divisor of the 3 heads of q", sp.local_attention, q[:, :, :3], q[:, :, :2], q[:, :, :2])
     raises(ValueError, "expected one bound more", sp.Mask.of_pages, [0, 2], [3, 4], [])
     raises(ValueError, "window is 0", sp.Mask.of_pages, [0, 2], [3], [], window=0)
     raises(sp.Error, "page[0].keys is 4", sp.Mask.of_pages, [0, 2], [3], [(0, 0, 0, 4)])
