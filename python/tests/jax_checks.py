@@ -280,6 +280,19 @@ def order_and_composition(comm):
         same(function(x + i), expected(x + i), 100)
     same(gradient(x) / 1e4, jax.grad(lambda x: (expected(x) ** 2).sum())(x) / 1e4, 100)
 
+    arrays = [whole(i, n, 100000) for i in range(8)]  # XLA runs calls of large arrays concurrently
+    moved = sharded(lambda *x: tuple(sp.ring_permute(y, comm) for y in x), (P("sp"),) * len(arrays), (P("sp"),) * len(arrays))
+
+    def weighted(*x):  # gradients that do not depend on the results of the forward pass
+        results = moved(*x)
+        return sum((y * w).sum() for y, w in zip(results, arrays)), results
+
+    both = jax.jit(jax.grad(weighted, tuple(range(len(arrays))), has_aux=True))
+    for _ in range(10):
+        gradients, results = both(*arrays)
+        for w, g, y in zip(arrays, gradients, results):
+            assert (y == jnp.roll(w, 1, 0)).all() and (g == jnp.roll(w, -1, 0)).all()
+
     policy = jax.checkpoint_policies.save_only_these_names("seqpar")
     q = whole(15, 1, 4 * n, n, 8)
     block = lambda q: jnp.tanh(sp.attention(q, q, q, comm, causal=True, algorithm="ring"))
