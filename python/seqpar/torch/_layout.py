@@ -42,6 +42,8 @@ class Layout:
     owners: "tuple[int, ...] | None" = None
     lengths: tuple = dataclasses.field(init=False, repr=False, compare=False, default=())
     key: str = dataclasses.field(init=False, repr=False, compare=False, default="")
+    # Contiguous shards of these tokens, for compiled graphs, which cannot create a Layout; None: this one's are.
+    straight: "Layout | None" = dataclasses.field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self):
         _abi.choose("Layout: kind", self.kind, _abi.LAYOUTS)
@@ -65,6 +67,8 @@ class Layout:
             call(_abi.check, _abi.lib.seqparLayoutLocalLength(ctypes.byref(struct), rank, ctypes.byref(length)))
             lengths.append(length.value)
         object.__setattr__(self, "lengths", tuple(lengths))
+        if self.kind != "contiguous" or self.slices != 1 or bounds is not None:
+            object.__setattr__(self, "straight", Layout("contiguous", self.tokens, self.ranks))
 
     def __hash__(self):
         return hash(self.key)

@@ -65,9 +65,11 @@ def _forward(layer, registration, algorithm, hidden_states, cache=None, attentio
         raise ValueError(f"seqpar attention: {kind} got an attention mask with padding, expected none: pack sequences, with "
                          "position_ids that restart at each")
     comm = registration.comm
-    hidden_states, bounds = registration.packing(hidden_states, 1, algorithm, position_ids, cu_seq_lens_q, cu_seq_lens_k)
+    hidden_states, bounds = registration.packing(hidden_states, 1, algorithm, position_ids, cu_seq_lens_q, cu_seq_lens_k, recurrent=True)
+    if registration.layout is None and torch.compiler.is_compiling():  # a graph cannot create one
+        raise ValueError(f"seqpar attention: {kind} is compiled without a layout, expected one in Registration.layout")
     layout = registration.layout or Layout(_plans.kind_of(algorithm), hidden_states.shape[1] * comm.size, comm.size)
-    straight = Layout("contiguous", layout.tokens, comm.size)
+    straight = layout.straight or layout
     moves = not in_order(layout)
     if moves:
         hidden_states = redistribute(hidden_states, layout, straight, comm)

@@ -86,15 +86,17 @@ class Registration:
                              "bounds: those of the whole sequence")
         return given[0] if given else None
 
-    def packing(self, query, dim, algorithm, positions, cu_seq_lens_q=None, cu_seq_lens_k=None):
-        """(query, cu_seqlens for attention()); the rank's tokens are dimension `dim` of query."""
+    def packing(self, query, dim, algorithm, positions, cu_seq_lens_q=None, cu_seq_lens_k=None, recurrent=False):
+        """(query, cu_seqlens for attention()); the rank's tokens are dimension `dim` of query. recurrent: of a layer whose
+        only use of positions is the packing."""
         bounds, local, comm = self._bounds(cu_seq_lens_q, cu_seq_lens_k), query.shape[dim], self.comm
         if positions is None and self.given is not None and not torch.compiler.is_compiling():
             positions = self.given()
         if positions is None:
-            if comm.size > 1:
+            if comm.size > 1 and not (recurrent and bounds is not None):
                 raise ValueError("seqpar attention: the model does not pass position_ids to this layer, expected those of shard_batch()"
-                                 + ("; under torch.compile the layers need them" if torch.compiler.is_compiling() else ""))
+                                 + (", or under torch.compile Registration.cu_seqlens" if recurrent else
+                                    "; under torch.compile the layers need them" if torch.compiler.is_compiling() else ""))
             return query, bounds
         if torch.compiler.is_compiling():
             key = self.layout.key if self.layout is not None else (
