@@ -62,7 +62,12 @@ seqparResult_t RandomCalls::next(Kind kind) {
                                     Row{"merge", &RandomCalls::lse, Kind::Small},
                                     Row{"halo", &RandomCalls::halo, Kind::Small},
                                     Row{"stream", &RandomCalls::onStream, Kind::Objects},
-                                    Row{"split", &RandomCalls::split, Kind::Objects}};
+                                    Row{"split", &RandomCalls::split, Kind::Objects},
+                                    Row{"uneven ring", &RandomCalls::unevenRing, Kind::Objects},
+                                    Row{"shift", &RandomCalls::shift, Kind::Small},
+                                    Row{"reductions of a mesh", &RandomCalls::meshReductions, Kind::Objects},
+                                    Row{"ranges", &RandomCalls::ranges, Kind::Plan},
+                                    Row{"merge by heads", &RandomCalls::lseByHeads, Kind::Small}};
   const auto fits = [kind](const Row& row) { return kind == Kind::Any || row.kind == kind; };
   auto drawn = below(static_cast<int>(std::count_if(kRows.begin(), kRows.end(), fits)));
   const Row& row = *std::find_if(kRows.begin(), kRows.end(), [&](const Row& one) { return fits(one) && drawn-- == 0; });
@@ -171,8 +176,7 @@ seqparResult_t RandomCalls::ring() {
 }
 
 seqparResult_t RandomCalls::mesh() {
-  int a = 1 + below(ranks_);
-  while (ranks_ % a != 0) a = a % ranks_ + 1;
+  const int a = divisor();
   const int axis = below(2) == 0 ? seqparMeshAxisQ : seqparMeshAxisKv;
   const size_t elements = length();
   seqparMesh_t mesh = nullptr;

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <random>
+#include <vector>
 
+#include "seqpar/mesh.h"
 #include "seqpar/seqpar.h"
 
 namespace seqpar::test {
@@ -48,10 +50,20 @@ class RandomCalls {
   seqparResult_t halo();
   seqparResult_t onStream();
   seqparResult_t split();
+  seqparResult_t unevenRing();
+  seqparResult_t shift();
+  seqparResult_t meshReductions();
+  seqparResult_t meshSums(seqparMesh_t mesh, int axis, const std::vector<int>& group, int position);
+  seqparResult_t meshOutputs(seqparMesh_t mesh, const std::vector<int>& group, int position);
+  seqparResult_t meshSteps(seqparMesh_t mesh, int axis, const std::vector<int>& group, int position);
+  seqparResult_t ranges();
+  seqparResult_t lseByHeads();
 
   size_t length();
   /// The communicator for the memory of seqparMemAlloc(), in half of the calls; null: ordinary memory.
   seqparComm_t drawMemory() { return below(2) == 0 ? comm_ : nullptr; }
+  /// Of the number of ranks.
+  int divisor();
   int below(int end) { return static_cast<int>(random_() % static_cast<uint64_t>(end)); }
   void expect(bool right) { wrong_ += right ? 0 : 1; }
 
