@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""links.py SOURCE_DIR: links of the documents to files and headings of the tree have targets (docs/reference is generated)."""
+"""links.py SOURCE_DIR: links of the documents to files and headings of the tree have targets, and tables end with an empty line,
+without which the next line is a row (docs/reference is generated)."""
 
 import pathlib
 import re
@@ -28,6 +29,8 @@ def problems(page):
             yield f"{page}: {path.name} has no heading #{anchor}"
     if re.search(r"\]\([^)]*\)\(", text):
         yield f"{page}: a link with two targets"
+    for line in re.findall(r"^\|.*\n(?!\||<!--|\n|\Z)(.*)$", text, flags=re.M):
+        yield f"{page}: no empty line between a table and {line[:60]!r}"
 
 
 if __name__ == "__main__":
