@@ -49,7 +49,8 @@ commands = [command for command in commands if not any("my_" in word for word in
 assert len(commands) >= 12, commands
 with tempfile.TemporaryDirectory() as folder:  # some write files
     for command in commands:
-        done = subprocess.run([sim.program(), *command], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = subprocess.run([os.path.abspath(sim.program()), *command], cwd=folder, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True)
         assert done.returncode == 0 and len(done.stdout.splitlines()) > 3, (command, done.stdout)
     assert sorted(path.name for path in pathlib.Path(folder).iterdir()) == ["scaling.csv", "scaling.svg", "timeline.json"]
 
