@@ -4,6 +4,7 @@ the positions of their tokens."""
 import functools
 import inspect
 import re
+import sys
 import weakref
 
 import torch
@@ -173,6 +174,14 @@ def _after(model, arguments, output):
     registration.complete.add(model)
 
 
+def _ended(model, arguments, output):
+    """Runs after each forward pass, also one that an exception ends: the other ranks would wait in the model's next layer."""
+    error = sys.exc_info()[1]
+    registration = registrations.get(_implementation(model))
+    if output is None and error is not None and registration is not None and not torch.compiler.is_compiling():
+        tell(registration.comm, error)
+
+
 class _Checkpoint:
     """A model's function of gradient checkpointing. Layers that run again, in the backward pass, use the positions and the options of
     their first run, which the model's call does not keep."""
@@ -228,6 +237,7 @@ def watch(model):
                 module._seqpar_watched = True
                 module.register_forward_pre_hook(_before, with_kwargs=True)
                 module.register_forward_hook(_after)
+                module.register_forward_hook(_ended, always_call=True)
 
 
 def require_set(model, name):

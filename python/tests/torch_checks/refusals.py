@@ -18,7 +18,7 @@ def _apart(comm):
     return sp.comm(dist.new_group(list(range(comm.size))))
 
 
-def _until_lost(comm):
+def until_lost(comm):
     """Waits for the notification that another rank has failed."""
     state = ctypes.c_int()
     while not state.value:
@@ -69,7 +69,7 @@ def an_error_on_one_rank_reaches_the_others(comm, seed):
         try:
             if comm.rank != failing:
                 right(one)
-            _until_lost(one)  # a rank that needs no data of the failing one has finished the call
+            until_lost(one)  # a rank that needs no data of the failing one has finished the call
         except sp.Error as error:
             assert error.result == "RemoteError" and f"rank {failing} (" in str(error) and text in str(error), (name, error)
         else:
@@ -203,7 +203,7 @@ def new_arguments_on_one_rank(comm, seed):
     mine = other if comm.rank == seed % comm.size else x
     try:
         sp.attention(mine, mine, mine, one, algorithm="ring")
-        _until_lost(one)
+        until_lost(one)
     except (sp.Error, RuntimeError) as error:
         texts = ("disagree", "is in another call", "failed", "refused a call", "waited")
         assert any(text in str(error) for text in texts), error
