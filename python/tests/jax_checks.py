@@ -299,6 +299,10 @@ def order_and_composition(comm):
     saved = jax.checkpoint(block, policy=policy)
     compare(comm, lambda q: saved(saved(q)), lambda q: jnp.tanh(softmax(*(jnp.tanh(softmax(q, q, q, True)),) * 3, True)), (q,),
             (SEQ,), terms=200)
+    scan = jax.checkpoint(lambda x: jnp.tanh(sp.all_scan(jnp.tanh(x[0]), None, comm, op="sum")[0])[None], policy=policy)
+    squares = jax.jit(jax.grad(lambda q: (sharded(scan, (SEQ,), SEQ)(q) ** 2).sum()))
+    program = squares.lower(whole(18, 1, 2 * n, 2, 4)).compile().as_text()
+    assert program.count('custom_call_target="seqpar_') == 2, program  # forward and backward: the forward call is not repeated
     scanned = sharded(lambda q: jax.lax.scan(lambda c, _: (block(c), None), q, length=3)[0], (SEQ,), SEQ)
     out = q
     for _ in range(3):

@@ -33,6 +33,7 @@ def _after(token, earlier):
 
 def _forward(operator, token, *arrays):
     results, token, kept = operator.forward(arrays, token)
+    token = checkpoint_name(token, "seqpar")  # else a policy that saves the results would repeat the call for its token
     return (results, token), (kept, arrays, token)
 
 
