@@ -18,8 +18,8 @@ endif()
 
 if(SEQPAR_NCCL)
   find_path(SEQPAR_NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} DOC "Folder of nccl.h")
-  if(NOT SEQPAR_NCCL_INCLUDE_DIR)
-    message(FATAL_ERROR "seqpar: nccl.h is missing. Install NCCL (NVIDIA's package libnccl-dev), or set SEQPAR_NCCL_INCLUDE_DIR "
+  if(NOT EXISTS "${SEQPAR_NCCL_INCLUDE_DIR}/nccl.h")
+    message(FATAL_ERROR "seqpar: nccl.h is missing (SEQPAR_NCCL_INCLUDE_DIR is ${SEQPAR_NCCL_INCLUDE_DIR}). Install NCCL (NVIDIA's package libnccl-dev), or set SEQPAR_NCCL_INCLUDE_DIR "
             "to its folder.\nSEQPAR_NCCL=OFF builds without NCCL: GPUs that cannot map each other's memory are then an error.")
   endif()
 endif()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # cudnn.sh CMAKE SOURCE_DIR WORK_DIR CUDA_COMPILER
-# A build with CUDA stops without cuDNN's headers, and configures with SEQPAR_CUDNN=OFF.
+# A build with CUDA stops without the headers of cuDNN or NCCL, and configures with SEQPAR_CUDNN=OFF.
 set -euo pipefail
 cmake=$1 source=$2 work=$3 nvcc=$4
 # An index that refuses connections, so that nothing is downloaded.
@@ -20,3 +20,8 @@ for text in "cudnn_frontend.h is missing" SEQPAR_CUDNN_FRONTEND_DIR SEQPAR_CUDNN
   grep -q "$text" "$work/refused.log" || { cat "$work/refused.log"; echo "the error does not contain '$text'"; exit 1; }
 done
 configure off -DSEQPAR_CUDNN=OFF || { cat "$work/off.log"; exit 1; }
+if configure nccl -DSEQPAR_CUDNN=OFF -DSEQPAR_NCCL_INCLUDE_DIR=/nonexistent; then
+  echo "a build without nccl.h was configured"
+  exit 1
+fi
+grep -q "nccl.h is missing (SEQPAR_NCCL_INCLUDE_DIR is /nonexistent)" "$work/nccl.log" || { cat "$work/nccl.log"; exit 1; }
