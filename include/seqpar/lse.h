@@ -55,7 +55,8 @@ typedef struct {
  * clamped. Over NCCL, and if the bytes of a head (headDim x size of a number) exceed 8 KiB, later rows are also sent.
  *
  * Errors: InvalidArgument (NULL, a wrong magic, type, sizes out of range or overflowing, memory of the wrong kind,
- * overlap; hosts: *rowCount out of range), InvalidUsage (hosts: *rowCount differs between ranks), RemoteError.
+ * overlap; hosts: *rowCount out of range), InvalidUsage (hosts: *rowCount differs between ranks), RemoteError. On hosts
+ * an error about *rowCount is one of the work, and ends `comm`.
  */
 SEQPAR_API seqparResult_t seqparAllReduceLse(const void* out, const float* lse, void* outAll, float* lseAll,
                                              const seqparLseParams_t* params, seqparComm_t comm, void* stream);
