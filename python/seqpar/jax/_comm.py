@@ -93,8 +93,8 @@ class Comm:
         if description not in self._keys:
             calls = self.on_each_rank(make)
             key = self._keys[description] = next(_numbers)
-            for (ordinal, rank, handle), call in zip(self._ranks, calls):
-                call.define(library(), key, ordinal, rank, handle, operands)
+            for i, ((ordinal, rank, handle), call) in enumerate(zip(self._ranks, calls)):
+                call.define(library(), key, ordinal, rank, self.size, self._ranks[i - rank][2], handle, operands)
             self._kept.append(calls)
         return self._keys[description]
 
@@ -155,7 +155,7 @@ def _count():
         number += 1
 
 
-_numbers = _count()
+_numbers, _sites = _count(), _count()
 
 
 _PACKED = frozenset({"int1", "uint1", "int2", "uint2", "int4", "uint4", "float4_e2m1fn"})  # XLA stores several in a byte
@@ -192,7 +192,8 @@ def custom_call(comm, description, arrays, results, make, token, aliases=None, n
     # unused calls are left out, on all devices.
     call = jax.ffi.ffi_call(target, [*results, jax.ShapeDtypeStruct((), jnp.float32)],
                             input_output_aliases={len(arrays): len(results), **(aliases or {})})
-    run = _without_other_transformations(name or description[0], lambda *operands: call(*operands, key=np.int64(key)))
+    site = np.int64(next(_sites))  # of this call in the traced program, which the devices compare on hosts
+    run = _without_other_transformations(name or description[0], lambda *operands: call(*operands, key=np.int64(key), site=site))
     outputs = run(*arrays, token)
     return tuple(outputs[:-1]), outputs[-1]
 

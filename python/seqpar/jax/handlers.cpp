@@ -5,9 +5,12 @@
 //
 // Compiled at first use against the headers of the installed jaxlib (jax.ffi.include_dir()): their ABI is jaxlib's.
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -38,9 +41,11 @@ struct Call {
   void* function;
   void* errorText;  // seqparGetLastError; if comm is null, seqparAttnGetLastError, which takes no argument
   void* comm;
-  int32_t rank;     // of the device
-  void* rankComm;   // its communicator
-  void* fail;       // seqparCommFail
+  int32_t rank;    // of the device
+  void* rankComm;  // its communicator
+  void* fail;      // seqparCommFail
+  void* row;       // the communicator of rank 0
+  int32_t ranks;
   std::vector<Slot> slots;
   std::vector<unsigned char> blob;  // structures of arguments
   std::vector<Patch> patches;
@@ -55,6 +60,33 @@ std::map<std::pair<int64_t, int32_t>, Call>& calls() {
 // Calls of a device that have started and not ended.
 std::map<int32_t, int>& running() {
   static std::map<int32_t, int> all;
+  return all;
+}
+
+// The order of calls on the ranks of a communicator.
+struct Order {
+  explicit Order(int32_t ranks) : turns(ranks), started(ranks) {}
+
+  std::vector<std::mutex> turns;  // of each rank: held from the start of a call to its end
+  std::vector<int64_t> started;   // by each rank
+  std::deque<int64_t> sites;      // of calls that not all ranks have started, from number `first` on
+  int64_t first = 0;
+
+  // False if another rank has started a different call at this place of its order.
+  bool start(int32_t rank, int64_t site) {
+    const int64_t place = started[rank]++ - first;
+    if (place == static_cast<int64_t>(sites.size())) sites.push_back(site);
+    const bool equal = sites[place] == site;
+    while (!sites.empty() && *std::min_element(started.begin(), started.end()) > first) {
+      sites.pop_front();
+      ++first;
+    }
+    return equal;
+  }
+};
+
+std::map<void*, std::shared_ptr<Order>>& orders() {
+  static std::map<void*, std::shared_ptr<Order>> all;
   return all;
 }
 
@@ -110,8 +142,13 @@ std::string wrongMesh(const Call& call, int32_t device, float token) {
          ": its rank in the communicator. Pass both the same mesh";
 }
 
-ffi::Error run(int32_t device, void* stream, bool readsToken, const ffi::RemainingArgs& operands,
-               const ffi::RemainingRets& results, int64_t key) {
+constexpr char kOtherOrder[] =
+    "seqpar: devices started independent calls in different orders. Calls inside of jax.checkpoint, scan or a nested "
+    "jit "
+    "are not ordered against calls outside: let one depend on the result of the other";
+
+ffi::Error run(int32_t device, void* stream, bool onHost, const ffi::RemainingArgs& operands,
+               const ffi::RemainingRets& results, int64_t key, int64_t site) {
   std::optional<Call> call;  // a copy: the communicator may be closed meanwhile
   std::optional<Running> counted;
   {
@@ -139,8 +176,21 @@ ffi::Error run(int32_t device, void* stream, bool readsToken, const ffi::Remaini
     if (!buffer.has_value()) return buffer.error();
     buffers.push_back((*buffer)->untyped_data());
   }
-  if (readsToken) {
-    const std::string text = wrongMesh(*call, device, *static_cast<const float*>(buffers[operands.size() - 1]));
+  std::shared_ptr<Order> order;
+  std::unique_lock<std::mutex> turn;
+  if (onHost) {
+    std::string text = wrongMesh(*call, device, *static_cast<const float*>(buffers[operands.size() - 1]));
+    if (text.empty()) {
+      {
+        std::lock_guard<std::mutex> lock(guard);
+        std::shared_ptr<Order>& known = orders()[call->row];
+        if (!known) known = std::make_shared<Order>(call->ranks);
+        order = known;
+      }
+      turn = std::unique_lock<std::mutex>(order->turns[call->rank]);
+      std::lock_guard<std::mutex> lock(guard);
+      if (!order->start(call->rank, site)) text = kOtherOrder;
+    }
     if (!text.empty()) {
       reinterpret_cast<int (*)(void*, const char*)>(call->fail)(call->rankComm, text.c_str());
       return ffi::Error(ffi::ErrorCode::kFailedPrecondition, text);
@@ -173,20 +223,22 @@ ffi::Error run(int32_t device, void* stream, bool readsToken, const ffi::Remaini
   return ffi::Error(ffi::ErrorCode::kInternal, text && *text ? text : "seqpar: error " + std::to_string(result));
 }
 
-ffi::Error runOnHost(int32_t device, ffi::RemainingArgs operands, ffi::RemainingRets results, int64_t key) {
-  return run(device, nullptr, true, operands, results, key);  // to completion in the call
+ffi::Error runOnHost(int32_t device, ffi::RemainingArgs operands, ffi::RemainingRets results, int64_t key,
+                     int64_t site) {
+  return run(device, nullptr, true, operands, results, key, site);  // to completion in the call
 }
 
-ffi::Error runOnGpu(int32_t device, void* stream, ffi::RemainingArgs operands, ffi::RemainingRets results,
-                    int64_t key) {
-  return run(device, stream, false, operands, results, key);
+ffi::Error runOnGpu(int32_t device, void* stream, ffi::RemainingArgs operands, ffi::RemainingRets results, int64_t key,
+                    int64_t site) {
+  return run(device, stream, false, operands, results, key, site);
 }
 
 }  // namespace
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(
     seqparJaxHost, runOnHost,
-    ffi::Ffi::Bind().Ctx<ffi::DeviceOrdinal>().RemainingArgs().RemainingRets().Attr<int64_t>("key"));
+    ffi::Ffi::Bind().Ctx<ffi::DeviceOrdinal>().RemainingArgs().RemainingRets().Attr<int64_t>("key").Attr<int64_t>(
+        "site"));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(seqparJaxGpu, runOnGpu,
                               ffi::Ffi::Bind()
@@ -194,18 +246,27 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(seqparJaxGpu, runOnGpu,
                                   .Ctx<ffi::PlatformStream<void*>>()
                                   .RemainingArgs()
                                   .RemainingRets()
-                                  .Attr<int64_t>("key"),
+                                  .Attr<int64_t>("key")
+                                  .Attr<int64_t>("site"),
                               {ffi::Traits::kCmdBufferCompatible});
 
 // Defines call `key` for the rank of `device`.
-extern "C" void seqparJaxDefine(int64_t key, int32_t device, int32_t rank, void* rankComm, void* fail, void* function,
-                                void* errorText, void* comm, const Slot* slots, int64_t slotCount,
-                                const unsigned char* blob, int64_t blobBytes, const Patch* patches,
+extern "C" void seqparJaxDefine(int64_t key, int32_t device, int32_t rank, int32_t ranks, void* row, void* rankComm,
+                                void* fail, void* function, void* errorText, void* comm, const Slot* slots,
+                                int64_t slotCount, const unsigned char* blob, int64_t blobBytes, const Patch* patches,
                                 int64_t patchCount) {
   std::lock_guard<std::mutex> lock(guard);
-  calls()[{key, device}] = {
-      function, errorText, comm, rank, rankComm, fail, {slots, slots + slotCount}, {blob, blob + blobBytes},
-      {patches, patches + patchCount}};
+  calls()[{key, device}] = {function,
+                            errorText,
+                            comm,
+                            rank,
+                            rankComm,
+                            fail,
+                            row,
+                            ranks,
+                            {slots, slots + slotCount},
+                            {blob, blob + blobBytes},
+                            {patches, patches + patchCount}};
 }
 
 // The number of calls of the device that have started and not ended.
@@ -216,5 +277,8 @@ extern "C" int seqparJaxRunning(int32_t device) {
 
 extern "C" void seqparJaxForget(int64_t key, int32_t device) {
   std::lock_guard<std::mutex> lock(guard);
-  calls().erase({key, device});
+  const auto found = calls().find({key, device});
+  if (found == calls().end()) return;
+  orders().erase(found->second.row);
+  calls().erase(found);
 }
