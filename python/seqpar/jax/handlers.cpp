@@ -144,8 +144,7 @@ std::string wrongMesh(const Call& call, int32_t device, float token) {
 
 constexpr char kOtherOrder[] =
     "seqpar: devices started independent calls in different orders. Calls inside of jax.checkpoint, scan or a nested "
-    "jit "
-    "are not ordered against calls outside: let one depend on the result of the other";
+    "jit are not ordered against calls outside: let one depend on the result of the other";
 
 ffi::Error run(int32_t device, void* stream, bool onHost, const ffi::RemainingArgs& operands,
                const ffi::RemainingRets& results, int64_t key, int64_t site) {
