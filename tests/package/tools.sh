@@ -35,7 +35,10 @@ done
 "$prefix/bin/mesh_schedule" a=2 b=2
 if [ -x "$prefix/bin/seqpar_sim" ]; then (cd / && "$prefix/bin/seqpar_sim" --machine a100x8 --tokens 8K --algo auto); fi
 "$prefix/bin/seqpar_all_scan_perf" -t 2 -b 4K -e 4K -n 1 -w 0
-env -u SEQPAR_LIBRARY PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$(dirname "$(find "$prefix" -name seqpar -path '*/python/seqpar')")" \
-  "$python" -m seqpar info -t 2 --json | "$python" -m json.tool > /dev/null
-  "$python" -m seqpar mesh_schedule a=2 b=2 > /dev/null
+package=$(dirname "$(find "$prefix" -name seqpar -path '*/python/seqpar')")
+module() {
+  env -u SEQPAR_LIBRARY PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$package" "$python" -m seqpar "$@"
+}
+module info -t 2 --json | "$python" -m json.tool > /dev/null
+module mesh_schedule a=2 b=2 > /dev/null
 echo "${#programs[@]} programs run"
