@@ -109,9 +109,11 @@ def require_mamba2(shapes):
                              f"{shapes['x']}")
 
 
-def require_delta_product(updates, shapes):
-    """Raises ValueError unless there is at least one update of a token, and these shapes fit as gated_delta_product()'s q, k,
-    v, log_decay and beta; None: not given."""
+def updates_of_delta_product(num_householder, **arrays):
+    """num_householder as an int. Raises TypeError for another value, and ValueError unless there is at least one update of a
+    token, and the shapes of q, k, v, log_decay and beta fit as gated_delta_product()'s; None: not given."""
+    updates, = integers("gated_delta_product: num_householder", (num_householder,), 1, 32)
+    shapes = {name: None if x is None else tuple(x.shape) for name, x in arrays.items()}
     if updates < 1:
         raise ValueError(f"gated_delta_product: num_householder is {updates}, expected at least 1")
     for name in ("q", "k", "v"):
@@ -125,3 +127,4 @@ def require_delta_product(updates, shapes):
             found = "is None" if shapes[name] is None else f"has the shape {shapes[name]}"
             raise ValueError(f"gated_delta_product: {name} {found}, expected {fits} with q of the shape {shapes['q']}, {heads} heads "
                              f"of v and {updates} updates of a token")
+    return updates

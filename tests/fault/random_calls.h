@@ -62,7 +62,7 @@ class RandomCalls {
   size_t length();
   /// The communicator for the memory of seqparMemAlloc(), in half of the calls; null: ordinary memory.
   seqparComm_t drawMemory() { return below(2) == 0 ? comm_ : nullptr; }
-  /// Of the number of ranks.
+  /// A random divisor of the number of ranks.
   int divisor();
   int below(int end) { return static_cast<int>(random_() % static_cast<uint64_t>(end)); }
   void expect(bool right) { wrong_ += right ? 0 : 1; }

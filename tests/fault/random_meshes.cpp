@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kMostTensors = 3;
 
-/// Of each byte of a rank's tensor.
+/// The value of each byte of a rank's tensor.
 char contents(int rank, int tensor) {
   return static_cast<char>(1 + rank * kMostTensors + tensor);
 }

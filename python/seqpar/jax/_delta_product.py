@@ -26,9 +26,7 @@ def gated_delta_product(q, k, v, log_decay, beta, num_householder, comm, *, scal
     """
     name = "gated_delta_product"
     require_comm(name, comm)
-    updates, = _shapes.integers(f"{name}: num_householder", (num_householder,), 1, 32)
-    _shapes.require_delta_product(updates, {name: None if x is None else tuple(x.shape) for name, x in
-                                            (("q", q), ("k", k), ("v", v), ("log_decay", log_decay), ("beta", beta))})
+    updates = _shapes.updates_of_delta_product(num_householder, q=q, k=k, v=v, log_decay=log_decay, beta=beta)
     if cu_seqlens is not None:
         bounds = _shapes.integers(f"{name}: cu_seqlens", cu_seqlens, 2)
         _shapes.require_bounds(name, bounds, q.shape[1] * comm.size)

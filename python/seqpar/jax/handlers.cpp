@@ -44,7 +44,7 @@ struct Call {
   int32_t rank;    // of the device
   void* rankComm;  // its communicator
   void* fail;      // seqparCommFail
-  void* row;       // the communicator of rank 0
+  void* group;     // the communicator of rank 0: the same for all ranks
   int32_t ranks;
   std::vector<Slot> slots;
   std::vector<unsigned char> blob;  // structures of arguments
@@ -182,7 +182,7 @@ ffi::Error run(int32_t device, void* stream, bool onHost, const ffi::RemainingAr
     if (text.empty()) {
       {
         std::lock_guard<std::mutex> lock(guard);
-        std::shared_ptr<Order>& known = orders()[call->row];
+        std::shared_ptr<Order>& known = orders()[call->group];
         if (!known) known = std::make_shared<Order>(call->ranks);
         order = known;
       }
@@ -250,7 +250,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(seqparJaxGpu, runOnGpu,
                               {ffi::Traits::kCmdBufferCompatible});
 
 // Defines call `key` for the rank of `device`.
-extern "C" void seqparJaxDefine(int64_t key, int32_t device, int32_t rank, int32_t ranks, void* row, void* rankComm,
+extern "C" void seqparJaxDefine(int64_t key, int32_t device, int32_t rank, int32_t ranks, void* group, void* rankComm,
                                 void* fail, void* function, void* errorText, void* comm, const Slot* slots,
                                 int64_t slotCount, const unsigned char* blob, int64_t blobBytes, const Patch* patches,
                                 int64_t patchCount) {
@@ -261,7 +261,7 @@ extern "C" void seqparJaxDefine(int64_t key, int32_t device, int32_t rank, int32
                             rank,
                             rankComm,
                             fail,
-                            row,
+                            group,
                             ranks,
                             {slots, slots + slotCount},
                             {blob, blob + blobBytes},
@@ -278,6 +278,6 @@ extern "C" void seqparJaxForget(int64_t key, int32_t device) {
   std::lock_guard<std::mutex> lock(guard);
   const auto found = calls().find({key, device});
   if (found == calls().end()) return;
-  orders().erase(found->second.row);
+  orders().erase(found->second.group);
   calls().erase(found);
 }

@@ -36,9 +36,7 @@ def gated_delta_product(q, k, v, log_decay, beta, num_householder, comm, *, scal
         the other options   as in gated_delta_rule()
     """
     require_tensors(_NAME, q, k, v, log_decay=log_decay, beta=beta)
-    updates, = _shapes.integers(f"{_NAME}: num_householder", (num_householder,), 1, 32)
-    _shapes.require_delta_product(updates, {name: None if x is None else tuple(x.shape) for name, x in
-                                            (("q", q), ("k", k), ("v", v), ("log_decay", log_decay), ("beta", beta))})
+    updates = _shapes.updates_of_delta_product(num_householder, q=q, k=k, v=v, log_decay=log_decay, beta=beta)
     tokens, bounds = q.shape[1], bounds_of(cu_seqlens)
     if layout is not None:
         _require_layout(layout, comm, tokens)
