@@ -114,8 +114,9 @@ TEST_CASE("groups of heads that share keys on GPUs, with and without states of t
     auto c = makeCase(family, lengths, seqparBfloat16, random);
     c.keyHeads = kKeyHeads;
     c.heads = c.keyHeads * kGroup;
-    c.dk = 16 * (1 + random() % 8);
-    c.dv = random() % 2 == 0 ? 64 : seqpar::attn::kWideColumns;
+    const bool isLong = random() % 2 == 0;
+    c.dk = 16 * (1 + random() % 8) + (isLong ? 128 : 0);
+    c.dv = random() % 2 == 0 ? 64 : isLong ? 128 : seqpar::attn::kWideColumns;
     c.fill(random());
     seqpar::attn::LinearProblem shape;
     shape.gate = seqpar::attn::Gate::Token;

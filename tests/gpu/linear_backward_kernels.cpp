@@ -235,6 +235,16 @@ void checkAll(uint64_t seed, bool small) {
       });
     }
   }
+  for (const int columns : {64, 128, 256}) {
+    for (const double decay : {kSlow, 1.0, kForgets}) {  // with two blocks of keys
+      with([&](auto& s) {
+        s.gate = decay == kSlow ? Gate::None : decay == 1.0 ? Gate::Head : Gate::Token;
+        s.tokens = 600, s.decay = decay, s.heads = 48 * 64 / columns, s.qkHeads = 12;
+        s.dk = decay == kSlow ? 144 : 256, s.dv = columns;
+        s.inputGates = decay != 1.0 && columns <= 128, s.content = decay == kForgets ? Maps::PerSegment : Maps::Prefix;
+      });
+    }
+  }
   for (const int type : {seqparBfloat16, seqparFloat16, seqparFloat32}) {
     for (const Gate gate : {Gate::None, Gate::Token, Gate::Channel}) {
       for (const double decay : {kSlow, 1.0, kForgets}) {

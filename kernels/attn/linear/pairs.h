@@ -18,12 +18,15 @@ constexpr int kWideColumns = 80;  ///< of v, of the wider heads of groups
 /// (backward/group_sm90.h) instead of pairs: there are enough chunks for the CTAs, and enough heads for the kernel that
 /// stores the states of all chunks of each pair one after the other (backward/chunk_states_sm90.h).
 inline bool formsGroups(const LinearProblem& problem) {
-  constexpr int kLeastOfGroup = 4, kLeastHeads = 48, kLeastItems = 100;
+  constexpr int kBlock = 128, kLeastOfGroup = 4, kLeastHeads = 48, kLeastItems = 100;
   const int64_t items = problem.batch * problem.qkHeads * (problem.tokens / kChunkTokens);
-  const int group = problem.heads / problem.qkHeads;
-  return problem.gate != Gate::Channel && (problem.dv == 64 || problem.dv == kWideColumns) && problem.dk <= 128 &&
-         group >= kLeastOfGroup && group % 2 == 0 && problem.batch * problem.heads >= kLeastHeads &&
-         items >= kLeastItems;
+  // With keys of more than 128 channels, a head counts as one for each 64 columns (GroupTask::parts()).
+  const bool isLong = problem.dk > kBlock;
+  const int panels = isLong ? problem.dv / 64 : 1, group = problem.heads / problem.qkHeads * panels;
+  const bool powerOf2 = panels > 0 && (panels & (panels - 1)) == 0,
+             fits = isLong ? problem.dv == panels * 64 && powerOf2 : problem.dv == 64 || problem.dv == kWideColumns;
+  return problem.gate != Gate::Channel && fits && problem.dk <= 2 * kBlock && group >= kLeastOfGroup &&
+         group % 2 == 0 && problem.batch * problem.heads * panels >= kLeastHeads && items >= kLeastItems;
 }
 /// The same for the problem's segments: not for many packed sequences of different lengths, because the kernel visits
 /// as many chunks of each as the longest one has.
@@ -32,6 +35,11 @@ inline bool formsGroups(const LinearProblem& problem, const Segments& segments) 
   const auto chunksOf = [](int64_t tokens) { return (tokens + kChunkTokens - 1) / kChunkTokens; };
   return formsGroups(problem) &&
          allSegments(segments) * chunksOf(segments.tokens) <= kMostVisits * chunksOf(problem.tokens);
+}
+
+/// Heads that the kernel that stores the states of chunks processes in a CTA, if formsGroups().
+inline int headsOfChain(const LinearProblem& problem) {
+  return problem.dv > kWideColumns ? 1 : 2;
 }
 
 /// Whether a CTA of the sm_90 kernels with channel decays processes two heads of the problem's shape, each with its own

@@ -32,14 +32,41 @@ struct Rounded {
   void expand(int allHeads) const {
     const int each = allHeads / heads;
     auto* terms = static_cast<float*>(to.data);
-    std::fill_n(terms, rows * allHeads * width, 0.f);
+    std::fill_n(terms, rows * allHeads * to.head, 0.f);
     for (int64_t row = 0; row < rows; ++row) {
       for (int head = 0; head < heads; ++head) {
         for (int i = 0; i < width; ++i) {
           const uint16_t bits = static_cast<const uint16_t*>(of.data)[(row * heads + head) * width + i];
-          terms[(row * allHeads + int64_t{head} * each) * width + i] = ptx::lowOf<T>(bits);
+          terms[(row * allHeads + int64_t{head} * each) * to.head + i] = ptx::lowOf<T>(bits);
         }
       }
+    }
+  }
+};
+
+/// A gradient of gates, with a part for each block of keys, or one; later their sum is the first part of the target.
+struct PartsOfGates {
+  std::vector<float> numbers;
+  Target to;
+  int64_t rows;
+  int heads, blocks;
+
+  PartsOfGates(Target& target, const Task& task, bool forBlocks)
+      : to(target), rows(task.batch * task.tokens), heads(task.heads), blocks(forBlocks ? task.keyBlocks : 1) {
+    if (target.data == nullptr) return;
+    numbers.assign(static_cast<size_t>(rows * heads * blocks), NAN);
+    target.data = numbers.data();
+    target.block = forBlocks ? 1 : 0;
+    target.head = blocks;
+    target.token = int64_t{heads} * blocks;
+    target.batch = task.tokens * target.token;
+  }
+  void add() const {
+    if (to.data == nullptr) return;
+    const int64_t ofHead = to.head;
+    std::fill_n(static_cast<float*>(to.data), rows * heads * ofHead, 0.f);
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      static_cast<float*>(to.data)[static_cast<int64_t>(i) / blocks * ofHead] += numbers[i];
     }
   }
 };
@@ -52,10 +79,17 @@ struct GroupKernels {
   using Number = T;
 
   static void maps(const Task& task, uint64_t seed) { Kernels<T, kBlock, false>::maps(task, seed); }
+  template <class Shape, int kHeads, bool kGated>
+  static void statesOf(const sm90::ChunkStatesTask& task, uint64_t seed) {
+    using Kernel = sm90::ChunkStatesKernel<T, kHeads, kGated, typename Shape::OfBlock>;
+    emulator::run(2, Kernel::kThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(task); });
+  }
   template <class Shape, bool kGated>
   static void states(const sm90::ChunkStatesTask& task, uint64_t seed) {
-    using Kernel = sm90::ChunkStatesKernel<T, kPair, kGated, Shape>;
-    emulator::run(2, Kernel::kThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(task); });
+    if constexpr (Shape::kKeyBlocks > 1) {
+      if (task.together == 1) return statesOf<Shape, 1, kGated>(task, seed);
+    }
+    statesOf<Shape, kPair, kGated>(task, seed);
   }
   static void gradients(const Task& task, uint64_t seed) {
     withImageShape(task, [&]<class Shape>() { gradientsOf<Shape>(task, seed); });
@@ -63,6 +97,8 @@ struct GroupKernels {
   template <class Shape>
   static void gradientsOf(Task task, uint64_t seed) {
     const bool wide = seed % 3 != 0;
+    if (task.dv > kWideColumns) task.together = 1;
+    const PartsOfGates gates(task.dGates, task, true), inputs(task.dInputGates, task, task.together == 1);
     const Rounded<T> dq(task.dq, task, task.heads / task.group, task.dk, wide),
         dk(task.dkOut, task, task.heads / task.group, task.dk, wide), dv(task.dvOut, task, task.heads, task.dv, wide);
     sm90::ChunkStatesTask chain;
@@ -86,14 +122,14 @@ struct GroupKernels {
       }
     }
     sm90::GroupTask group;
-    REQUIRE(sm90::encodeMaps<T>(group, task));
-    group.chunks = chain.to;
-    group.chunksOfSegment = static_cast<int>((task.segmentTokens + kChunk - 1) / kChunk);
+    REQUIRE(sm90::encodeGroup<T>(group, task, chain.to));
     using Kernel = sm90::GroupKernel<T, Shape>;
     emulator::run(2, Kernel::kThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(group); });
     dq.expand(task.heads);
     dk.expand(task.heads);
     dv.expand(task.heads);
+    gates.add();
+    inputs.add();
   }
   static void* aligned(std::vector<uint16_t>& numbers) {
     auto* data = numbers.data();
@@ -105,27 +141,28 @@ struct GroupKernels {
 void checkGroups(const BackwardShape& shape) {
   checkKernels<Bf16, GroupKernels<Bf16>, false>(shape);
 }
-BackwardShape groupShape(int64_t tokens, double decay, int heads = 4, int qkHeads = 1, int dv = 64) {
-  BackwardShape shape = shapeOf(Gate::Token, tokens, 128, dv, decay);
+BackwardShape groupShape(int64_t tokens, double decay, int heads = 4, int qkHeads = 1, int dv = 64, int dk = 128) {
+  BackwardShape shape = shapeOf(Gate::Token, tokens, dk, dv, decay);
   shape.heads = heads;
   shape.qkHeads = qkHeads;
   shape.segmentTokens = 256;
   return shape;
 }
 /// Two batch entries, maps per segment, input gates.
-BackwardShape batchShape(int dv = 64) {
-  BackwardShape shape = groupShape(130, 0.05, 8, 2, dv);
+BackwardShape batchShape(int dv = 64, int dk = 128) {
+  BackwardShape shape = groupShape(130, 0.05, 8, 2, dv, dk);
   shape.batch = 2;
   shape.content = Maps::PerSegment;
   shape.inputGates = true;
   return shape;
 }
 
-void checkRandomGroups(int columns) {
+const std::vector<int> kShortKeys{16, 64, 80, 96, 112, 128};
+void checkRandomGroups(const std::vector<int>& groups, const std::vector<int>& keys, int columns, int shapes = 2) {
   const Seed seed;
   std::mt19937_64 random(seed);
-  for (int i = 0; i < 2; ++i) {
-    const BackwardShape shape = drawHeads({{2, 4, 8, 16, 48}, {16, 64, 80, 96, 112, 128}, {columns}}, random);
+  for (int i = 0; i < shapes; ++i) {
+    const BackwardShape shape = drawHeads({groups, keys, {columns}}, random);
     checkKernelsOf<Bf16, GroupKernels<Bf16>, false>(shape, seed);
     if (!shape.starts.empty()) checkSequencesApart<Bf16, GroupKernels<Bf16>, false>(shape, seed);
   }
@@ -179,6 +216,42 @@ TEST_CASE("backward kernels of groups of heads of 80 columns") {
   checkSequencesApart<Bf16, GroupKernels<Bf16>, false>(shape);
 }
 
+TEST_CASE("backward kernels of groups of heads with keys of 256") {
+  for (const int columns : {64, 128}) {
+    checkGroups(groupShape(150, 0.05, 4, 1, columns, 256));
+    BackwardShape shape = batchShape(columns, 256);
+    checkGroups(shape);
+    shape.heads = 2;
+    shape.qkHeads = 1;
+    for (const int keys : {136, 192}) {
+      shape.dk = keys;
+      checkGroups(shape);
+    }
+  }
+  BackwardShape shape = groupShape(130, 0.05, 2, 2, 256, 256);  // four parts of each head
+  shape.inputGates = true;
+  checkGroups(shape);
+}
+
+TEST_CASE("backward kernels of groups of heads with keys of 256, other decays and strong ones") {
+  for (const int columns : {64, 128}) {
+    BackwardShape shape = groupShape(130, 0.05, 2, 1, columns, 256);
+    for (const Gate gate : {Gate::None, Gate::Head}) {
+      shape.gate = gate;
+      checkGroups(shape);
+    }
+    shape = groupShape(200, 3, 2, 1, columns, 256);
+    shape.inputGates = true;
+    checkGroups(shape);
+    shape.decay = kZeros;
+    checkGroups(shape);
+    shape = groupShape(190, 0.05, 2, 1, columns, 256);
+    shape.starts = {0, 5, 64, 65, 130};
+    checkGroups(shape);
+    checkSequencesApart<Bf16, GroupKernels<Bf16>, false>(shape);
+  }
+}
+
 TEST_CASE("backward kernels of groups of heads whose input gates have gradients of terms that cancel") {
   BackwardShape shape = groupShape(1, 0.05, 2);
   shape.inputGates = true;
@@ -202,9 +275,13 @@ TEST_CASE("backward kernels of groups of heads with packed sequences") {
 }
 
 TEST_CASE("backward kernels of groups of heads with random shapes") {
-  checkRandomGroups(64);
+  checkRandomGroups({2, 4, 8, 16, 48}, kShortKeys, 64);
 }
 
 TEST_CASE("backward kernels of groups of heads of 80 columns with random shapes") {
-  checkRandomGroups(kWideColumns);
+  checkRandomGroups({2, 4, 8, 16, 48}, kShortKeys, kWideColumns);
+}
+
+TEST_CASE("backward kernels of groups of heads of more than 128 keys with random shapes") {
+  for (const int columns : {64, kBlock}) checkRandomGroups({2, 4, 6, 8}, {136, 192, 256}, columns, 1);
 }

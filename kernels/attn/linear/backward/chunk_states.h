@@ -8,17 +8,21 @@
 namespace seqpar::attn::backward {
 
 /// Images of the states of heads of a pair: columns of v, 64 or kWideColumns, and channels, 64 or 128. An image with
-/// more than 64 columns is transposed.
-template <int kColumnsOf, int kKeysOf>
+/// more than 64 columns is transposed. kKeyBlocksOf: images of a state, for keys of more than 128 channels.
+template <int kColumnsOf, int kKeysOf, int kKeyBlocksOf = 1>
 struct ImageShape {
   static constexpr int kColumns = kColumnsOf, kKeys = kKeysOf, kElements = kColumns * kKeys;
+  static constexpr int kKeyBlocks = kKeyBlocksOf;
+  using OfBlock = ImageShape<kColumns, kKeys>;
   static constexpr bool kWide = kColumns > 64, kShort = kKeys <= 64;
   static constexpr int kPanels = kWide ? 2 : 1, kKeyPanels = kKeys / 64;  ///< of 64 columns of tiles of v and of keys
   static_assert(!kWide || !kShort);
+  static_assert(kKeyBlocks == 1 || (!kWide && !kShort));
 };
 /// Calls run.operator()<ImageShape>().
 template <class Run>
 auto withImageShape(const Task& task, const Run& run) {
+  if (task.dk > kBlock) return run.template operator()<ImageShape<64, kBlock, 2>>();
   if (task.dv > 64) return run.template operator()<ImageShape<kWideColumns, kBlock>>();
   if (task.dk <= 64) return run.template operator()<ImageShape<64, 64>>();
   return run.template operator()<ImageShape<64, kBlock>>();

@@ -15,15 +15,15 @@ struct GroupImages {
   using Words = uint32_t[kSteps][4];                     ///< columns of rows of a tile, as A of products
   using Wide = float[kKeys / 8][4];                      ///< a tile of all channels
 
-  /// Starts c = tile image for columns from `first` on. `tile`: of all channels.
+  /// Starts c (+)= tile image for columns from `first` on. `tile`: of the image's channels.
   template <int N>
-  SEQPAR_DEVICE static void multiply(float (&c)[N][4], const T* tile, const T* image, int first) {
+  SEQPAR_DEVICE static void multiply(float (&c)[N][4], const T* tile, const T* image, int first, bool add = false) {
     if constexpr (kWide) {
       warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, kKeySteps>(
-          c, Operand{tile, kTilePanelBytes}, kChunk, Operand{image + first * kPanel}, kColumns, false);
+          c, Operand{tile, kTilePanelBytes}, kChunk, Operand{image + first * kPanel}, kColumns, add);
     } else {
       warpgroup::multiplyAll<T, Terms::AlongRows, Terms::Rows, kKeySteps>(c, Operand{tile, kTilePanelBytes}, kChunk,
-                                                                          Operand{image + first}, kKeys, false);
+                                                                          Operand{image + first}, kKeys, add);
     }
   }
   /// Starts one step of 16 columns of c += a image^T.

@@ -22,18 +22,24 @@ template <class Shape>
 cudaError_t launchShape(const Task& task, const ChunkStates& chunks, GradientsPart part, const Launch& launch) {
   sm90::ChunkStatesTask chain;
   sm90::GroupTask group;
-  if (!sm90::encodeMaps<Bf16>(chain, task) || !sm90::encodeMaps<Bf16>(group, task)) return cudaErrorNotSupported;
-  chain.to = group.chunks = chunks;
+  if (!sm90::encodeMaps<Bf16>(chain, task) || !sm90::encodeGroup<Bf16>(group, task, chunks))
+    return cudaErrorNotSupported;
+  chain.to = chunks;
   if (part != GradientsPart::Whole) chain.to.directions = 1;
   if (part == GradientsPart::AfterStates) chain.to.firstDirection = 1;
-  group.chunksOfSegment = static_cast<int>((task.segmentTokens + kChunk - 1) / kChunk);
   const auto gridOfItems = [&](int64_t items) {
     return dim3(static_cast<unsigned>(std::clamp<int64_t>(items, 1, launch.ctas)));
   };
-  const auto runStates = [&]<bool kGated>() {
-    using Kernel = sm90::ChunkStatesKernel<Bf16, kPair, kGated, Shape>;
+  const auto runChain = [&]<int kHeads, bool kGated>() {
+    using Kernel = sm90::ChunkStatesKernel<Bf16, kHeads, kGated, typename Shape::OfBlock>;
     return launchKernel(chunkStates<Kernel>, gridOfItems(chain.to.directions * itemsOf(task)), Kernel::kThreads,
                         sizeof(typename Kernel::Memory), launch.stream, false, chain);
+  };
+  const auto runStates = [&]<bool kGated>() {
+    if constexpr (Shape::kKeyBlocks > 1) {
+      if (task.together == 1) return runChain.template operator()<1, kGated>();
+    }
+    return runChain.template operator()<kPair, kGated>();
   };
   const cudaError_t error =
       task.inputGates.data != nullptr ? runStates.template operator()<true>() : runStates.template operator()<false>();

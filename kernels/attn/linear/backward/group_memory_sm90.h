@@ -11,21 +11,47 @@ namespace seqpar::attn::backward::sm90 {
 struct GroupTask : MappedTask {
   ChunkStates chunks;       ///< a state and a gradient of each chunk
   int chunksOfSegment = 0;  ///< the most of a segment
+  int partBits = 0;         ///< of GroupParts; only with two blocks of keys
 };
 
-/// Items: (sequence, group of heads, segment, chunk), the last index fastest.
-SEQPAR_BOTH_INLINE int64_t groupItemsOf(const GroupTask& task) {
-  return int64_t{task.batch} * (task.headCount / task.group) * task.segments * task.chunksOfSegment;
+/// A group's heads as parts, which are processed one after the other: with two blocks of keys, 1 << partBits parts of
+/// a head have 64 columns of v each; otherwise a part is a head.
+template <class Shape>
+struct GroupParts {
+  SEQPAR_DEVICE static int bitsOf(const GroupTask& task) { return Shape::kKeyBlocks == 1 ? 0 : task.partBits; }
+  SEQPAR_DEVICE static int countOf(const GroupTask& task) { return task.group << bitsOf(task); }
+  SEQPAR_DEVICE static int headOf(const GroupTask& task, int part) { return part >> bitsOf(task); }
+  SEQPAR_DEVICE static int panelOf(const GroupTask& task, int part) {
+    return part - (headOf(task, part) << bitsOf(task));
+  }
+};
+
+/// Without the memory of `chunks`.
+template <class T>
+bool encodeGroup(GroupTask& to, const Task& task, const ChunkStates& chunks) {
+  if (!encodeMaps<T>(to, task)) return false;
+  to.chunks = chunks;
+  to.chunksOfSegment = static_cast<int>((task.segmentTokens + kChunk - 1) / kChunk);
+  while (kPanel << to.partBits < task.dv && task.keyBlocks > 1) ++to.partBits;
+  return true;
 }
 
-/// A chunk of a group of heads.
+/// Items: (sequence, group of heads, segment, chunk, block of keys), the last index fastest.
+SEQPAR_BOTH_INLINE int64_t groupItemsOf(const GroupTask& task) {
+  return int64_t{task.batch} * (task.headCount / task.group) * task.segments * task.chunksOfSegment * task.keyBlocks;
+}
+
+/// A chunk of a group of heads, and a block of keys.
 struct GroupItem {
   int sequence, head, order;  ///< the first head; segments with earlier tokens
+  int block;                  ///< of keys
   int rows;                   ///< tokens; none: the segment is shorter
   int64_t first, token;       ///< tokens: of the segment, of the chunk
   int64_t number;             ///< of the chunk in ChunkStates
 
-  SEQPAR_DEVICE GroupItem(const GroupTask& task, int64_t index) {
+  SEQPAR_DEVICE GroupItem(const GroupTask& task, int64_t index, int keyBlocks) {
+    block = static_cast<int>(index % keyBlocks);
+    index /= keyBlocks;
     const int chunk = static_cast<int>(index % task.chunksOfSegment);
     index /= task.chunksOfSegment;
     const int segment = static_cast<int>(index % task.segments);
@@ -48,10 +74,10 @@ struct GroupItem {
     rows = left < 0 ? 0 : left < kChunk ? static_cast<int>(left) : kChunk;
     number = task.chunks.numberOf(*this) + chunk;
   }
-  /// The image of the state before the chunk; `which`: of the group's heads.
+  /// The image of the state before the chunk; `ofGroup`: of the group's heads.
   template <class T>
-  SEQPAR_DEVICE const T* imageOf(const void* all, const GroupTask& task, int which) const {
-    return static_cast<const T*>(all) + task.chunks.panelAt(task, sequence, head + which, 0, 0, number);
+  SEQPAR_DEVICE const T* imageOf(const void* all, const GroupTask& task, int ofGroup, int keyBlock, int panel) const {
+    return static_cast<const T*>(all) + task.chunks.panelAt(task, sequence, head + ofGroup, keyBlock, panel, number);
   }
 };
 
@@ -60,13 +86,24 @@ constexpr int kOfScores = 9, kOfTotal = 10;  ///< named barriers
 /// Shared memory. Shape: ImageShape.
 template <class T, class Shape>
 struct GroupMemory {
-  static constexpr int kStages = Shape::kWide ? 2 : 3, kConsumerWarps = 16;
-  static constexpr int kTileOfKeys = Shape::kKeyPanels * kTilePanel, kTileOfValues = Shape::kPanels * kTilePanel;
+  static constexpr int kKeyBlocks = Shape::kKeyBlocks, kKeyPanels = kKeyBlocks * Shape::kKeyPanels;
+  static constexpr int kStages = Shape::kWide || kKeyBlocks > 1 ? 2 : 3, kConsumerWarps = 16;
+  static constexpr int kTileOfKeys = kKeyPanels * kTilePanel, kTileOfValues = Shape::kPanels * kTilePanel;
   static constexpr int kSlots = 2 * kStages;  ///< of factors and sums, which are kept longer than tiles
   /// A head's tiles, factors and sums.
   struct Stage {
-    alignas(1024) T v[kTileOfValues], dOut[kTileOfValues], before[Shape::kElements], after[Shape::kElements];
+    alignas(1024) T v[kTileOfValues], dOut[kTileOfValues], before[Shape::kElements];
+    T after[kKeyBlocks * Shape::kElements];  ///< the item's block of keys first
   };
+  /// Whether the item computes dv, A and the sums of a part of the group's heads: the items of a chunk take turns.
+  SEQPAR_DEVICE static bool hasValues(const GroupItem& item, int part) {
+    return kKeyBlocks == 1 || part % kKeyBlocks == item.block;
+  }
+  /// The item's block of q or k, or the other one.
+  SEQPAR_DEVICE static int keysAt(const GroupItem& item, bool other = false) {
+    if constexpr (kKeyBlocks == 1) return 0;
+    return (other ? 1 - item.block : item.block) * Shape::kKeyPanels * kTilePanel;
+  }
   /// Of a head's tokens.
   struct Factors {
     float fromStart[kChunk];  ///< the scale times the decay from the chunk's start
@@ -88,8 +125,7 @@ struct GroupMemory {
   alignas(1024) T q[kTileOfKeys], k[kTileOfKeys];
   Stage stages[kStages];
   T matrices[2][kTilePanel];                                         ///< A of even and odd heads
-  T sum[kTilePanel];                                                 ///< dA, added over the heads
-  T out[kTilePanel];                                                 ///< dv
+  T out[kTilePanel];                                                 ///< dv; then dA, added over the heads
   T others[kChunk * (Shape::kWide ? Shape::kColumns - kPanel : 1)];  ///< its columns after the first panel's
   Factors factors[kSlots];
   Sums sums[kSlots];
@@ -150,11 +186,11 @@ struct StagesOf {
 };
 
 /// Calls act(item) for the CTA's items that have tokens.
-template <class Act>
+template <class Shape, class Act>
 SEQPAR_DEVICE void eachChunk(const GroupTask& task, const Act& act) {
   const int64_t items = groupItemsOf(task);
   for (int64_t index = ptx::block(); index < items; index += ptx::blocks()) {
-    const GroupItem item(task, index);
+    const GroupItem item(task, index, Shape::kKeyBlocks);
     if (item.rows > 0) act(item);
   }
 }

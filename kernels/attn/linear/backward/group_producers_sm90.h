@@ -12,7 +12,8 @@ namespace seqpar::attn::backward::sm90 {
 template <class T, class Shape>
 struct GroupProducers {
   using Memory = GroupMemory<T, Shape>;
-  static constexpr int kStages = Memory::kStages, kPanels = Shape::kPanels, kKeyPanels = Shape::kKeyPanels;
+  using Parts = GroupParts<Shape>;
+  static constexpr int kStages = Memory::kStages, kPanels = Shape::kPanels, kKeyPanels = Memory::kKeyPanels;
   using Pipe = StagesOf<kStages>;
 
   /// One thread: loads the tiles of heads up to kStages ahead, and queries and keys when no warp uses the last ones.
@@ -21,10 +22,10 @@ struct GroupProducers {
     Pipe pipe;
     int shared = 1;
     ptx::griddepcontrolWait();
-    const int before = (task.group < kStages ? task.group : kStages) - 1;
-    eachChunk(task, [&](const GroupItem& item) {
+    const int parts = Parts::countOf(task), before = (parts < kStages ? parts : kStages) - 1;
+    eachChunk<Shape>(task, [&](const GroupItem& item) {
       const int token = static_cast<int>(item.token);
-      for (int h = 0; h < task.group; ++h) {
+      for (int h = 0; h < parts; ++h) {
         auto& stage = memory.stages[pipe.stage];
         awaitPhase(memory.empty[pipe.stage], pipe.parity ^ 1);
         uint32_t full = ptx::sharedAddress(memory.full + pipe.stage);
@@ -33,15 +34,22 @@ struct GroupProducers {
           full = ptx::sharedAddress(memory.partial + pipe.stage);
         }
         constexpr int kImageBytes = Shape::kElements * int{sizeof(T)};
-        ptx::mbarrierArriveExpectTx(full, int{sizeof(stage)});
+        const bool other = Shape::kKeyBlocks > 1 && Memory::hasValues(item, h);
+        ptx::mbarrierArriveExpectTx(full, int{sizeof(stage)} - (Shape::kKeyBlocks == 1 || other ? 0 : kImageBytes));
         SEQPAR_UNROLL
         for (int panel = 0; panel < kPanels; ++panel) {
-          const int column = panel * kPanel, at = panel * kTilePanel, head = item.head + h;
+          const int column = (Parts::panelOf(task, h) + panel) * kPanel, at = panel * kTilePanel,
+                    head = item.head + Parts::headOf(task, h);
           ptx::tmaLoad(ptx::sharedAddress(stage.v + at), task.values, full, column, head, token, item.sequence);
           ptx::tmaLoad(ptx::sharedAddress(stage.dOut + at), task.outputs, full, column, head, token, item.sequence);
         }
-        ptx::cpAsyncBulkLoad(stage.before, item.imageOf<T>(task.chunks.states, task, h), kImageBytes, full);
-        ptx::cpAsyncBulkLoad(stage.after, item.imageOf<T>(task.chunks.gradients, task, h), kImageBytes, full);
+        const auto loadImage = [&](T* to, const void* from, int block) {
+          ptx::cpAsyncBulkLoad(to, item.imageOf<T>(from, task, Parts::headOf(task, h), block, Parts::panelOf(task, h)),
+                               kImageBytes, full);
+        };
+        loadImage(stage.before, task.chunks.states, item.block);
+        loadImage(stage.after, task.chunks.gradients, item.block);
+        if (other) loadImage(stage.after + Shape::kElements, task.chunks.gradients, 1 - item.block);
         pipe.next();
         if (h == before) {
           awaitPhase(memory.sharedEmpty, shared);
@@ -100,11 +108,11 @@ struct GroupProducers {
     const int lane = ptx::thread() % 32;
     uint32_t partial = 0, sharedPartial = 0;  // parities
     Gates next;
-    eachChunk(task, [&](const GroupItem& item) {
+    eachChunk<Shape>(task, [&](const GroupItem& item) {
       next.load(task, item, item.head, lane);
-      for (int h = 0; h < task.group; ++h) {
+      for (int h = 0; h < Parts::countOf(task); ++h) {
         const Gates of = next;
-        if (h + 1 < task.group) next.load(task, item, item.head + h + 1, lane);
+        if (h + 1 < Parts::countOf(task)) next.load(task, item, item.head + Parts::headOf(task, h + 1), lane);
         awaitPhase(memory.written[slots.stage], slots.parity ^ 1);
         auto& factors = memory.factors[slots.stage];
         const float own[2] = {bounded(of.logs[0]), bounded(of.logs[1])};
@@ -158,56 +166,89 @@ struct GroupProducers {
   SEQPAR_DEVICE static void writeAllGates(const GroupTask& task, Memory& memory) {
     StagesOf<Memory::kSlots> slots;
     const int lane = ptx::thread() % 32;
-    eachChunk(task, [&](const GroupItem& item) {
-      for (int h = 0; h < task.group; ++h) {
+    eachChunk<Shape>(task, [&](const GroupItem& item) {
+      GateTerms terms;
+      for (int h = 0; h < Parts::countOf(task); ++h) {
         awaitPhase(memory.summed[slots.stage], slots.parity);
-        writeGates(task, item, item.head + h, memory.factors[slots.stage], memory.sums[slots.stage], lane);
+        if (Parts::panelOf(task, h) == 0) terms = {};
+        const auto& factors = memory.factors[slots.stage];
+        addTerms(terms, factors, memory.sums[slots.stage], Memory::hasValues(item, h), lane);
+        const bool ends = Parts::headOf(task, h + 1) != Parts::headOf(task, h);
+        // A head of several parts has one in each block of keys.
+        if (Parts::bitsOf(task) > 0 ? ends : Memory::hasValues(item, h))
+          writeInput(task, item, item.head + Parts::headOf(task, h), terms, lane);
+        if (ends) writeGates(task, item, item.head + Parts::headOf(task, h), factors, terms, lane);
         ptx::syncwarp();
         if (lane == 0) ptx::mbarrierArrive(ptx::sharedAddress(memory.written + slots.stage));
         slots.next();
       }
     });
   }
-  SEQPAR_DEVICE static void writeGates(const GroupTask& task, const GroupItem& item, int head,
-                                       const typename Memory::Factors& factors, const typename Memory::Sums& sums,
-                                       int lane) {
-    float own[2], values = 0;
+  /// Of a head's tokens 2 lane and 2 lane + 1, added over its parts.
+  struct GateTerms {
+    float own[2] = {0, 0};     ///< q dq - k dk
+    float inputs[2] = {0, 0};  ///< v dv, without input gates
+    float values = 0;          ///< of the carry, from this lane's tokens
+    float carry = 0;
+  };
+  SEQPAR_DEVICE static void addTerms(GateTerms& to, const typename Memory::Factors& factors,
+                                     const typename Memory::Sums& sums, bool hasValues, int lane) {
     SEQPAR_UNROLL
     for (int i = 0; i < 2; ++i) {
       const int row = lane * 2 + i;
+      if (!hasValues) {
+        to.own[i] += sums.states[row];
+        continue;
+      }
       const float query = sums.queries[0][row] + sums.queries[1][row],
                   value = sums.values[0][row] + sums.values[1][row];
       const float key = value * factors.gates[row];
-      values += key - query;
-      own[i] = query + sums.states[row] - key;
-      if (task.dInputGates.data != nullptr && row < item.rows) {
-        const Target& to = task.dInputGates;
-        const int64_t at = item.sequence * to.batch + (item.token + row) * to.token + head * to.head;
-        if (to.type == seqparFloat32) {
-          static_cast<float*>(to.data)[at] = value;
-        } else {
-          static_cast<uint16_t*>(to.data)[at] = static_cast<uint16_t>(ptx::pack<Bf16>(value, 0));
-        }
-      }
+      to.values += key - query;
+      to.own[i] += query + sums.states[row] - key;
+      to.inputs[i] += value;
     }
-    const Target& to = task.dGates;
+    to.carry += sums.carry[0] + sums.carry[1] + sums.carry[2] + sums.carry[3];
+  }
+  SEQPAR_DEVICE static void writeInput(const GroupTask& task, const GroupItem& item, int head, const GateTerms& terms,
+                                       int lane) {
+    const Target& to = task.dInputGates;
     if (to.data == nullptr) return;
     SEQPAR_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int row = lane * 2 + i;
+      if (row >= item.rows) continue;
+      const int64_t at = item.sequence * to.batch + (item.token + row) * to.token + head * to.head +
+                         (Parts::bitsOf(task) > 0 ? item.block * to.block : 0);
+      if (to.type == seqparFloat32) {
+        static_cast<float*>(to.data)[at] = terms.inputs[i];
+      } else {
+        static_cast<uint16_t*>(to.data)[at] = static_cast<uint16_t>(ptx::pack<Bf16>(terms.inputs[i], 0));
+      }
+    }
+  }
+  SEQPAR_DEVICE static void writeGates(const GroupTask& task, const GroupItem& item, int head,
+                                       const typename Memory::Factors& factors, const GateTerms& terms, int lane) {
+    const Target& to = task.dGates;
+    if (to.data == nullptr) return;
+    float values = terms.values;
+    SEQPAR_UNROLL
     for (int mask = 1; mask < 32; mask *= 2) values += ptx::shflXor(values, mask);
-    float sum = own[0] + own[1];
+    float sum = terms.own[0] + terms.own[1];
     SEQPAR_UNROLL
     for (int distance = 1; distance < 32; distance *= 2) {
       const float other = ptx::shfl(sum, lane + distance);
       if (lane + distance < 32) sum += other;
     }
-    const float last = values + (sums.carry[0] + sums.carry[1] + sums.carry[2] + sums.carry[3]);
+    const float last = values + terms.carry;
     SEQPAR_UNROLL
     for (int i = 0; i < 2; ++i) {
       const int row = lane * 2 + i;
       const float log = factors.sums[row] - (row > 0 ? factors.sums[row - 1] : 0.f);
       if (row >= item.rows) continue;
-      const float value = log < kForgottenLog2 ? 0.f : last + (i == 0 ? sum : sum - own[0]);
-      static_cast<float*>(to.data)[item.sequence * to.batch + (item.token + row) * to.token + head * to.head] = value;
+      const float value = log < kForgottenLog2 ? 0.f : last + (i == 0 ? sum : sum - terms.own[0]);
+      static_cast<float*>(
+          to.data)[item.sequence * to.batch + (item.token + row) * to.token + head * to.head + item.block * to.block] =
+          value;
     }
   }
 };

@@ -9,6 +9,7 @@ namespace seqpar::attn::backward::sm90 {
 template <class T, class Shape>
 struct GroupScores {
   using Memory = GroupMemory<T, Shape>;
+  using Parts = GroupParts<Shape>;
   using Images = GroupImages<T, Shape>;
   static constexpr int kTiles8 = Shape::kColumns / 16;  ///< of dv: the last one is of the second panel, if there is one
   static constexpr bool kWide = Shape::kWide;
@@ -20,7 +21,7 @@ struct GroupScores {
     const GroupPosition place;
     Pipe pipe;
     int shared = 0, odd = 0;
-    eachChunk(task, [&](const GroupItem& item) {
+    eachChunk<Shape>(task, [&](const GroupItem& item) {
       awaitPhase(opaqueMemory<Memory>().shared, shared);
       shared ^= 1;
       float scores[4][4], total[4][4];
@@ -31,73 +32,15 @@ struct GroupScores {
         SEQPAR_UNROLL
         for (int e = 0; e < 4; ++e) total[n][e] = 0;
       }
-      for (int h = 0; h < task.group; ++h) {
+      for (int h = 0; h < Parts::countOf(task); ++h) {
         const GroupPosition me = place.opaque();
-        Memory& memory = opaqueMemory<Memory>();
-        auto& stage = memory.stages[pipe.stage];
-        const auto& factors = memory.factors[pipe.slot()];
-        auto& sums = memory.sums[pipe.slot()];
-        T* matrix = memory.matrices[odd];
-        odd ^= 1;
-        awaitPhase(memory.full[pipe.stage], pipe.parity);
-        float dA[4][4];
-        Values dv;
-        warpgroup::arrive();
-        warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, Images::kSteps>(
-            dA, Operand{stage.dOut}, kChunk, Operand{stage.v + me.group * 32 * kPanel}, kChunk, false);
-        warpgroup::commit();
-        Images::multiply(ofFirstPanel(dv), memory.k, stage.after, me.group * 32);
-        warpgroup::commit();
-        warpgroup::wait<1>();
-        warpgroup::fenceOperand(dA);
-        uint32_t words[2][4];
-        float rows[2] = {0, 0};
-        if (factors.areLittle()) {
-          decay<true>(words, rows, total, scores, dA, factors, task.scale, me);
+        awaitPhase(opaqueMemory<Memory>().full[pipe.stage], pipe.parity);
+        if (Memory::hasValues(item, h)) {
+          addHead(total, scores, odd, task, item, h, pipe, me);
+          odd ^= 1;
         } else {
-          decay<false>(words, rows, total, scores, dA, factors, task.scale, me);
+          addTotal(total, task.scale, pipe, me);
         }
-        if constexpr (kWide) {  // not earlier, when its registers would be too many
-          warpgroup::arrive();
-          Images::multiply(ofSecondPanel(dv), memory.k, stage.after, kPanel + me.group * 8);
-          warpgroup::commit();
-        }
-        SEQPAR_UNROLL
-        for (int n = 0; n < 2; ++n) ptx::stmatrixX4(me.at(matrix, me.group * 4 + n * 2), words[n]);
-        storeRowSums(sums.queries[me.group], rows, me);
-        warpgroup::fenceProxyAsync();
-        ptx::barrierSync<kOfScores, 2 * warpgroup::kThreads>();
-        warpgroup::wait<0>();
-        warpgroup::fenceOperand(dv);
-        const float toEnd[2] = {factors.toEnd[me.row], factors.toEnd[me.row + 8]};
-        SEQPAR_UNROLL
-        for (int n = 0; n < kTiles8; ++n) {
-          SEQPAR_UNROLL
-          for (int e = 0; e < 4; ++e) dv[n][e] = times(toEnd[e / 2], dv[n][e]);
-        }
-        warpgroup::fenceOperand(dv);
-        warpgroup::arrive();
-        addOutputs(dv, matrix, stage.dOut, me);
-        warpgroup::commit();
-        SEQPAR_UNROLL
-        for (int n = 0; n < 2; ++n) ptx::ldmatrixX4(words[n], me.at(stage.v, me.group * 4 + n * 2));
-        const float gates[2] = {factors.gates[me.row], factors.gates[me.row + 8]};
-        warpgroup::wait<0>();
-        warpgroup::fenceOperand(dv);
-        rows[0] = rows[1] = 0;
-        SEQPAR_UNROLL
-        for (int n = 0; n < kTiles8; ++n) {
-          SEQPAR_UNROLL
-          for (int r = 0; r < 2; ++r) {
-            const uint32_t word =
-                n < 4 ? words[n / 2 % 2][n % 2 * 2 + r] : *pairOf(stage.v + kTilePanel, me.row + r * 8, me.group, me);
-            rows[r] += ptx::lowOf<T>(word) * dv[n][r * 2];
-            rows[r] += ptx::highOf<T>(word) * dv[n][r * 2 + 1];
-          }
-        }
-        storeRowSums(sums.values[me.group], rows, me);
-        finishHead(memory, pipe, me);
-        writeValues(dv, gates, task, item, item.head + h, memory, me);
         pipe.next();
       }
       clearAbove(total, place.opaque());
@@ -106,6 +49,98 @@ struct GroupScores {
       ptx::barrierSync<kOfTotal, 4 * warpgroup::kThreads>();
       arriveWarp(opaqueMemory<Memory>().sharedEmpty, place);
     });
+  }
+  /// Adds dA of a part of the group's heads to `total`, and computes its dv.
+  SEQPAR_DEVICE static void addHead(float (&total)[4][4], const float (&scores)[4][4], int odd, const GroupTask& task,
+                                    const GroupItem& item, int part, const Pipe& pipe, const GroupPosition& me) {
+    Memory& memory = opaqueMemory<Memory>();
+    auto& stage = memory.stages[pipe.stage];
+    const auto& factors = memory.factors[pipe.slot()];
+    auto& sums = memory.sums[pipe.slot()];
+    T* matrix = memory.matrices[odd];
+    float dA[4][4];
+    Values dv;
+    warpgroup::arrive();
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, Images::kSteps>(
+        dA, Operand{stage.dOut}, kChunk, Operand{stage.v + me.group * 32 * kPanel}, kChunk, false);
+    warpgroup::commit();
+    Images::multiply(ofFirstPanel(dv), memory.k + Memory::keysAt(item), stage.after, me.group * 32);
+    if constexpr (Memory::kKeyBlocks > 1) {
+      Images::multiply(ofFirstPanel(dv), memory.k + Memory::keysAt(item, true), stage.after + Shape::kElements,
+                       me.group * 32, true);
+    }
+    warpgroup::commit();
+    warpgroup::wait<1>();
+    warpgroup::fenceOperand(dA);
+    uint32_t words[2][4];
+    float rows[2] = {0, 0};
+    if (factors.areLittle()) {
+      decay<true, true>(words, rows, total, scores, dA, factors, task.scale, me);
+    } else {
+      decay<false, true>(words, rows, total, scores, dA, factors, task.scale, me);
+    }
+    if constexpr (kWide) {  // not earlier, when its registers would be too many
+      warpgroup::arrive();
+      Images::multiply(ofSecondPanel(dv), memory.k, stage.after, kPanel + me.group * 8);
+      warpgroup::commit();
+    }
+    SEQPAR_UNROLL
+    for (int n = 0; n < 2; ++n) ptx::stmatrixX4(me.at(matrix, me.group * 4 + n * 2), words[n]);
+    storeRowSums(sums.queries[me.group], rows, me);
+    warpgroup::fenceProxyAsync();
+    ptx::barrierSync<kOfScores, 2 * warpgroup::kThreads>();
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(dv);
+    const float toEnd[2] = {factors.toEnd[me.row], factors.toEnd[me.row + 8]};
+    SEQPAR_UNROLL
+    for (int n = 0; n < kTiles8; ++n) {
+      SEQPAR_UNROLL
+      for (int e = 0; e < 4; ++e) dv[n][e] = times(toEnd[e / 2], dv[n][e]);
+    }
+    warpgroup::fenceOperand(dv);
+    warpgroup::arrive();
+    addOutputs(dv, matrix, stage.dOut, me);
+    warpgroup::commit();
+    SEQPAR_UNROLL
+    for (int n = 0; n < 2; ++n) ptx::ldmatrixX4(words[n], me.at(stage.v, me.group * 4 + n * 2));
+    const float gates[2] = {factors.gates[me.row], factors.gates[me.row + 8]};
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(dv);
+    rows[0] = rows[1] = 0;
+    SEQPAR_UNROLL
+    for (int n = 0; n < kTiles8; ++n) {
+      SEQPAR_UNROLL
+      for (int r = 0; r < 2; ++r) {
+        const uint32_t word =
+            n < 4 ? words[n / 2 % 2][n % 2 * 2 + r] : *pairOf(stage.v + kTilePanel, me.row + r * 8, me.group, me);
+        rows[r] += ptx::lowOf<T>(word) * dv[n][r * 2];
+        rows[r] += ptx::highOf<T>(word) * dv[n][r * 2 + 1];
+      }
+    }
+    storeRowSums(sums.values[me.group], rows, me);
+    finishHead(memory, pipe, me);
+    writeValues(dv, gates, task, item, part, memory, me);
+  }
+  /// Adds dA only.
+  SEQPAR_DEVICE static void addTotal(float (&total)[4][4], float scale, const Pipe& pipe, const GroupPosition& me) {
+    Memory& memory = opaqueMemory<Memory>();
+    auto& stage = memory.stages[pipe.stage];
+    const auto& factors = memory.factors[pipe.slot()];
+    float dA[4][4];
+    warpgroup::arrive();
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, Images::kSteps>(
+        dA, Operand{stage.dOut}, kChunk, Operand{stage.v + me.group * 32 * kPanel}, kChunk, false);
+    warpgroup::commit();
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(dA);
+    uint32_t words[2][4];
+    float rows[2];
+    if (factors.areLittle()) {
+      decay<true, false>(words, rows, total, dA, dA, factors, scale, me);
+    } else {
+      decay<false, false>(words, rows, total, dA, dA, factors, scale, me);
+    }
+    finishHead(memory, pipe, me);
   }
   /// Starts dv += the transpose of `matrix` times dOut.
   SEQPAR_DEVICE static void addOutputs(Values& dv, const T* matrix, const T* dOut, const GroupPosition& me) {
@@ -122,7 +157,7 @@ struct GroupScores {
   SEQPAR_DEVICE static void computeScores(float (&scores)[4][4], const GroupPosition& me) {
     Memory& memory = opaqueMemory<Memory>();
     warpgroup::arrive();
-    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, Images::kKeySteps>(
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, Memory::kKeyBlocks * Images::kKeySteps>(
         scores, Operand{memory.q}, kChunk, Operand{memory.k + me.group * 32 * kPanel}, kChunk, false);
     warpgroup::commit();
     warpgroup::wait<0>();
@@ -143,14 +178,14 @@ struct GroupScores {
     for (int n = 0; n < 4; n += 2) {
       uint32_t words[4];
       packTiles<T>(words, total, n);
-      ptx::stmatrixX4(me.at(opaqueMemory<Memory>().sum, me.group * 4 + n), words);
+      ptx::stmatrixX4(me.at(opaqueMemory<Memory>().out, me.group * 4 + n), words);
     }
   }
   SEQPAR_DEVICE static int distance(int n, int e, const GroupPosition& me) {
     return me.row - me.group * 32 - me.c * 2 + (e / 2 * 8 - n * 8 - e % 2);
   }
-  /// A as words, its product with dA added over the keys, and dA added to `total`.
-  template <bool kLittle>
+  /// A as words, its product with dA added over the keys, and dA added to `total`; without kScores only the latter.
+  template <bool kLittle, bool kScores>
   SEQPAR_DEVICE static void decay(uint32_t (&words)[2][4], float (&rows)[2], float (&total)[4][4],
                                   const float (&scores)[4][4], const float (&dA)[4][4],
                                   const typename Memory::Factors& factors, float scale, const GroupPosition& me) {
@@ -175,11 +210,13 @@ struct GroupScores {
           }
         }
         const auto decayed = [&](int e, float x) { return kLittle ? w[e] * x : times(w[e], x); };
-        const uint32_t word = ptx::pack<T>(decayed(0, scores[n][r * 2]), decayed(1, scores[n][r * 2 + 1]));
-        words[n / 2][n % 2 * 2 + r] = word;
         const float low = dA[n][r * 2] * gate[0], high = dA[n][r * 2 + 1] * gate[1];
-        rows[r] += ptx::lowOf<T>(word) * low;
-        rows[r] += ptx::highOf<T>(word) * high;
+        if constexpr (kScores) {
+          const uint32_t word = ptx::pack<T>(decayed(0, scores[n][r * 2]), decayed(1, scores[n][r * 2 + 1]));
+          words[n / 2][n % 2 * 2 + r] = word;
+          rows[r] += ptx::lowOf<T>(word) * low;
+          rows[r] += ptx::highOf<T>(word) * high;
+        }
         if (kLittle) {  // fmaf() also keeps the compiler from adding after the branch, from sixteen more registers
           total[n][r * 2] = fmaf(w[0], low, total[n][r * 2]);
           total[n][r * 2 + 1] = fmaf(w[1], high, total[n][r * 2 + 1]);
@@ -191,7 +228,7 @@ struct GroupScores {
     }
   }
   SEQPAR_DEVICE static void writeValues(const Values& dv, const float (&gates)[2], const GroupTask& task,
-                                        const GroupItem& item, int head, Memory& memory, const GroupPosition& me) {
+                                        const GroupItem& item, int part, Memory& memory, const GroupPosition& me) {
     const Target& to = task.dvOut;
     if (to.data == nullptr) return;
     SEQPAR_UNROLL
@@ -212,8 +249,8 @@ struct GroupScores {
       }
     }
     ptx::syncwarp();
-    uint16_t* data =
-        static_cast<uint16_t*>(to.data) + item.sequence * to.batch + item.token * to.token + head * to.head;
+    uint16_t* data = static_cast<uint16_t*>(to.data) + item.sequence * to.batch + item.token * to.token +
+                     (item.head + Parts::headOf(task, part)) * to.head + Parts::panelOf(task, part) * kPanel;
     SEQPAR_UNROLL
     for (int i = 0; i < 2; ++i) {
       const int row = me.warp * 16 + i * 8 + me.lane / 4, unit = me.group * 4 + me.lane % 4;

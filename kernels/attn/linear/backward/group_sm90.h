@@ -12,14 +12,18 @@
 // times dO v^T, and dO_t times the state's output; and the carry is the chunk's decay times rowsum(S * E), plus the
 // states' terms of k_s dk_s. The row sums use the rounded A, so that they cancel as exactly as dv is.
 //
-// Work      a CTA of 640 threads, one per SM, takes items (sequence, group, segment, chunk) in steps of the grid, and
-//           processes the group's heads one after the other
+// Work      a CTA of 640 threads, one per SM, takes items (sequence, group, segment, chunk, block of 128 channels) in
+//           steps of the grid, and processes the group's heads one after the other. With two blocks, both items of a
+//           chunk compute scores of all channels and dA; each computes dq and dk of its block, and A and dv of every
+//           second head. Heads of 128 columns or more are parts of 64 columns there, which count as heads with equal
+//           decays. Each item writes its own terms of the gates' gradients
 // Roles     warpgroups 0, 1: A, dA and dv; 2: dq; 3: dk, and the product of S and E; 4: one thread loads, one warp
 //           computes factors, another writes gates' gradients
 // Tiles     chunks of 64 tokens; q and k 64 x 128, v and dO 64 x 64, S and E 128 x 64; with 80 columns of v, S and E
-//           transposed, 80 x 128; keys of up to 64: 64 instead of 128
-// Smem      GroupMemory: q, k, three stages of v, dO, S and E (48 KiB each; 80 columns: two of 72 KiB), A of two heads,
-//           the sum of dA, dv
+//           transposed, 80 x 128; keys of up to 64: 64 instead of 128; two blocks: q and k 64 x 256, and E of the other
+//           block for dv
+// Smem      GroupMemory: q, k, three stages of v, dO, S and E (48 KiB each; 80 columns: two of 72 KiB; two blocks: two
+//           of 64 KiB), A of two heads, dv and then the sum of dA
 // Barriers  mbarriers of stages: full (loads and factors to consumers), empty (the reverse); shared, sharedEmpty: the
 //           same for q and k; partial, sharedPartial: loads of tiles in which the warp of factors zeroes rows.
 //           summed, written of slots: sums to the warp of gates' gradients, and the reverse.
@@ -40,8 +44,9 @@ struct GroupKernel {
   using Memory = GroupMemory<T, Shape>;
   static constexpr int kThreads = 5 * warpgroup::kThreads;
   /// Per thread, by role.
-  static constexpr int kScoresRegisters = 96, kQueriesRegisters = 136, kKeysRegisters = Shape::kWide ? 120 : 112,
-                       kProducersRegisters = Shape::kWide ? 32 : 40;
+  static constexpr bool kLarge = Shape::kWide || Shape::kKeyBlocks > 1;
+  static constexpr int kScoresRegisters = 96, kQueriesRegisters = 136, kKeysRegisters = kLarge ? 120 : 112,
+                       kProducersRegisters = kLarge ? 32 : 40;
   static_assert(sizeof(Memory) <= ptx::kSharedBytesSm90);
 
   SEQPAR_DEVICE static void run(const GroupTask& task) {

@@ -9,6 +9,7 @@ namespace seqpar::attn::backward::sm90 {
 template <class T, class Shape>
 struct GroupStates {
   using Memory = GroupMemory<T, Shape>;
+  using Parts = GroupParts<Shape>;
   using Images = GroupImages<T, Shape>;
   using Words = typename Images::Words;
   static constexpr int kTiles8 = Shape::kColumns / 16;  ///< of half of the columns
@@ -93,51 +94,52 @@ struct GroupStates {
       addExactly(dq, dOut, state, by);
     }
   }
-  /// Calls add(x, memory, pipe, position) for each head of each chunk, adds the scores' term to x, the sum of dA times
-  /// the tile of k or q, and stores x in `to`. kSums: the terms of dA. kBarrier: of the warpgroup.
+  /// Calls add(x, memory, pipe, q, position) for each part of the heads of each chunk, adds the scores' term to x, the
+  /// sum of dA times the tile of k or q, and stores x in `to`. kSums: the terms of dA. kBarrier: of the warpgroup.
   template <auto kSums, int kBarrier, class Add>
   SEQPAR_DEVICE static void eachHead(const GroupTask& task, const Target& to, T (Memory::*tile)[Memory::kTileOfKeys],
                                      const Add& add) {
     const GroupPosition place;
     Pipe pipe;
     int shared = 0;
-    eachChunk(task, [&](const GroupItem& item) {
+    eachChunk<Shape>(task, [&](const GroupItem& item) {
       awaitPhase(opaqueMemory<Memory>().shared, shared);
       shared ^= 1;
       Wide x;
       clear(x);
-      for (int h = 0; h < task.group; ++h) {
+      const int keysAt = Memory::keysAt(item);
+      for (int h = 0; h < Parts::countOf(task); ++h) {
         const GroupPosition me = place.opaque();
         Memory& memory = opaqueMemory<Memory>();
         awaitPhase(memory.full[pipe.stage], pipe.parity);
-        add(x, memory, pipe, me);
+        add(x, memory, pipe, memory.q + keysAt, me);
         finishHead(memory, pipe, me);
         pipe.next();
       }
       ptx::barrierSync<kOfTotal, 4 * warpgroup::kThreads>();
       warpgroup::arrive();
-      warpgroup::multiplyAll<T, kSums, Terms::Rows, 4>(x, Operand{opaqueMemory<Memory>().sum}, kChunk,
-                                                       Operand{opaqueMemory<Memory>().*tile, kTilePanelBytes}, kChunk,
-                                                       true);
+      warpgroup::multiplyAll<T, kSums, Terms::Rows, 4>(x, Operand{opaqueMemory<Memory>().out}, kChunk,
+                                                       Operand{opaqueMemory<Memory>().*tile + keysAt, kTilePanelBytes},
+                                                       kChunk, true);
       warpgroup::commit();
       warpgroup::wait<0>();
       warpgroup::fenceOperand(x);
       warpgroup::sync(kBarrier);
-      write(x, task, to, item, item.head / task.group, opaqueMemory<Memory>().*tile, place.opaque());
+      write(x, task, to, item, opaqueMemory<Memory>().*tile + keysAt, place.opaque());
       arriveWarp(opaqueMemory<Memory>().sharedEmpty, place);
     });
   }
   /// dq: terms of the states of all heads, then of the scores.
   SEQPAR_DEVICE static void queries(const GroupTask& task) {
-    const auto add = [](Wide& dq, Memory& memory, const Pipe& pipe, const GroupPosition& me) {
+    const auto add = [](Wide& dq, Memory& memory, const Pipe& pipe, const T* q, const GroupPosition& me) {
       auto& stage = memory.stages[pipe.stage];
       const auto& factors = memory.factors[pipe.slot()];
       float rows[2] = {0, 0};
       const float by[2] = {factors.fromStart[me.row], factors.fromStart[me.row + 8]};
       if (factors.areLittle()) {
-        stateTerms<true>(dq, rows, memory.q, stage.dOut, stage.before, by, me);
+        stateTerms<true>(dq, rows, q, stage.dOut, stage.before, by, me);
       } else {
-        stateTerms<false>(dq, rows, memory.q, stage.dOut, stage.before, by, me);
+        stateTerms<false>(dq, rows, q, stage.dOut, stage.before, by, me);
       }
       storeRowSums(memory.sums[pipe.slot()].states, rows, me);
     };
@@ -145,7 +147,7 @@ struct GroupStates {
   }
   /// dk: the same.
   SEQPAR_DEVICE static void keys(const GroupTask& task) {
-    const auto add = [](Wide& dk, Memory& memory, const Pipe& pipe, const GroupPosition& me) {
+    const auto add = [](Wide& dk, Memory& memory, const Pipe& pipe, const T*, const GroupPosition& me) {
       auto& stage = memory.stages[pipe.stage];
       const auto& factors = memory.factors[pipe.slot()];
       const float by[2] = {factors.toEnd[me.row] * factors.gates[me.row],
@@ -187,7 +189,7 @@ struct GroupStates {
   }
   /// `tile`: memory that this warpgroup may overwrite.
   SEQPAR_DEVICE static void write(const Wide& x, const GroupTask& task, const Target& to, const GroupItem& item,
-                                  int head, T* tile, const GroupPosition& me) {
+                                  T* tile, const GroupPosition& me) {
     if (to.data == nullptr) return;
     SEQPAR_UNROLL
     for (int n = 0; n < kKeyTiles8; n += 2) {
@@ -196,15 +198,16 @@ struct GroupStates {
       ptx::stmatrixX4(me.at(tile + n / 8 * kTilePanel, n % 8), words);
     }
     ptx::syncwarp();
-    uint16_t* data =
-        static_cast<uint16_t*>(to.data) + item.sequence * to.batch + item.token * to.token + head * to.head;
+    const int firstChannel = item.block * Shape::kKeys, channels = task.dk - firstChannel;
+    uint16_t* data = static_cast<uint16_t*>(to.data) + item.sequence * to.batch + item.token * to.token +
+                     item.head / task.group * to.head + firstChannel;
     SEQPAR_UNROLL
     for (int i = 0; i < kKeyTiles8 / 2; ++i) {
       constexpr int kUnits = Shape::kKeys / 8, kRows = 32 / kUnits;
       const int row = me.warp * 16 + i * kRows + me.lane / kUnits, unit = me.lane % kUnits;
       uint32_t words[4];
       ptx::load(words, unitOf<kChunk>(tile, row, unit));
-      if (row < item.rows && unit * 8 < task.dk) putUnit(to, data + row * to.token + unit * 8, words);
+      if (row < item.rows && unit * 8 < channels) putUnit(to, data + row * to.token + unit * 8, words);
     }
     warpgroup::fenceProxyAsync();
   }

@@ -152,12 +152,6 @@ int foldBoth(const Gradients& pass, const Launch& launch) {
   return launchFold({pass.problem, pass.segments, pass.heads, pass.after, kReverse}, launch);
 }
 
-/// Blocks of the gates' gradients. The kernels that process a segment's blocks of keys in one CTA add them.
-int blocksOfGates(const Task& task) {
-  const bool sums = task.gate == Gate::Channel || task.valueSums != nullptr;
-  return sums ? task.valueBlocks : task.keyBlocks * task.valueBlocks;
-}
-
 /// Adds all terms that several blocks or heads share.
 cudaError_t addUpAll(const Gradients& pass, const Task& task, const Workspace& workspace, const Launch& launch) {
   const LinearProblem& problem = pass.problem;
@@ -200,12 +194,13 @@ cudaError_t addUpAll(const Gradients& pass, const Task& task, const Workspace& w
   if (error == cudaSuccess) error = addUpScaled(scaled, launch);
   add(task.dInputGates.block != 0 ? workspace.inputGates : -1, pass.dInputGates, problem.inputGateType, 1,
       task.keyBlocks, 1);
+  const int blocks = workspace.stateGradients >= 0 ? task.keyBlocks : blocksOfGates(task);  // of groups, or others
   if (problem.gate == Gate::Channel) {
     add(workspace.gates, pass.dGates, pass.dGateType, 1, task.valueBlocks, problem.dk);
   } else if (problem.gate == Gate::Token) {
-    add(task.dGates.block != 0 ? workspace.gates : -1, pass.dGates, pass.dGateType, 1, blocksOfGates(task), 1);
+    add(task.dGates.block != 0 ? workspace.gates : -1, pass.dGates, pass.dGateType, 1, blocks, 1);
   } else if (problem.gate == Gate::Head && pass.dGates.data != nullptr && error == cudaSuccess) {
-    const Sum sum = sumOf(workspace.gates, pass.dGates, seqparFloat32, 1, blocksOfGates(task), 1);
+    const Sum sum = sumOf(workspace.gates, pass.dGates, seqparFloat32, 1, blocks, 1);
     void* arguments[] = {const_cast<Sum*>(&sum)};
     error = cudaLaunchKernel(reinterpret_cast<const void*>(&addTokens), dim3(static_cast<unsigned>(sum.headCount)),
                              dim3(kTokenSumThreads), arguments, 0, static_cast<cudaStream_t>(launch.stream));
@@ -221,10 +216,13 @@ cudaError_t runGroups(const Gradients& pass, Task& task, const Workspace& worksp
   task.dq = wholeTarget(pass.dq, problem.type);
   task.dkOut = wholeTarget(pass.dk, problem.type);
   task.dvOut = wholeTarget(pass.dv, problem.type);
-  if (pass.dGates.data != nullptr && problem.gate != Gate::None) {
-    task.dGates = targetOf(pass.dGates, pass.dGateType, base, workspace.gates, problem, problem.heads, 1, 1);
-  }
-  if (problem.inputGates.data != nullptr) task.dInputGates = wholeTarget(pass.dInputGates, problem.inputGateType);
+  const auto give = [&](Target& to, const Output& output, int type, int64_t offset) {
+    if (output.data == nullptr) return;
+    to = targetOf(output, type, base, offset, problem, problem.heads, task.keyBlocks, 1);
+  };
+  if (problem.gate != Gate::None) give(task.dGates, pass.dGates, pass.dGateType, workspace.gates);
+  if (problem.inputGates.data != nullptr)
+    give(task.dInputGates, pass.dInputGates, problem.inputGateType, workspace.inputGates);
   task.content = pass.content;
   ChunkStates chunks = chunkStatesOf(task, 1);
   chunks.states = base + workspace.states;
@@ -322,7 +320,7 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
   if (problem.inputGates.data != nullptr && !fusesInputGate(problem)) return cudaErrorNotSupported;
   const bool joins = gradientsJoinHeads(problem), paired = joins && pairsHeads(problem),
              groups = joins && formsGroups(problem, pass.segments);
-  if (groups || paired) task.together = kPair;
+  if (groups || paired) task.together = groups ? headsOfChain(problem) : kPair;
   const Workspace workspace = workspaceOf(problem, pass.segments, joins);
   auto* base = static_cast<char*>(pass.workspace);
   task.before = pass.before;

@@ -20,6 +20,11 @@ bool hasTwoHeads(const LinearProblem& problem) {
   return joinsShortHeads(problem) && problem.type != seqparFloat32;
 }
 
+int blocksOfGates(const Task& task) {
+  const bool sums = task.gate == Gate::Channel || task.valueSums != nullptr;
+  return sums ? task.valueBlocks : task.keyBlocks * task.valueBlocks;
+}
+
 Workspace workspaceOf(const LinearProblem& problem, const Segments& segments, bool joins) {
   const bool groups = joins && formsGroups(problem, segments), paired = joins && pairsHeads(problem);
   Workspace result;
@@ -29,14 +34,14 @@ Workspace workspaceOf(const LinearProblem& problem, const Segments& segments, bo
     return at;
   };
   Task task = taskOf(problem, segments, {0, problem.heads}, {});
-  if (groups || paired) task.together = kPair;
+  if (groups || paired) task.together = groups ? headsOfChain(problem) : kPair;
   if (groups) {
-    const int64_t bytes = chunkStatesOf(task, 1).bytes(task);
+    const int64_t bytes = chunkStatesOf(task, 1).bytes(task),
+                  terms = problem.batch * problem.tokens * problem.heads * task.keyBlocks * int64_t{sizeof(float)};
     result.states = take(bytes);
     result.stateGradients = take(bytes);
-    if (problem.gate == Gate::Head) {
-      result.gates = take(problem.batch * problem.tokens * problem.heads * int64_t{sizeof(float)});
-    }
+    if (problem.gate == Gate::Head || (problem.gate == Gate::Token && task.keyBlocks > 1)) result.gates = take(terms);
+    if (task.together == 1) result.inputGates = take(terms);
     return result;
   }
   // Chunks of all CTAs, in the kernels that process the key blocks of a segment in different CTAs or in one.

@@ -27,6 +27,9 @@ struct Workspace {
   int64_t inputGates = -1;  ///< terms, fp32
   int64_t size = 0;
 };
+/// Blocks of the gates' gradients. The kernels that process a segment's blocks of keys in one CTA add them.
+int blocksOfGates(const Task& task);
+
 /// `joins`: gradientsJoinHeads().
 Workspace workspaceOf(const LinearProblem& problem, const Segments& segments, bool joins = false);
 
