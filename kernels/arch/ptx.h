@@ -167,6 +167,12 @@ SEQPAR_DEVICE void storeStreaming(void* to, const uint32_t (&words)[4]) {
 SEQPAR_DEVICE void store(void* to, const uint32_t (&words)[4]) {
   *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
 }
+/// The same to global memory: nvcc may split store() into four stores where it does not know the address space early.
+SEQPAR_DEVICE void storeGlobal(void* to, const uint32_t (&words)[4]) {
+  asm volatile("st.global.v4.b32 [%0], {%1,%2,%3,%4};" ::"l"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]),
+               "r"(words[3])
+               : "memory");
+}
 SEQPAR_DEVICE void load(uint32_t (&words)[4], const void* from) {
   const uint4 all = *static_cast<const uint4*>(from);
   words[0] = all.x;

@@ -115,6 +115,9 @@ inline void storeStreaming(uint16_t* to, uint32_t pair, uint32_t next) {
 inline void store(void* to, const uint32_t (&words)[4]) {
   for (int i = 0; i < 4; ++i) static_cast<uint32_t*>(to)[i] = words[i];
 }
+inline void storeGlobal(void* to, const uint32_t (&words)[4]) {
+  store(to, words);
+}
 inline void storeStreaming(void* to, const uint32_t (&words)[4]) {
   store(to, words);
 }

@@ -55,7 +55,7 @@ SEQPAR_DEVICE void storeTilesOfImage(uint16_t* to, int row, int column, const fl
     SEQPAR_UNROLL
     for (int n = 0; n < 4; ++n) words[n] = ptx::pack<T>(c[n][2 * h], c[n][2 * h + 1]);
     transposeWords(words, p);
-    ptx::store(to + imageIndex(layout.row(row, 2 * h), column + 8 * p), words);
+    ptx::storeGlobal(to + imageIndex(layout.row(row, 2 * h), column + 8 * p), words);
   }
 }
 /// Stores a warp's tiles, rows from `row` on, as the tensor's first 32 columns: 16 bytes per lane, after a
@@ -78,7 +78,7 @@ SEQPAR_DEVICE void storeTiles(const TensorRows& to, int row, const float (&c)[4]
       continue;
     }
     transposeWords(words, p);
-    if (t < to.rows && 8 * p < to.columns) ptx::store(to.data + t * to.stride + 8 * p, words);
+    if (t < to.rows && 8 * p < to.columns) ptx::storeGlobal(to.data + t * to.stride + 8 * p, words);
   }
 }
 

@@ -193,8 +193,8 @@ class Prepare {
           q[j] =
               ptx::pack<T>(forgetting(in, qNorm * ptx::lowOf<T>(q[j])), forgetting(in, qNorm * ptx::highOf<T>(q[j])));
         }
-        ptx::store(record_.kOut + imageIndex(t, unit * 8), k);
-        ptx::store(record_.qIn + imageIndex(t, unit * 8), q);
+        ptx::storeGlobal(record_.kOut + imageIndex(t, unit * 8), k);
+        ptx::storeGlobal(record_.qIn + imageIndex(t, unit * 8), q);
       }
     }
   }
@@ -226,7 +226,7 @@ class Prepare {
       }
       ptx::store(ofValues.unit(r, unit), valueWords);
       if constexpr (!kChannel) ptx::store(ofKeys.unit(r, unit), keyWords);
-      if (hasInverse(task_)) ptx::store(record_.inverse + r * kRows + unit * 8, words);
+      if (hasInverse(task_)) ptx::storeGlobal(record_.inverse + r * kRows + unit * 8, words);
     }
     ptx::cpAsyncWaitGroup<0>();  // values
     ptx::syncthreads();

@@ -195,8 +195,8 @@ class PrepareSm90 {
         k[j] = ptx::pack<T>(ofKeys * ptx::lowOf<T>(k[j]), ofKeys * ptx::highOf<T>(k[j])) & keepsKeys;
         q[j] = ptx::pack<T>(ofQueries * ptx::lowOf<T>(q[j]), ofQueries * ptx::highOf<T>(q[j])) & keepsQueries;
       }
-      ptx::store(r.kOut + imageIndex(t, unit * 8), k);
-      ptx::store(r.qIn + imageIndex(t, unit * 8), q);
+      ptx::storeGlobal(r.kOut + imageIndex(t, unit * 8), k);
+      ptx::storeGlobal(r.qIn + imageIndex(t, unit * 8), q);
     }
   }
 
@@ -238,7 +238,7 @@ class PrepareSm90 {
       }
       ptx::store(ofValues.unit(r, unit), valueWords);
       ptx::store(ofKeys.unit(r, unit), keyWords);
-      if (hasInverse(task_)) ptx::store(inverse + r * kRows + unit * 8, words);
+      if (hasInverse(task_)) ptx::storeGlobal(inverse + r * kRows + unit * 8, words);
     }
     return zero == 0;
   }

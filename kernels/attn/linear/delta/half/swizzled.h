@@ -265,7 +265,7 @@ SEQPAR_DEVICE void storeStates(uint16_t* to, int first, const Tile& from, int th
     const int column = (i + thread) / kUnits, unit = thread % kUnits;
     uint32_t words[4];
     ptx::load(words, from.unit(column, unit));
-    ptx::store(to + stateIndex(first + column, unit * 8), words);
+    ptx::storeGlobal(to + stateIndex(first + column, unit * 8), words);
   }
 }
 /// Starts copies of an image to shared memory, `to` behind its start. The caller commits.
@@ -285,7 +285,7 @@ SEQPAR_DEVICE void storeImage(uint16_t* to, int from, int thread) {
   for (int i = 16 * thread; i < kBytes; i += 16 * kThreads) {
     uint32_t words[4];
     ptx::load(words, reinterpret_cast<const uint16_t*>(ptx::sharedMemory() + from + i));
-    ptx::store(to + i / 2, words);
+    ptx::storeGlobal(to + i / 2, words);
   }
 }
 /// Clears the blocks above the diagonal of an image of a square.
@@ -294,7 +294,7 @@ SEQPAR_DEVICE void clearUpper(uint16_t* image, int thread, int threads) {
   const uint32_t zeros[4] = {};
   for (int i = thread; i < kRows * kUnits; i += threads) {
     const int t = i / kUnits, column = i % kUnits * 8;
-    if (column / kBlock > t / kBlock) ptx::store(image + imageIndex(t, column), zeros);
+    if (column / kBlock > t / kBlock) ptx::storeGlobal(image + imageIndex(t, column), zeros);
   }
 }
 
@@ -388,7 +388,7 @@ SEQPAR_DEVICE void storeTensor(const TensorRows& to, int first, const Swizzled<k
     uint32_t words[4];
     ptx::load(words, from.unit(r, thread % kOfRow));
     if (first + r < to.rows && thread % kOfRow * 8 < to.columns) {
-      ptx::store(to.data + (first + r) * to.stride + thread % kOfRow * 8, words);
+      ptx::storeGlobal(to.data + (first + r) * to.stride + thread % kOfRow * 8, words);
     }
   }
 }
