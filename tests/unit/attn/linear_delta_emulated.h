@@ -8,6 +8,7 @@
 #include "kernels/attn/linear/delta/half/advance_sm90.h"
 #include "kernels/attn/linear/delta/half/differentiate_channels_sm90.h"
 #include "kernels/attn/linear/delta/half/differentiate_mild.h"
+#include "kernels/attn/linear/delta/half/differentiate_states_sm90.h"
 #include "kernels/attn/linear/delta/half/differentiate_sums.h"
 #include "kernels/attn/linear/delta/half/differentiate_sums_sm90.h"
 #include "kernels/attn/linear/delta/half/differentiate_tokens.h"
@@ -40,8 +41,8 @@ class EmulatedSteps final : public DeltaSteps {
 
   void run(delta::Step step, const delta::Task& task, void*) override {
     if (sm90_ && task.half && delta::half::hasSm90(step, task)) {
-      return emulate(delta::half::ctasOfSm90(step, task), delta::half::threadsOfSm90(step),
-                     delta::half::sharedBytesSm90(step, task.width > 1),
+      return emulate(delta::half::ctasOfSm90(step, task), delta::half::threadsOfSm90(step, task),
+                     delta::half::sharedBytesSm90(step, task),
                      task.type == seqparBfloat16 ? sm90Kernel<Bf16>(step, task) : sm90Kernel<Fp16>(step, task), task);
     }
     if (task.half) {
@@ -100,6 +101,7 @@ class EmulatedSteps final : public DeltaSteps {
       case delta::Step::Differentiate:
         break;
     }
+    if (delta::half::isWide(step, task)) return &delta::half::Differentiate<T, true, true>::run;
     const auto choose = [&]<bool kShared, bool kChannel>() -> Kernel {
       return delta::half::paddedColumns(task) > delta::half::kColumns
                  ? &delta::half::DifferentiateSm90<T, true, kShared, kChannel>::run

@@ -6,17 +6,19 @@
 namespace seqpar::attn::delta::half {
 
 /// A token in one block of columns, whose beta is almost 0.
+template <class State>
 struct Token {
   const Task& task;
   int64_t batch;
   Chunk chunk;
   int head, t, first;  ///< first: of the columns
-  KeyRows keys, state;
+  KeyRows keys;
+  State state;
   SquareRows written, dX;
 };
 /// A warp's sum over columns v of dX_v (value_v - (kIn S)_v - sum over earlier j of scores_j D_jv).
-template <class T>
-SEQPAR_DEVICE_NOINLINE float differenceTerm(const Token k) {
+template <class T, class State>
+SEQPAR_DEVICE_NOINLINE float differenceTerm(const Token<State> k) {
   const int lane = ptx::thread() % 32;
   const uint16_t* const row =
       static_cast<const uint16_t*>(k.task.v.data) + rowOf(k.task.v, k.batch, k.chunk.first + k.t, k.head) + k.first;

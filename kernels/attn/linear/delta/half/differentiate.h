@@ -21,8 +21,8 @@ namespace seqpar::attn::delta::half {
 
 struct HalfBlockDecays;
 
-/// kChannel: decays of channels.
-template <class T, bool kChannel>
+/// kChannel: decays of channels. kWgmma: sm_90a, products of states by warpgroups (differentiate_states_sm90.h).
+template <class T, bool kChannel, bool kWgmma = false>
 class Differentiate {
  public:
   SEQPAR_DEVICE static void run(const Task& task) { Differentiate(task).steps(); }
@@ -52,6 +52,7 @@ class Differentiate {
   SEQPAR_DEVICE void steps() {
     const int group = task_.heads / task_.keyHeads;
     const Record sums = recordOf(task_, batch_, keyHead_ * group, number_);
+    if constexpr (kWgmma) placeBarriers();
     for (int i = 0; i < group; ++i) {
       head_ = keyHead_ * group + i;
       if (i == 0) startKeys();
@@ -78,6 +79,7 @@ class Differentiate {
       }
       if (i > 0) addSums(sums);
       if (i + 1 < group) keepSums(sums);
+      if constexpr (kWgmma) fenceStages();
       ptx::syncthreads();
     }
     finish();
@@ -122,7 +124,7 @@ class Differentiate {
 
   struct Stage {
     SquareRows dWritten, written, dOut;  ///< [kColumns][kRows], [kColumns][kRows], [kRows][kColumns]
-    KeyRows state, dState;               ///< [kColumns][kKeys]
+    std::conditional_t<kWgmma, KeyPanels<kColumns>, KeyRows> state, dState;  ///< [kColumns][kKeys]
   };
   SEQPAR_DEVICE Stage stage(int first) const {
     const int at = memory_.blocks + first / kColumns % 2 * DifferentiateMemory::kStage;
@@ -136,13 +138,17 @@ class Differentiate {
   SEQPAR_DEVICE void startBlock(int first) {
     if (first < columns_) {
       const Stage to = stage(first);
-      const Record r = record();
       const int thread = threadAgain();
-      startImage<kSquareBytes, kAll>(to.dWritten.offset, r.dWritten + int64_t{first} * kRows, thread);
-      startImage<kSquareBytes, kAll>(to.written.offset, r.values + int64_t{first} * kRows, thread);
+      if constexpr (kWgmma) {
+        startImages(first, to);
+      } else {
+        const Record r = record();
+        startImage<kSquareBytes, kAll>(to.dWritten.offset, r.dWritten + int64_t{first} * kRows, thread);
+        startImage<kSquareBytes, kAll>(to.written.offset, r.values + int64_t{first} * kRows, thread);
+        startStates<kAll>(to.state, r.state + int64_t{first} * kKeys, thread);
+        startStates<kAll>(to.dState, r.dState + int64_t{first} * kKeys, thread);
+      }
       startTensor<kColumns, kAll>(to.dOut, {task_.dOut, batch_, chunk_, head_, first, task_.dv}, thread);
-      startStates<kAll>(to.state, r.state + int64_t{first} * kKeys, thread);
-      startStates<kAll>(to.dState, r.dState + int64_t{first} * kKeys, thread);
     }
     ptx::cpAsyncCommitGroup();
   }
@@ -153,112 +159,29 @@ class Differentiate {
     for (int n = 0; n < kTiles; ++n) c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0;
   }
 
-  /// Gradients of qIn, kIn and kOut, and of both kinds of scores.
-  SEQPAR_DEVICE void throughStates() {
-    clear(dq_);
-    clear(dRow_);
-    clear(dColumn_);
-    clear(ofKeys_);
-    clear(ofScores_);
-    float boundary[2] = {};
-    for (int first = 0; first < columns_; first += 2 * kColumns) {
-      throughColumns(first, stage(0), boundary);
-      if (first + kColumns < columns_) throughColumns(first + kColumns, stage(kColumns), boundary);
-    }
-    ptx::cpAsyncWaitGroup<0>();
-    const int lane = threadAgain() % 32, g = lane / 4, channel = warp_ / kHalves * kBlock + g;
-    if (lane % 4 != g / 2) return;
-    float* const to = memory_.boundary + warp_ % kHalves * kKeys;
-    to[channel] = boundary[0];
-    to[channel + 8] = boundary[1];
-  }
-  SEQPAR_DEVICE void throughColumns(int first, const Stage& s, float (&boundary)[2]) {
-    const int column = quarter_ * kBlock;
-    const SquareRows dX{memory_.dX}, dValues{memory_.dValues};
-    ptx::cpAsyncWaitGroup<1>();
-    ptx::syncthreads();
-    if (!kChannel && first == 0) decayFromEnds(memory_.tokens);
-    ofValues(s.dWritten, first);
-    ptx::syncthreads();
-    storeTensor<kColumns, kRows, kAll>({task_.dv_, batch_, chunk_, head_, first, task_.dv}, 0, dValues, threadAgain());
-    smallBetas(first, s);
-    const int lane = threadAgain() % 32;
-    SEQPAR_UNROLL
-    for (int k = 0; k < kColumns; k += kBlock) {
-      uint32_t x[4], o[4], d[4];
-      loadLeft<true>(x, dX, row_, k, lane);
-      loadLeft<true>(o, s.dOut, row_, k, lane);
-      loadLeft<false>(d, s.written, row_, k, lane);
-      if (column <= row_) accumulateBoth<T, false>(ofKeys_, x, ofScores_, o, s.written, column, k, lane);
-      accumulateBoth<T, false>(dq_, o, dRow_, x, s.state, channel_, k, lane);
-      accumulate<T, false>(dColumn_, d, s.dState, channel_, k, 0, 4, lane);
-    }
-    addBoundary(boundary, s, lane);
-    ptx::syncthreads();
-    startBlock(first + 2 * kColumns);
-  }
-  /// Sums of states times their gradients, for channels of the lanes that have elements of a product's diagonal: a warp
-  /// has 16 channels and a part of the columns.
-  SEQPAR_DEVICE void addBoundary(float (&sums)[2], const Stage& s, int lane) const {
-    constexpr int kPart = kColumns / kHalves;
-    const int channel = warp_ / kHalves * kBlock, first = warp_ % kHalves * kPart;
-    float c[2][4] = {};
-    SEQPAR_UNROLL
-    for (int v = first; v < first + kPart; v += kBlock) {
-      uint32_t a[4];
-      loadLeft<false>(a, s.state, channel, v, lane);
-      accumulate<T, false>(c, a, s.dState, channel, v, 0, 2, lane);
-    }
-    const bool odd = lane / 4 % 2 != 0;
-    sums[0] += odd ? c[0][1] : c[0][0];
-    sums[1] += odd ? c[1][3] : c[1][2];
-  }
+  // Products with states, differentiate_states.h:
+  using ValuePairs = uint32_t[2][2];  ///< of a thread's pairs of dX
+  SEQPAR_DEVICE void throughStates();
+  SEQPAR_DEVICE void throughColumns(int first, const Stage& s, float (&boundary)[2]);
+  SEQPAR_DEVICE void addBoundary(float (&sums)[2], const Stage& s, int lane) const;
+  SEQPAR_DEVICE void ofValues(const SquareRows& dWritten, int first);
+  SEQPAR_DEVICE void repairValues(float (&c)[2][4], const SquareRows& dWritten) const;
+  SEQPAR_DEVICE void storeValues(float (&c)[2][4], const ValuePairs& values, int first);
+  SEQPAR_DEVICE void loadValues(ValuePairs& values, int first) const;
+  SEQPAR_DEVICE void sumValues(const ValuePairs& values, const float (&dX)[2][4], int first);
+  SEQPAR_DEVICE void smallBetas(int first, const Stage& s);
+  // With kWgmma, differentiate_states_sm90.h:
+  SEQPAR_DEVICE uint32_t full(int stage) const;
+  SEQPAR_DEVICE void placeBarriers() const;
+  SEQPAR_DEVICE void fenceStages() const;
+  SEQPAR_DEVICE void startImages(int first, const Stage& to) const;
+  SEQPAR_DEVICE void throughColumnsSm90(int first, const Stage& s, float (&boundary)[2]);
+
   static constexpr int kHalves = DifferentiateMemory::kHalves;
   static_assert(kAll / 32 / kHalves * kBlock == kKeys);
 
-  /// dX = T^T dD; the values' gradients are beta dX.
-  SEQPAR_DEVICE void ofValues(const SquareRows& dWritten, int first) {
-    const SquareRows inverse{memory_.inverse};
-    const int column = quarter_ * kBlock;
-    const int lane = threadAgain() % 32;
-    float c[2][4] = {};
-    ValuePairs values;
-    if constexpr (kChannel) loadValues(values, first);
-    for (int k = row_; k < kRows; k += kBlock) {
-      uint32_t a[4];
-      loadLeft<false>(a, inverse, row_, k, lane);
-      accumulate<T, true>(c, a, dWritten, column, k, 0, 2, lane);
-    }
-    if (!allFinite(c)) {
-      recompute(c, row_, column,
-                [&](int t, int v) { return sumForgetting<T, false, true>(inverse, t, dWritten, v, row_, kRows); });
-    }
-    uint32_t pairs[4];
-    roundTiles<T>(pairs, c[0], c[1]);
-    storeLeft(SquareRows{memory_.dX}, row_, column, pairs);
-    if constexpr (kChannel) sumValues(values, c, first);
-    eachPair(c, row_, column, [&](int t, int, float& x, float& y) {
-      x *= memory_.beta[t];
-      y *= memory_.beta[t];
-    });
-    roundTiles<T>(pairs, c[0], c[1]);
-    storeLeft(SquareRows{memory_.dValues}, row_, column, pairs);
-  }
-  using ValuePairs = uint32_t[2][2];  ///< of a thread's pairs of dX
-  SEQPAR_DEVICE void loadValues(ValuePairs& values, int first) const;
-  SEQPAR_DEVICE void sumValues(const ValuePairs& values, const float (&dX)[2][4], int first);
-
   /// Whether D_i / beta_i has too few digits.
   SEQPAR_DEVICE bool isSmall(int t) const { return fabsf(memory_.beta[t]) < (ptx::kIsBf16<T> ? 0x1p-64F : 0x1p-6F); }
-
-  SEQPAR_DEVICE void smallBetas(int first, const Stage& s) {
-    for (int t = warp_; t < chunk_.rows; t += kAll / 32) {
-      if (!isSmall(t)) continue;
-      const float term = differenceTerm<T>(
-          {task_, batch_, chunk_, head_, t, first, keys(), s.state, s.written, SquareRows{memory_.dX}});
-      if (threadAgain() % 32 == 0) memory_.betas[t] += term;
-    }
-  }
 
   template <class Within, class Before>
   SEQPAR_DEVICE void storeScores(const Within& within, const Before& before);
@@ -391,6 +314,7 @@ class Differentiate {
   const Task& task_;
   const int columns_, warp_, row_, quarter_, channel_;
   int number_, keyHead_, head_ = 0;
+  int phases_ = 0;  ///< with kWgmma: bit i is the parity of the stage's next phase
   int64_t batch_;
   Chunk chunk_;
   DifferentiateMemory memory_;

@@ -8,8 +8,8 @@ namespace seqpar::attn::delta::half {
 /// With B the block of 16 tokens of a row: rows of dq and dRow are decays from the start of B, times the sum of what
 /// earlier blocks' states and tokens contribute; those of dColumn are decays to the end of B, times that of later ones.
 /// Pairs of tokens of B have quotients of decays.
-template <class T, bool kChannel>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::throughChannels() {
+template <class T, bool kChannel, bool kWgmma>
+SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::throughChannels() {
   ptx::syncthreads();  // the stages are read
   HalfBlockDecays decays;
   loadDecays(decays.of, task_, batch_, chunk_, head_, decays.first, decays.channel);
@@ -25,8 +25,8 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::throughChannels() {
   const int t = threadAgain();
   if (t < kRows) ofBeta(t, memory_.beta[t] * rowSum(memory_.terms, t) + rowSum(memory_.ends, t));
 }
-template <class T, bool kChannel>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::throughAnyChannels(HalfBlockDecays& decays) {
+template <class T, bool kChannel, bool kWgmma>
+SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::throughAnyChannels(HalfBlockDecays& decays) {
   decayChannels<false>(decays, 1);
   storeChannelScores<T>(1);
   ptx::syncthreads();
@@ -41,8 +41,8 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::throughAnyChannels(HalfBlockDecay
 
 /// dq and dRow = decays from the block's start times (the decays before the block times them, the latter by -beta, plus
 /// scores times earlier keys).
-template <class T, bool kChannel>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::decayBefore() {
+template <class T, bool kChannel, bool kWgmma>
+SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::decayBefore() {
   const int block = row_ / kBlock;
   const KeyRows near{memory_.near + nearRow(block) * KeyRows::kRowBytes};
   float ofQueries[4][4], ofRows[4][4];
@@ -85,8 +85,8 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::decayBefore() {
   }
 }
 
-template <class T, bool kChannel>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::decayAfter() {
+template <class T, bool kChannel, bool kWgmma>
+SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::decayAfter() {
   const int block = row_ / kBlock;
   const ptx::AccumulatorLayout layout{threadAgain() % 32};
   const int t = layout.row(row_), first = layout.column(channel_);
@@ -140,8 +140,8 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::decayAfter() {
   });
 }
 
-template <class T, bool kChannel>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::sumEnds(float (&ends)[4][2]) {
+template <class T, bool kChannel, bool kWgmma>
+SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::sumEnds(float (&ends)[4][2]) {
   const int lane = threadAgain() % 32, first = ptx::AccumulatorLayout{lane}.column(channel_);
   SEQPAR_UNROLL
   for (int n = 0; n < 4; ++n) {
@@ -155,8 +155,8 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::sumEnds(float (&ends)[4][2]) {
 }
 
 /// Pairs of tokens of a block that is not steep, in TF32: gradients of decays are differences of these sums.
-template <class T, bool kChannel>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::throughBlock() {
+template <class T, bool kChannel, bool kWgmma>
+SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::throughBlock() {
   const Floats run = memory_.run;
   const int lane = threadAgain() % 32;
   const ptx::Tf32Layout operand{lane};
@@ -259,8 +259,8 @@ SEQPAR_DEVICE_NOINLINE void sumSteep(const SteepSum sum, const Ints steep, const
   }
 }
 
-template <class T, bool kChannel>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::throughSteepBlocks() {
+template <class T, bool kChannel, bool kWgmma>
+SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::throughSteepBlocks() {
   bool steep = false;
   for (int n = 0; n < kBlocks; ++n) steep = steep || isSteep(memory_.steep, n);
   if (!steep) return;
@@ -281,8 +281,8 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::throughSteepBlocks() {
 }
 
 /// A thread has a block of one channel.
-template <class T, bool kChannel>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::ofChannelGates() {
+template <class T, bool kChannel, bool kWgmma>
+SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::ofChannelGates() {
   const int c = threadAgain() % kKeys, block = threadAgain() / kKeys, first = block * kBlock;
   const int zeros = memory_.zeros[block * kKeys + c];
   float sums[kBlock], run = 0;

@@ -5,7 +5,7 @@
 // with itself cancel exactly, so that they are added behind those sums.
 #pragma once
 
-#include "kernels/attn/linear/delta/half/differentiate.h"
+#include "kernels/attn/linear/delta/half/differentiate_states.h"
 
 namespace seqpar::attn::delta::half {
 
@@ -47,20 +47,30 @@ struct HalfBlockDecays {
 static_assert(kDifferentiateThreads == kBlocks * kKeys && kSteepParts == kKeys / 32);
 
 /// The values of the thread's pairs of dX, columns from `first` on; then the sums of their products.
-template <class T, bool kChannel>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::loadValues(ValuePairs& values, int first) const {
+template <class T, bool kChannel, bool kWgmma>
+SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::loadValues(ValuePairs& values, int first) const {
   const ptx::AccumulatorLayout layout{threadAgain() % 32};
   const TensorRows rows{task_.v, batch_, chunk_, head_, first, task_.dv};
+  const bool paired =
+      rows.columns % 2 == 0 &&
+      (reinterpret_cast<uintptr_t>(rows.data) | static_cast<uintptr_t>(rows.stride * 2)) % sizeof(uint32_t) == 0;
   SEQPAR_UNROLL
   for (int n = 0; n < 2; ++n) {
     SEQPAR_UNROLL
     for (int h = 0; h < 2; ++h) {
-      values[n][h] = pairOf(rows, layout.row(row_, 2 * h), layout.column(quarter_ * kBlock + 8 * n));
+      const int t = layout.row(row_, 2 * h), c = layout.column(quarter_ * kBlock + 8 * n);
+      if (!paired) {
+        values[n][h] = anyPairOf<>(rows, t, c);
+      } else {
+        const bool exists = t < rows.rows && c < rows.columns;
+        values[n][h] = exists ? *reinterpret_cast<const uint32_t*>(rows.data + t * rows.stride + c) : 0;
+      }
     }
   }
 }
-template <class T, bool kChannel>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::sumValues(const ValuePairs& values, const float (&dX)[2][4], int first) {
+template <class T, bool kChannel, bool kWgmma>
+SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::sumValues(const ValuePairs& values, const float (&dX)[2][4],
+                                                                 int first) {
   const ptx::AccumulatorLayout layout{threadAgain() % 32};
   SEQPAR_UNROLL
   for (int h = 0; h < 2; ++h) {
@@ -78,8 +88,8 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::sumValues(const ValuePairs& value
 
 /// The largest magnitude of the warp's gradients of scores. Small betas of a row could need more digits than the
 /// others.
-template <class T, bool kChannel>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::shareMagnitudes() {
+template <class T, bool kChannel, bool kWgmma>
+SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::shareMagnitudes() {
   if constexpr (!kMayBeMild) return;
   uint32_t most = 0;
   const auto add = [&](float x) {
@@ -104,8 +114,9 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::shareMagnitudes() {
 }
 static_assert(kDifferentiateThreads / 32 == kBlocks * kSteepParts);
 
-template <class T, bool kChannel>
-SEQPAR_DEVICE typename Differentiate<T, kChannel>::Scales Differentiate<T, kChannel>::findScales() const {
+template <class T, bool kChannel, bool kWgmma>
+SEQPAR_DEVICE typename Differentiate<T, kChannel, kWgmma>::Scales Differentiate<T, kChannel, kWgmma>::findScales()
+    const {
   Scales scales{false, 1, 1, 1};
   if constexpr (!kMayBeMild) return scales;
   const int lane = threadAgain() % 32;
@@ -124,9 +135,9 @@ SEQPAR_DEVICE typename Differentiate<T, kChannel>::Scales Differentiate<T, kChan
 
 /// Decays from the start of blocks, and decayed rows; then keys before later blocks and decays to the end of blocks. Of
 /// mild decays, rows are multiplied by `up`, and keys are decayed to the end of their block instead.
-template <class T, bool kChannel>
+template <class T, bool kChannel, bool kWgmma>
 template <bool kMild>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::decayChannels(HalfBlockDecays& decays, float up) {
+SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::decayChannels(HalfBlockDecays& decays, float up) {
   constexpr int kTokens = HalfBlockDecays::kTokens;
   const int block = decays.block, c = decays.channel;
   const auto put = [&](int to, int row, const float(&factors)[2], uint32_t x) {
@@ -174,9 +185,9 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::decayChannels(HalfBlockDecays& de
 }
 
 /// Gradients of scores, times `up` and beta or the scale. Blocks above the diagonal are not written.
-template <class T, bool kChannel>
+template <class T, bool kChannel, bool kWgmma>
 template <class Score>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::storeChannelScores(float up) {
+SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::storeChannelScores(float up) {
   const int column = quarter_ * kBlock;
   if (column > row_) return;
   const ptx::AccumulatorLayout layout{threadAgain() % 32};
@@ -198,9 +209,9 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::storeChannelScores(float up) {
 
 /// Terms of gradients of decays, and of betas by their keys; the sum of the gradients of keys. finish(t, c, n, e)
 /// completes elements [n][e] and [n][e + 1], of channels c and c + 1 of token t.
-template <class T, bool kChannel>
+template <class T, bool kChannel, bool kWgmma>
 template <class Finish>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::storeTerms(const Finish& finish) {
+SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::storeTerms(const Finish& finish) {
   const ptx::AccumulatorLayout layout{threadAgain() % 32};
   float ofKey[2] = {};
   eachKeyAndQuery([&](int n, int e, uint32_t key, uint32_t query) {

@@ -9,8 +9,9 @@
 
 namespace seqpar::attn::delta::half {
 
-template <class T, bool kChannel>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::throughMildChannels(HalfBlockDecays& decays, const Scales& scales) {
+template <class T, bool kChannel, bool kWgmma>
+SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::throughMildChannels(HalfBlockDecays& decays,
+                                                                           const Scales& scales) {
   decayChannels<true>(decays, scales.rows);
   storeChannelScores<Fp16>(scales.scores);
   ptx::syncthreads();
@@ -33,8 +34,8 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::throughMildChannels(HalfBlockDeca
 }
 
 /// c *= the decay of a block.
-template <class T, bool kChannel>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::decayBlock(float (&c)[4][4], int block) const {
+template <class T, bool kChannel, bool kWgmma>
+SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::decayBlock(float (&c)[4][4], int block) const {
   const int first = ptx::AccumulatorLayout{threadAgain() % 32}.column(channel_);
   SEQPAR_UNROLL
   for (int n = 0; n < 4; ++n) {
@@ -45,8 +46,8 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::decayBlock(float (&c)[4][4], int 
   }
 }
 
-template <class T, bool kChannel>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::throughMildRows(const Scales& scales) {
+template <class T, bool kChannel, bool kWgmma>
+SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::throughMildRows(const Scales& scales) {
   const int t = ptx::AccumulatorLayout{threadAgain() % 32}.row(row_);
   const float up = scales.rows * scales.scores, ofQueries = up * task_.scale;
   const float betas[2] = {-up * memory_.beta[t], -up * memory_.beta[t + 8]};
@@ -71,8 +72,8 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::throughMildRows(const Scales& sca
   }
 }
 
-template <class T, bool kChannel>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::throughMildColumns(const Scales& scales) {
+template <class T, bool kChannel, bool kWgmma>
+SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::throughMildColumns(const Scales& scales) {
   const int block = row_ / kBlock, first = ptx::AccumulatorLayout{threadAgain() % 32}.column(channel_);
   const KeyRows kEnd{memory_.near}, qNear{memory_.qNear}, kNear{memory_.kNear};
   float ends[4][2] = {};

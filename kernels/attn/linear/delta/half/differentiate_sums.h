@@ -5,8 +5,8 @@
 
 namespace seqpar::attn::delta::half {
 
-template <class T, bool kChannel>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::addSums(const Record& sums) {
+template <class T, bool kChannel, bool kWgmma>
+SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::addSums(const Record& sums) {
   const auto from = [&](float(&c)[4][4], const float* memory) {
     eachPair(c, row_, channel_, [&](int t, int n, float& x, float& y) {
       x += memory[t * kKeys + n];
@@ -16,8 +16,8 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::addSums(const Record& sums) {
   from(dq_, sums.sumQ);
   from(dRow_, sums.sumK);
 }
-template <class T, bool kChannel>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::keepSums(const Record& sums) {
+template <class T, bool kChannel, bool kWgmma>
+SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::keepSums(const Record& sums) {
   const auto to = [&](float(&c)[4][4], float* memory) {
     eachPair(c, row_, channel_, [&](int t, int n, float x, float y) { ptx::storePair(memory + t * kKeys + n, x, y); });
   };
@@ -26,8 +26,8 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::keepSums(const Record& sums) {
 }
 
 /// The gradients of q and k from those of scaled and normalized rows.
-template <class T, bool kChannel>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::finish() {
+template <class T, bool kChannel, bool kWgmma>
+SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::finish() {
   float *const ofQueries = memory_.ends, *const ofKeys = memory_.terms;
   if (task_.normalize) {
     sumRows(ofQueries, [&](int n, int e, float, float query) { return query * dq_[n][e]; });

@@ -1,14 +1,14 @@
 // The parts of Differentiate for decays of tokens, and without decays.
 #pragma once
 
-#include "kernels/attn/linear/delta/half/differentiate.h"
+#include "kernels/attn/linear/delta/half/differentiate_states.h"
 
 namespace seqpar::attn::delta::half {
 
-template <class T, bool kChannel>
+template <class T, bool kChannel, bool kWgmma>
 template <class Element, bool kLeft>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::multiply(float (&part)[4][4], const SquareRows& a, const KeyRows& b,
-                                                        int first, int last) const {
+SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::multiply(float (&part)[4][4], const SquareRows& a,
+                                                                const KeyRows& b, int first, int last) const {
   clear(part);
   const int lane = threadAgain() % 32;
   for (int k = first; k < last; k += kBlock) {
@@ -24,9 +24,9 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::multiply(float (&part)[4][4], con
 
 /// Stores gradients of betas, and of scores times within(i, j) for tokens of one block, before(i, j) for a token of
 /// an earlier block. Blocks above the diagonal are not written.
-template <class T, bool kChannel>
+template <class T, bool kChannel, bool kWgmma>
 template <class Within, class Before>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::storeScores(const Within& within, const Before& before) {
+SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::storeScores(const Within& within, const Before& before) {
   const int column = quarter_ * kBlock;
   if (column > row_) return;
   const auto put = [&](const SquareRows& to, int i, int j, float x, float y) { to.pair(i, j) = ptx::pack<T>(x, y); };
@@ -57,8 +57,8 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::storeScores(const Within& within,
   });
 }
 
-template <class T, bool kChannel>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::throughScores() {
+template <class T, bool kChannel, bool kWgmma>
+SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::throughScores() {
   const TokenMemory& m = memory_.tokens;
   float between = 1;  // blocks
   for (int n = quarter_ + 1; n < row_ / kBlock; ++n) between *= m.totals[n];
@@ -84,8 +84,8 @@ SEQPAR_DEVICE void Differentiate<T, kChannel>::throughScores() {
 }
 
 /// A decay of 0 has a gradient of 0, and separates later tokens from earlier ones.
-template <class T, bool kChannel>
-SEQPAR_DEVICE void Differentiate<T, kChannel>::ofGates() {
+template <class T, bool kChannel, bool kWgmma>
+SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::ofGates() {
   const int t = threadAgain();
   if (task_.dGates.data == nullptr || t >= kRows) return;
   float ofStates = 0, ends = 0;

@@ -1,6 +1,9 @@
 // The launches of the delta rule's kernels for 16-bit tensors on sm_90a.
 #include "kernels/attn/linear/delta/half/advance_sm90.h"
 #include "kernels/attn/linear/delta/half/differentiate_channels_sm90.h"
+#include "kernels/attn/linear/delta/half/differentiate_mild.h"
+#include "kernels/attn/linear/delta/half/differentiate_states_sm90.h"
+#include "kernels/attn/linear/delta/half/differentiate_sums.h"
 #include "kernels/attn/linear/delta/half/differentiate_sums_sm90.h"
 #include "kernels/attn/linear/delta/half/differentiate_tokens_sm90.h"
 #include "kernels/attn/linear/delta/half/prepare_sm90.h"
@@ -28,6 +31,10 @@ __global__ void __launch_bounds__(kThreadsSm90, DifferentiateSm90Memory::kCtas)
     differentiateSm90Kernel(const __grid_constant__ Task task) {
   DifferentiateSm90<T, kTwo, kShared, kChannel>::run(task);
 }
+template <class T>
+__global__ void __launch_bounds__(kDifferentiateThreads) differentiateWideKernel(const __grid_constant__ Task task) {
+  Differentiate<T, true, true>::run(task);
+}
 
 template <class T, bool kChannel>
 void (*differentiateOf(const Task& task))(Task) {
@@ -42,6 +49,7 @@ void (*kernelOf(Step step, const Task& task))(Task) {
   if (step == Step::Prepare) return prepareSm90Kernel<T>;
   if (step == Step::Advance) return advanceSm90Kernel<T>;
   if (step == Step::Retreat) return retreatSm90Kernel<T>;
+  if (isWide(step, task)) return differentiateWideKernel<T>;
   return task.width > 1 ? differentiateOf<T, true>(task) : differentiateOf<T, false>(task);
 }
 
@@ -51,7 +59,7 @@ int launchSm90(Step step, const Task& task, void* stream) {
   const int64_t blocks = ctasOfSm90(step, task);
   if (blocks == 0) return cudaSuccess;
   const auto kernel = task.type == seqparBfloat16 ? kernelOf<Bf16>(step, task) : kernelOf<Fp16>(step, task);
-  return launchKernel(kernel, gridOf(blocks, 0), threadsOfSm90(step), sharedBytesSm90(step, task.width > 1), stream,
+  return launchKernel(kernel, gridOf(blocks, 0), threadsOfSm90(step, task), sharedBytesSm90(step, task), stream,
                       task.overlaps && step == Step::Prepare, task);
 }
 

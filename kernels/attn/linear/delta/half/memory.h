@@ -244,7 +244,8 @@ struct DifferentiateMemory {
   static constexpr int kStage = 3 * kSquareBytes + 2 * kKeyBytes;
   int keys, queries;  ///< [kRows][kKeys]
   int inverse;        ///< [kRows][kRows]
-  int blocks;         ///< two stages
+  int blocks;         ///< two stages, aligned to 1024 bytes
+  int full;           ///< mbarriers of the stages
   int dX, dValues;    ///< [kRows][kColumns]; then gradients of scores
   Floats beta, kNorm, qNorm, betas;
   Floats terms, ends;  ///< [kQuarters][kRows]
@@ -275,6 +276,8 @@ struct DifferentiateMemory {
     ends = {carver.take(4 * kQuarters * kRows)};
     boundary = {carver.take(4 * kHalves * kKeys)};
     tokens.place(carver);
+    full = carver.take(2 * 8);
+    carver.used = (carver.used + 1023) / 1024 * 1024;
     blocks = carver.used;
     if (!ofChannels) {
       carver.take(2 * kStage);

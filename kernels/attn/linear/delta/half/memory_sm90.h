@@ -133,24 +133,36 @@ SEQPAR_BOTH_INLINE bool isChain(Step step) {
 }
 /// Most channels of a key for which DifferentiateSm90 with decays of channels takes less time than Differentiate.
 constexpr int kMostDecays = 64;
+/// Whether the last step is DifferentiateSm90.
+SEQPAR_BOTH_INLINE bool hasDifferentiateSm90(const Task& task) {
+  return task.width <= kMostDecays && paddedColumns(task) <= DifferentiateSm90Memory::kMostColumns;
+}
+/// Whether it is Differentiate with products by warpgroups.
+SEQPAR_BOTH_INLINE bool isWide(Step step, const Task& task) {
+  return step == Step::Differentiate && task.width > 1 && !hasDifferentiateSm90(task);
+}
 /// Whether a step has a kernel for sm_90.
 SEQPAR_BOTH_INLINE bool hasSm90(Step step, const Task& task) {
   if (isChain(step)) return true;
   if (step == Step::Prepare) return task.width <= 1;
-  return task.width <= kMostDecays && paddedColumns(task) <= DifferentiateSm90Memory::kMostColumns;
+  return hasDifferentiateSm90(task) || isWide(step, task);
 }
 SEQPAR_BOTH_INLINE constexpr int threadsOfSm90(Step step) {
   if (step == Step::Advance) return ChainSm90Memory::threads(ChainSm90Memory::kAdvanceHelpers);
   if (step == Step::Retreat) return ChainSm90Memory::threads(ChainSm90Memory::kRetreatHelpers);
   return kThreadsSm90;
 }
+SEQPAR_BOTH_INLINE int threadsOfSm90(Step step, const Task& task) {
+  return isWide(step, task) ? kDifferentiateThreads : threadsOfSm90(step);
+}
 SEQPAR_BOTH_INLINE int64_t ctasOfSm90(Step step, const Task& task) {
   if (!isChain(step)) return ctasOf(step, task);
   return task.batch * task.heads * (slicesOf(task, kColumns) + transitionSlicesOf(task, kColumns));
 }
-SEQPAR_BOTH_INLINE int sharedBytesSm90(Step step, bool ofChannels) {
+SEQPAR_BOTH_INLINE int sharedBytesSm90(Step step, const Task& task) {
   if (isChain(step)) return ChainSm90Memory::kBytes;
-  return step == Step::Prepare ? PrepareSm90Memory::bytes() : DifferentiateSm90Memory::bytes(ofChannels);
+  if (isWide(step, task)) return sharedBytes(step, task.type, true);
+  return step == Step::Prepare ? PrepareSm90Memory::bytes() : DifferentiateSm90Memory::bytes(task.width > 1);
 }
 
 /// Enqueues such a step, on a device of compute capability 9.0. Returns a cudaError_t. Only in builds for sm_90a.

@@ -319,13 +319,12 @@ struct TensorRows {
            (reinterpret_cast<uintptr_t>(data) | static_cast<uintptr_t>(stride * 2)) % 16 == 0;
   }
 };
-/// Elements `column` and `column` + 1 of a row; 0 where they do not exist.
-SEQPAR_DEVICE uint32_t pairOf(const TensorRows& from, int row, int column) {
+/// Elements `column` and `column` + 1 of a row; 0 where they do not exist. In few instructions per call.
+template <class = void>
+SEQPAR_DEVICE_NOINLINE uint32_t anyPairOf(const TensorRows from, int row, int column) {
   if (row >= from.rows || column >= from.columns) return 0;
   const uint16_t* const at = from.data + row * from.stride + column;
-  const bool both = column + 1 < from.columns;
-  if (both && reinterpret_cast<uintptr_t>(at) % 4 == 0) return *reinterpret_cast<const uint32_t*>(at);
-  return at[0] | (both ? uint32_t{at[1]} << 16 : 0U);
+  return at[0] | (column + 1 < from.columns ? uint32_t{at[1]} << 16 : 0U);
 }
 template <class Tile>
 SEQPAR_DEVICE_NOINLINE void loadElements(const Tile to, const TensorRows from, int width, int thread, int threads) {
