@@ -41,6 +41,10 @@ SEQPAR_DEVICE void cpAsyncBulkLoad(void* to, const void* from, int bytes, uint32
                "l"(from), "r"(bytes), "r"(barrier)
                : "memory");
 }
+/// One thread: prefetches contiguous bytes to the L2 cache; address and size are multiples of 16.
+SEQPAR_DEVICE void cpAsyncBulkPrefetch(const void* from, int bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
 /// One thread: prefetches the box to the L2 cache, for later ordinary loads.
 SEQPAR_DEVICE void tmaPrefetch(const CUtensorMap& map, int column, int head, int token, int batch) {
   asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];" ::"l"(&map), "r"(column), "r"(head),

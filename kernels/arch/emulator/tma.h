@@ -22,6 +22,7 @@ void mbarrierWaitParity(uint32_t barrier, int parity);
 
 void cpAsyncBulkLoad(void* to, const void* from, int bytes, uint32_t barrier);
 void tmaLoad(uint32_t to, const CUtensorMap& map, uint32_t barrier, int column, int head, int token, int batch);
+inline void cpAsyncBulkPrefetch(const void*, int) {}
 inline void tmaPrefetch(const CUtensorMap&, int, int, int, int) {}
 void tmaStore(const CUtensorMap& map, uint32_t from, int column, int head, int token, int batch);
 

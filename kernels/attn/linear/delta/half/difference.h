@@ -137,7 +137,7 @@ SEQPAR_DEVICE_NOINLINE float smallBetaGradient(const RecordedToken k) {
     float dX = 0;
     SEQPAR_ROLLED
     for (int s = k.t; s < kRows; ++s) {
-      dX += forgetting(number(r.inverse[s * kRows + k.t]), number(r.dWritten[imageIndex(lane + 32 * h, s)]));
+      dX += forgetting(number(r.inverse[imageIndex(s, k.t)]), number(r.dWritten[imageIndex(lane + 32 * h, s)]));
     }
     sum += dX * values[h];
   }

@@ -2,6 +2,7 @@
 // gradients of decays and betas.
 #pragma once
 
+#include "kernels/arch/tma.h"
 #include "kernels/attn/linear/delta/half/difference.h"
 #include "kernels/attn/linear/delta/half/panels_sm90.h"
 
@@ -46,48 +47,89 @@ class DifferenceSm90 {
   SEQPAR_DEVICE warpgroup::Operand panel(const Tile& tile) const {
     return operand(tile.offset + group_ * Tile::kPanelBytes);
   }
+  /// The same as rows.
+  SEQPAR_DEVICE SquareRows rowsOfPanel(const KeyTile& tile) const {
+    return {tile.offset + group_ * KeyTile::kPanelBytes};
+  }
   SEQPAR_DEVICE void loadGates() {
     const int t = threadAgain();
     if (t >= kRows) return;
     memory_.beta[t] = betaOf(task_, batch_, chunk_, head_, t);
     if constexpr (!kChannel) memory_.tokens.decay[t] = decayOf(task_, batch_, chunk_, head_, t);
   }
+  SEQPAR_DEVICE uint32_t full(int n) const {
+    return ptx::sharedAddress(ptx::sharedMemory()) + static_cast<uint32_t>(memory_.full + 8 * n);
+  }
+  /// All threads.
+  SEQPAR_DEVICE void placeBarriers() const {
+    if (isProducer()) {
+      SEQPAR_UNROLL
+      for (int n = 0; n < 3; ++n) ptx::mbarrierInit(full(n), 1);
+      ptx::fenceMbarrierInit();
+    }
+    ptx::syncthreads();
+  }
+  /// `number`: of the head among those that share q and k.
+  SEQPAR_DEVICE void waitValues(int number) const { ptx::mbarrierWaitParity(full(kOfValues), number % 2); }
+  SEQPAR_DEVICE void waitStates(int step, int number) const {
+    ptx::mbarrierWaitParity(full(step % 2), (kTwo ? step / 2 : number) % 2);
+  }
+  static constexpr int kOfValues = 2;
+  /// The thread that starts copies of record images: of a warp that loads no gates.
+  SEQPAR_DEVICE static bool isProducer() { return threadAgain() == kAll - 32; }
+
   SEQPAR_DEVICE void startValues() const {
     const int thread = threadAgain();
-    const Record r = record();
-    constexpr int kBlockBytes = kColumns * kKeys * 2;
-    prefetchBytes<(kTwo ? 2 : 1) * kBlockBytes, kAll>(r.state, thread);
-    prefetchBytes<(kTwo ? 2 : 1) * kBlockBytes, kAll>(r.dState, thread);
-    prefetchTensor<kKeys, kAll>({task_.k, batch_, chunk_, keyHead_, 0, task_.dk}, thread);
-    prefetchTensor<kKeys, kAll>({task_.q, batch_, chunk_, keyHead_, 0, task_.dk}, thread);
+    constexpr int kBlocksOfValues = kTwo ? 2 : 1;
+    if (isProducer()) {
+      const Record r = record();
+      const auto copy = [&](int at, const uint16_t* from, int bytes) {
+        ptx::cpAsyncBulkLoad(ptx::sharedMemory() + at, from, bytes, full(kOfValues));
+      };
+      ptx::mbarrierArriveExpectTx(full(kOfValues), (1 + 2 * kBlocksOfValues) * kSquareBytes);
+      copy(memory_.inverse, r.inverse, kSquareBytes);
+      copy(memory_.dX, r.dWritten, kBlocksOfValues * kSquareBytes);
+      copy(memory_.written, r.values, kBlocksOfValues * kSquareBytes);
+      startStates(r, 0);
+      startStates(r, 1);
+      if constexpr (kTwo) {
+        ptx::cpAsyncBulkPrefetch(r.state + stateIndex(kColumns, 0), kKeyBytes);
+        ptx::cpAsyncBulkPrefetch(r.dState + stateIndex(kColumns, 0), kKeyBytes);
+      }
+    }
+    prefetchTensor<kKeys>({group_ == 0 ? task_.k : task_.q, batch_, chunk_, keyHead_, 0, task_.dk},
+                          thread % warpgroup::kThreads);
     if constexpr (kChannel) prefetchChannelDecays(task_, batch_, chunk_, head_, thread);
-    startTile<kRows, kAll>(SquareRows{memory_.inverse}, r.inverse, thread);
     SEQPAR_UNROLL
-    for (int block = 0; block < (kTwo ? 2 : 1); ++block) {
+    for (int block = 0; block < kBlocksOfValues; ++block) {
       const int at = block * kSquareBytes, first = block * kColumns;
-      startImage<kSquareBytes, kAll>(memory_.dX + at, r.dWritten + first * kRows, thread);
-      startImage<kSquareBytes, kAll>(memory_.written + at, r.values + first * kRows, thread);
       startTensor<kColumns, kAll>(SquareRows{memory_.dOut + at}, {task_.dOut, batch_, chunk_, head_, first, task_.dv},
                                   thread);
     }
     ptx::cpAsyncCommitGroup();
   }
-  /// The states of a step; then keys and queries as further steps.
-  SEQPAR_DEVICE void startStage(int step) const {
-    const int thread = threadAgain(), first = step * Memory::kStep;
-    if (step < kSteps) {
-      const Record r = record();
-      const int from = stateIndex(first, 0);
-      SEQPAR_UNROLL
-      for (int panel = 0; panel < 2; ++panel) {
-        const int at = panel * StateTile::kPanelBytes, of = from + panel * kRows * 64;
-        startImage<StateTile::kPanelBytes, kAll>(state(step).offset + at, r.state + of, thread);
-        startImage<StateTile::kPanelBytes, kAll>(dState(step).offset + at, r.dState + of, thread);
-      }
-    } else {
-      const Input& tensor = step % 2 == 0 ? task_.k : task_.q;
-      startTensor<kKeys, kAll>(KeyTile{state(step).offset}, {tensor, batch_, chunk_, keyHead_, 0, task_.dk}, thread);
+  /// The producer starts copies of a step's states.
+  SEQPAR_DEVICE void startStates(const Record& r, int step) const {
+    const uint32_t barrier = full(step % 2);
+    ptx::mbarrierArriveExpectTx(barrier, Memory::kStage);
+    SEQPAR_UNROLL
+    for (int panel = 0; panel < 2; ++panel) {
+      const int at = panel * StateTile::kPanelBytes, of = stateIndex(step * Memory::kStep, panel * 64);
+      ptx::cpAsyncBulkLoad(ptx::sharedMemory() + (state(step).offset + at), r.state + of, StateTile::kPanelBytes,
+                           barrier);
+      ptx::cpAsyncBulkLoad(ptx::sharedMemory() + (dState(step).offset + at), r.dState + of, StateTile::kPanelBytes,
+                           barrier);
     }
+  }
+  /// The states of a step, after a barrier; then keys and queries as further steps, whose copies are committed.
+  SEQPAR_DEVICE void startStage(int step) const {
+    if (step < kSteps) {
+      if (isProducer()) startStates(record(), step);
+      return;
+    }
+    const Input& tensor = step % 2 == 0 ? task_.k : task_.q;
+    startTensor<kKeys, kAll>(KeyTile{state(step).offset}, {tensor, batch_, chunk_, keyHead_, 0, task_.dk},
+                             threadAgain());
     ptx::cpAsyncCommitGroup();
   }
   /// Keys and queries with their lengths and the scale.
@@ -138,8 +180,8 @@ class DifferenceSm90 {
     SEQPAR_UNROLL
     for (int k = 0; k < kRows / kBlock; ++k) {
       uint32_t key[4], query[4];
-      loadLeft<true>(key, keys(), row_, channel_ + k * kBlock, layout.lane);
-      loadLeft<true>(query, queries(), row_, channel_ + k * kBlock, layout.lane);
+      loadLeft<true>(key, rowsOfPanel(keys()), row_, k * kBlock, layout.lane);
+      loadLeft<true>(query, rowsOfPanel(queries()), row_, k * kBlock, layout.lane);
       SEQPAR_UNROLL
       for (int j = 0; j < 4; ++j) {
         const int n = 2 * k + j / 2, h = j % 2;

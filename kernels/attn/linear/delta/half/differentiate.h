@@ -56,12 +56,12 @@ class Differentiate {
     for (int i = 0; i < group; ++i) {
       head_ = keyHead_ * group + i;
       if (i == 0) startKeys();
-      startTile<kRows, kAll>(SquareRows{memory_.inverse}, record().inverse, threadAgain());
+      if constexpr (!kWgmma) startImage<kSquareBytes, kAll>(memory_.inverse, record().inverse, threadAgain());
       startBlock(0);
       startBlock(kColumns);
       if constexpr (kChannel) {
         prefetchChannelDecays(task_, batch_, chunk_, head_, threadAgain());
-        prefetchTensor<kKeys, kAll>({task_.v, batch_, chunk_, head_, 0, task_.dv}, threadAgain());
+        prefetchTensor<kKeys>({task_.v, batch_, chunk_, head_, 0, task_.dv}, threadAgain());
       }
       loadGates();
       if (i == 0) loadKeys();

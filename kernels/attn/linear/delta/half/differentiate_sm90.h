@@ -9,8 +9,8 @@
 //           fp32 in registers, at most 96 per thread
 // Smem      DifferentiateSm90Memory, 103 KiB; 109 KiB with decays of channels
 // Barriers  __syncthreads() between steps
-// Overlap   cp.async loads the states of two steps ahead, then keys and queries; loads of one CTA overlap with the
-//           products of the other one. No overlap with other kernels
+// Overlap   bulk copies load the states of two steps ahead, then cp.async keys and queries; loads of one CTA overlap
+//           with the products of the other one. No overlap with other kernels
 #pragma once
 
 #include "kernels/attn/linear/delta/half/difference_sm90.h"
@@ -51,48 +51,54 @@ class DifferentiateSm90 : DifferenceSm90<T, kTwo, kChannel> {
   using Parts::ofKeys;
   using Parts::ofScores;
   using Parts::panel;
+  using Parts::placeBarriers;
   using Parts::queries;
   using Parts::row_;
+  using Parts::rowsOfPanel;
   using Parts::rowSum;
   using Parts::scaleKeys;
   using Parts::startStage;
   using Parts::startValues;
   using Parts::state;
   using Parts::task_;
+  using Parts::waitStates;
+  using Parts::waitValues;
   using Parts::warp_;
 
   SEQPAR_DEVICE explicit DifferentiateSm90(const Task& t) : Parts(t) {}
 
   SEQPAR_DEVICE void steps() {
+    placeBarriers();
     if constexpr (kShared) {
       const int group = task_.heads / task_.keyHeads;
       const Record sums = recordOf(task_, batch_, keyHead_ * group, number_);
       for (int i = 0; i < group; ++i) {
         head_ = keyHead_ * group + i;
-        throughHead();
+        throughHead(i);
         if (i > 0) addSums(sums);
         if (i + 1 == group) break;
         keepSums(sums);
+        warpgroup::fenceProxyAsync();  // ordinary stores before copies of the next head
         ptx::syncthreads();
       }
     } else {
-      throughHead();
+      throughHead(0);
     }
     finish();
   }
-  SEQPAR_DEVICE void throughHead() {
+  /// `number`: of the head among those that share q and k.
+  SEQPAR_DEVICE void throughHead(int number) {
     startValues();
-    startStage(0);
-    startStage(1);
     loadGates();
-    ptx::cpAsyncWaitGroup<2>();
+    ptx::cpAsyncWaitGroup<0>();
     warpgroup::fenceProxyAsync();
     ptx::syncthreads();
+    waitValues(number);
     if constexpr (!kChannel) decayWithinBlocks(memory_.tokens);
     throughValues();
     if constexpr (!kChannel) decayFromEnds(memory_.tokens);
     storeScores();
-    throughStates();
+    throughStates(number);
     loadKeys();
     if constexpr (kChannel) {
       throughChannels();
@@ -154,11 +160,11 @@ class DifferentiateSm90 : DifferenceSm90<T, kTwo, kChannel> {
       x *= memory_.beta[t];
       y *= memory_.beta[t];
     });
-    storeTiles<T>({task_.dv_, batch_, chunk_, head_, block * kColumns + column, task_.dv}, row_, c);
+    storeTiles<T>({task_.dv_, batch_, chunk_, head_, block * kColumns + column, task_.dv}, row_, ofKeys(), column, c);
   }
 
   /// Gradients of qIn, kIn and kOut.
-  SEQPAR_DEVICE void throughStates() {
+  SEQPAR_DEVICE void throughStates(int number) {
     // Otherwise the compiler keeps gradients of the previous head in registers that throughValues() needs: it cannot
     // see that the first products replace them.
     if constexpr (kShared && !kChannel) {
@@ -169,9 +175,7 @@ class DifferentiateSm90 : DifferenceSm90<T, kTwo, kChannel> {
     SEQPAR_ROLLED
     for (int step = 0; step < kSteps; ++step) {
       const int first = step * Memory::kStep, block = first / kColumns * kSquareBytes, column = first % kColumns;
-      ptx::cpAsyncWaitGroup<1>();
-      warpgroup::fenceProxyAsync();
-      ptx::syncthreads();
+      waitStates(step, number);
       const auto ofState = panel(state(step)), ofGradient = panel(dState(step));
       warpgroup::arrive();
       multiplyTerms<T, Terms::AlongRows, Terms::Rows, Memory::kStep>(dq_, operand(memory_.dOut + block + 2 * column),
@@ -208,13 +212,22 @@ class DifferentiateSm90 : DifferenceSm90<T, kTwo, kChannel> {
   /// takes fewer instructions than the elements' products.
   SEQPAR_DEVICE float ofBoundary(int step) const {
     static_assert(kAll / 32 * kBlock == kKeys);
+    constexpr int kRowBytes = StateTile::kRowBytes;
     const int lane = threadAgain() % 32, g = lane / 4, p = lane % 4;
+    const int r = lane % 8, odd = lane / 8 % 2, upper = lane / 16, unit = warp_ % 4 * 2;
+    const uint32_t panel = ptx::sharedAddress(ptx::sharedMemory()) +
+                           static_cast<uint32_t>(state(step).offset + group_ * StateTile::kPanelBytes + r * kRowBytes);
+    const uint32_t left = panel + static_cast<uint32_t>(odd * 8 * kRowBytes + ((unit + upper) ^ r) * 16);
+    const uint32_t right =
+        panel + static_cast<uint32_t>(Memory::kStage / 2 + upper * 8 * kRowBytes + ((unit + odd) ^ r) * 16);
     float c[2][4] = {};
     SEQPAR_UNROLL
     for (int v = 0; v < Memory::kStep; v += kBlock) {
-      uint32_t a[4];
-      loadLeft<true>(a, state(step), v, warp_ * kBlock, lane);
-      accumulate<T, true>(c, a, dState(step), v, warp_ * kBlock, 0, 2, lane);
+      uint32_t x[4], y[4];
+      ptx::ldmatrixX4(x, left + static_cast<uint32_t>(v * kRowBytes));
+      ptx::ldmatrixX4(y, right + static_cast<uint32_t>(v * kRowBytes));
+      ptx::mmaM16N8K16<T>(c[0], x, y[0], y[1]);
+      ptx::mmaM16N8K16<T>(c[1], x, y[2], y[3]);
     }
     if (g / 2 != p) return 0;
     return g % 2 == 0 ? c[0][0] + c[1][2] : c[0][1] + c[1][3];

@@ -29,13 +29,14 @@ SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::fenceStages() const {
 }
 template <class T, bool kChannel, bool kWgmma>
 SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::startImages(int first, const Stage& to) const {
-  if (threadAgain() != 0) return;
+  if (threadAgain() != kAll - 32) return;  // of a warp that loads no gates
   const Record r = record();
   const uint32_t barrier = full(first / kColumns % 2);
-  ptx::mbarrierArriveExpectTx(barrier, 2 * kSquareBytes + 2 * kKeyBytes);
+  ptx::mbarrierArriveExpectTx(barrier, (first == 0 ? 3 : 2) * kSquareBytes + 2 * kKeyBytes);
   const auto copy = [&](int at, const uint16_t* from, int bytes) {
     ptx::cpAsyncBulkLoad(ptx::sharedMemory() + at, from, bytes, barrier);
   };
+  if (first == 0) copy(memory_.inverse, r.inverse, kSquareBytes);
   copy(to.dWritten.offset, r.dWritten + int64_t{first} * kRows, kSquareBytes);
   copy(to.written.offset, r.values + int64_t{first} * kRows, kSquareBytes);
   copy(to.state.offset, r.state + int64_t{first} * kKeys, kKeyBytes);

@@ -43,7 +43,7 @@ SEQPAR_DEVICE void DifferentiateSm90<T, kTwo, kShared, kChannel>::finish() {
   const auto store = [&](const Output& tensor, Tiles& c, const KeyTile& rows, const float* norms, const float* sums,
                          float scale) {
     const bool normalized = task_.normalize && scale != 0;
-    const int first = ptx::AccumulatorLayout{threadAgain() % 32}.row(row_);
+    const int lane = threadAgain() % 32, first = ptx::AccumulatorLayout{lane}.row(row_);
     float norm[2], along[2];
     SEQPAR_UNROLL
     for (int h = 0; h < 2; ++h) {
@@ -53,7 +53,7 @@ SEQPAR_DEVICE void DifferentiateSm90<T, kTwo, kShared, kChannel>::finish() {
     SEQPAR_UNROLL
     for (int k = 0; k < kRows / kBlock; ++k) {
       uint32_t words[4] = {};
-      if (normalized) loadLeft<true>(words, rows, row_, channel_ + k * kBlock);
+      if (normalized) loadLeft<true>(words, rowsOfPanel(rows), row_, k * kBlock, lane);
       SEQPAR_UNROLL
       for (int j = 0; j < 4; ++j) {
         float* const pair = c[2 * k + j / 2] + j % 2 * 2;
@@ -61,11 +61,7 @@ SEQPAR_DEVICE void DifferentiateSm90<T, kTwo, kShared, kChannel>::finish() {
         pair[1] = norm[j % 2] * (pair[1] - ptx::highOf<T>(words[j]) * along[j % 2]);
       }
     }
-    SEQPAR_UNROLL
-    for (int n = 0; n < 2; ++n) {
-      storeTiles<T>({tensor, batch_, chunk_, keyHead_, channel_ + 32 * n, task_.dk}, row_,
-                    reinterpret_cast<const float(&)[4][4]>(c[4 * n]));
-    }
+    storeTiles<T>({tensor, batch_, chunk_, keyHead_, channel_, task_.dk}, row_, rowsOfPanel(rows), 0, c);
   };
   store(task_.dq, dq_, queries(), memory_.qNorm, memory_.ofQueryRows, task_.scale);
   store(task_.dk_, dRow_, keys(), memory_.kNorm, memory_.ofKeyRows, 1);

@@ -9,15 +9,16 @@ namespace seqpar::attn::delta::half {
 template <class T, bool kTwo, bool kShared, bool kChannel>
 SEQPAR_DEVICE void DifferentiateSm90<T, kTwo, kShared, kChannel>::throughScores() {
   float ends = 0;
+  const ptx::AccumulatorLayout layout{threadAgain() % 32};
+  const float outs[2] = {memory_.tokens.out[layout.row(row_)], memory_.tokens.out[layout.row(row_) + 8]};
   SEQPAR_UNROLL
   for (int k = 0; k < kRows / kBlock; ++k) {
-    const ptx::AccumulatorLayout layout{threadAgain() % 32};
     uint32_t key[4];
-    loadLeft<true>(key, keys(), row_, channel_ + k * kBlock, layout.lane);
+    loadLeft<true>(key, rowsOfPanel(keys()), row_, k * kBlock, layout.lane);
     SEQPAR_UNROLL
     for (int j = 0; j < 4; ++j) {
       float* const pair = dColumn_[2 * k + j / 2] + j % 2 * 2;
-      const float out = memory_.tokens.out[layout.row(row_, j % 2 * 2)];
+      const float out = outs[j % 2];
       pair[0] = forgetting(out, pair[0]);
       pair[1] = forgetting(out, pair[1]);
       ends += ptx::lowOf<T>(key[j]) * pair[0] + ptx::highOf<T>(key[j]) * pair[1];

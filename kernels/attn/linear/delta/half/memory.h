@@ -38,7 +38,7 @@ struct Record {
   uint16_t* written;         ///< [columns][kRows]: U, transposed
   uint16_t* scores;          ///< [kRows][kRows]; 0 above the diagonal
   float* total;              ///< [kKeys]
-  uint16_t* inverse;         ///< [kRows][kRows], dense; hasInverse()
+  uint16_t* inverse;         ///< [kRows][kRows], an image; hasInverse()
   // Training:
   uint16_t* values;    ///< [columns][kRows], an image: D, transposed. In place of U, without Task::reserves
   uint16_t* state;     ///< [columns][kKeys] before the chunk, transposed, stateIndex()

@@ -48,6 +48,7 @@ struct DifferentiateSm90Memory {
   Floats beta, kNorm, qNorm;
   Floats diagonal;                ///< [kRows]: of the gradients of scores of keys, before decays
   Floats ofQueryRows, ofKeyRows;  ///< [2][kRows]: sums over the channels of a warpgroup
+  int full;                       ///< mbarriers: of both stages, and of values and the inverse
   // Decays of tokens, and without decays:
   Floats terms;           ///< [2][kRows]: as ofKeyRows
   Floats boundary, ends;  ///< [8]: sums of warps
@@ -79,6 +80,7 @@ struct DifferentiateSm90Memory {
     diagonal = {carver.take(4 * kRows)};
     ofQueryRows = {carver.take(4 * 2 * kRows)};
     ofKeyRows = {carver.take(4 * 2 * kRows)};
+    full = carver.take(4 * 8);
     if (!ofChannels) {
       terms = {carver.take(4 * 2 * kRows)};
       boundary = {carver.take(4 * 8)};

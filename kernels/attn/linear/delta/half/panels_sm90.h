@@ -21,15 +21,6 @@ SEQPAR_DEVICE void multiplyTerms(float (&c)[kTiles][4], const warpgroup::Operand
   warpgroup::multiplyAll<T, kA, kB, kTerms / kBlock>(c, a, kRows, b, kRows, add);
 }
 
-/// Stores words[n] at columns 8 n and 8 n + 1 of a row, as far as they exist.
-SEQPAR_DEVICE_NOINLINE void storeWords(uint16_t* to, int columns, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-  const uint32_t words[4] = {a, b, c, d};
-  SEQPAR_UNROLL
-  for (int n = 0; n < 4; ++n) {
-    if (8 * n < columns) to[8 * n] = static_cast<uint16_t>(words[n]);
-    if (8 * n + 1 < columns) to[8 * n + 1] = static_cast<uint16_t>(words[n] >> 16);
-  }
-}
 /// Transposes the words of four lanes: each lane had a pair of columns of tiles 0 to 3; lane p gets all of tile p.
 SEQPAR_DEVICE void transposeWords(uint32_t (&words)[4], int p) {
   SEQPAR_UNROLL
@@ -58,27 +49,41 @@ SEQPAR_DEVICE void storeTilesOfImage(uint16_t* to, int row, int column, const fl
     ptx::storeGlobal(to + imageIndex(layout.row(row, 2 * h), column + 8 * p), words);
   }
 }
-/// Stores a warp's tiles, rows from `row` on, as the tensor's first 32 columns: 16 bytes per lane, after a
-/// transposition of four lanes' words.
-template <class T>
-SEQPAR_DEVICE void storeTiles(const TensorRows& to, int row, const float (&c)[4][4]) {
-  const ptx::AccumulatorLayout layout{threadAgain() % 32};
-  const int p = layout.lane % 4;
+/// Stores elements of 16 rows from `row` on, columns from `column` on of a tile, as the tensor's first `width` columns.
+SEQPAR_DEVICE_NOINLINE void storeRowElements(const TensorRows to, int row, const SquareRows from, int column,
+                                             int width) {
+  SEQPAR_ROLLED
+  for (int i = threadAgain() % 32; i < kBlock * width; i += 32) {
+    const int t = row + i / width, c = i % width;
+    if (t < to.rows && c < to.columns) to.data[t * to.stride + c] = *from.at(t, column + c);
+  }
+}
+/// Rounds a warp's tiles and stores them as the tensor's first columns, whole rows of it at once: through the same rows
+/// of `by`, columns from `column` on, which no other warp accesses.
+template <class T, int kTiles>
+SEQPAR_DEVICE void storeTiles(const TensorRows& to, int row, const SquareRows& by, int column,
+                              const float (&c)[kTiles][4]) {
+  constexpr int kOfRow = kTiles, kStep = 32 / kOfRow;  // units; rows
+  static_assert(kStep % 4 == 0);
+  const int lane = threadAgain() % 32;
+  ptx::syncwarp();  // the warp has read what it replaces
   SEQPAR_UNROLL
-  for (int h = 0; h < 2; ++h) {
-    const int t = layout.row(row, 2 * h);
+  for (int n = 0; n < kTiles; n += 2) {
     uint32_t words[4];
-    SEQPAR_UNROLL
-    for (int n = 0; n < 4; ++n) words[n] = ptx::pack<T>(c[n][2 * h], c[n][2 * h + 1]);
-    if (!to.hasUnits(32)) {
-      const int column = layout.column();
-      if (t < to.rows) {
-        storeWords(to.data + t * to.stride + column, to.columns - column, words[0], words[1], words[2], words[3]);
-      }
-      continue;
-    }
-    transposeWords(words, p);
-    if (t < to.rows && 8 * p < to.columns) ptx::storeGlobal(to.data + t * to.stride + 8 * p, words);
+    roundTiles<T>(words, c[n], c[n + 1]);
+    storeLeft(by, row, column + 8 * n, words, lane);
+  }
+  ptx::syncwarp();
+  if (!to.hasUnits(8 * kTiles)) return storeRowElements(to, row, by, column, 8 * kTiles);
+  const int first = row + lane / kOfRow, unit = lane % kOfRow;
+  const int at = by.offset + first * by.kRowBytes + ((unit + column / 8) ^ first % 8) * 16;
+  uint16_t* data = to.data + first * to.stride + unit * 8;
+  const bool inside = unit * 8 < to.columns;
+  SEQPAR_UNROLL
+  for (int i = 0; i < kBlock; i += kStep) {
+    uint32_t words[4];  // row i + 4 has unit u at u ^ 4
+    ptx::load(words, ptx::sharedMemory() + ((at ^ i % 8 * 16) + i * by.kRowBytes));
+    if (inside && first + i < to.rows) ptx::storeGlobal(data + i * to.stride, words);
   }
 }
 

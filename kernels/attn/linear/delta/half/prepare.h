@@ -50,7 +50,7 @@ class Prepare {
     if constexpr (!kChannel) startValues(0);
     loadGates();
     if constexpr (kChannel) {
-      prefetchTensor<kKeys, kThreads>({task_.v, batch_, chunk_, head_, 0, task_.dv}, thread);
+      prefetchTensor<kKeys>({task_.v, batch_, chunk_, head_, 0, task_.dv}, thread);
     }
     ptx::cpAsyncWaitGroup<kChannel ? 0 : 1>();
     ptx::syncthreads();
@@ -226,7 +226,7 @@ class Prepare {
       }
       ptx::store(ofValues.unit(r, unit), valueWords);
       if constexpr (!kChannel) ptx::store(ofKeys.unit(r, unit), keyWords);
-      if (hasInverse(task_)) ptx::storeGlobal(record_.inverse + r * kRows + unit * 8, words);
+      if (hasInverse(task_)) ptx::storeGlobal(record_.inverse + imageIndex(r, unit * 8), words);
     }
     ptx::cpAsyncWaitGroup<0>();  // values
     ptx::syncthreads();

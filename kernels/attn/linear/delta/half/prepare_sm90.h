@@ -46,7 +46,7 @@ class PrepareSm90 {
     startTensor<kKeys, kAll>(keys(), {task_.k, batch_, chunk_, keyHead, 0, task_.dk}, thread);
     startTensor<kKeys, kAll>(queries(), {task_.q, batch_, chunk_, keyHead, 0, task_.dk}, thread);
     ptx::cpAsyncCommitGroup();
-    prefetchTensor<kKeys, kAll>({task_.v, batch_, chunk_, head_, 0, task_.dv}, thread);
+    prefetchTensor<kKeys>({task_.v, batch_, chunk_, head_, 0, task_.dv}, thread);
     loadGates();
     ptx::cpAsyncWaitGroup<0>();
     warpgroup::fenceProxyAsync();
@@ -238,7 +238,7 @@ class PrepareSm90 {
       }
       ptx::store(ofValues.unit(r, unit), valueWords);
       ptx::store(ofKeys.unit(r, unit), keyWords);
-      if (hasInverse(task_)) ptx::storeGlobal(inverse + r * kRows + unit * 8, words);
+      if (hasInverse(task_)) ptx::storeGlobal(inverse + imageIndex(r, unit * 8), words);
     }
     return zero == 0;
   }

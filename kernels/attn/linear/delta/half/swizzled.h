@@ -281,8 +281,11 @@ SEQPAR_DEVICE void startImage(int to, const uint16_t* from, int thread) {
 /// Copies an image from shared memory, `from` behind its start.
 template <int kBytes, int kThreads>
 SEQPAR_DEVICE void storeImage(uint16_t* to, int from, int thread) {
+  to += 8 * thread;
+  from += 16 * thread;
   SEQPAR_UNROLL
-  for (int i = 16 * thread; i < kBytes; i += 16 * kThreads) {
+  for (int i = 0; i < kBytes; i += 16 * kThreads) {
+    if (kBytes % (16 * kThreads) != 0 && i + 16 * thread >= kBytes) break;
     uint32_t words[4];
     ptx::load(words, reinterpret_cast<const uint16_t*>(ptx::sharedMemory() + from + i));
     ptx::storeGlobal(to + i / 2, words);
@@ -344,20 +347,12 @@ SEQPAR_DEVICE_NOINLINE void storeElements(const TensorRows to, int first, int ro
   }
 }
 
-/// Prefetches to L2, for later loads.
-template <int kBytes, int kThreads>
-SEQPAR_DEVICE void prefetchBytes(const void* from, int thread) {
-  SEQPAR_UNROLL
-  for (int i = 128 * thread; i < kBytes; i += 128 * kThreads) ptx::prefetch(static_cast<const char*>(from) + i);
-}
-template <int kWidth, int kThreads>
+/// Prefetches a chunk's rows to L2, for later loads: a line of 128 bytes per thread.
+template <int kWidth>
 SEQPAR_DEVICE void prefetchTensor(const TensorRows& from, int thread) {
   constexpr int kOfRow = kWidth / 64;
-  SEQPAR_UNROLL
-  for (int i = thread; i < kRows * kOfRow; i += kThreads) {
-    const int r = i / kOfRow, c = i % kOfRow * 64;
-    if (r < from.rows && c < from.columns) ptx::prefetch(from.data + r * from.stride + c);
-  }
+  const int r = thread / kOfRow, c = thread % kOfRow * 64;
+  if (r < from.rows && c < from.columns) ptx::prefetch(from.data + r * from.stride + c);
 }
 
 /// Starts copies of a chunk's rows, kWidth columns. Elements that do not exist are 0. The caller commits.
