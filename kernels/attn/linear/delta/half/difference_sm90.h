@@ -86,10 +86,11 @@ class DifferenceSm90 {
       const auto copy = [&](int at, const uint16_t* from, int bytes) {
         ptx::cpAsyncBulkLoad(ptx::sharedMemory() + at, from, bytes, full(kOfValues));
       };
-      ptx::mbarrierArriveExpectTx(full(kOfValues), (1 + 2 * kBlocksOfValues) * kSquareBytes);
+      ptx::mbarrierArriveExpectTx(full(kOfValues), (1 + 2 * kBlocksOfValues) * kSquareBytes + 8 * kRows);
       copy(memory_.inverse, r.inverse, kSquareBytes);
       copy(memory_.dX, r.dWritten, kBlocksOfValues * kSquareBytes);
       copy(memory_.written, r.values, kBlocksOfValues * kSquareBytes);
+      ptx::cpAsyncBulkLoad(memory_.kNorm, r.norms, 8 * kRows, full(kOfValues));  // and qNorm, behind it
       startStates(r, 0);
       startStates(r, 1);
       if constexpr (kTwo) {
@@ -132,7 +133,7 @@ class DifferenceSm90 {
                              threadAgain());
     ptx::cpAsyncCommitGroup();
   }
-  /// Keys and queries with their lengths and the scale.
+  /// Keys and queries times their factors.
   SEQPAR_DEVICE void loadKeys() {
     ptx::cpAsyncWaitGroup<0>();
     ptx::syncthreads();
@@ -140,30 +141,28 @@ class DifferenceSm90 {
   }
   /// Returns whether the thread's elements are finite.
   SEQPAR_DEVICE bool scaleKeys() const {
-    const bool keysFinite = scaleRows(keys(), memory_.kNorm, 1);
-    return scaleRows(queries(), memory_.qNorm, task_.scale) && keysFinite;
+    const bool keysFinite = scaleRows(keys(), memory_.kNorm);
+    return scaleRows(queries(), memory_.qNorm) && keysFinite;
   }
-  /// Four threads have a row: norms[t] = scale, divided by its length if rows are normalized, and row *= norms[t].
-  SEQPAR_DEVICE bool scaleRows(const KeyTile& rows, float* norms, float scale) const {
+  /// Four threads have a row: row *= norms[t]. Elements of fp16 cannot become infinite.
+  SEQPAR_DEVICE bool scaleRows(const KeyTile& rows, const float* norms) const {
     constexpr int kParts = 4, kUnits = kKeys / 8 / kParts;
     const int thread = threadAgain(), t = thread / kParts, part = thread % kParts;
-    const float squares = squaresOf<T>(rows, t, part);
-    float zero = 0;
-    const float norm = scale * (task_.normalize ? 1 / sqrtf(squares + 1e-6F) : 1);
-    if (part == 0) norms[t] = norm;
+    const float norm = norms[t];
+    uint32_t zeros = 0;
     SEQPAR_UNROLL
     for (int n = 0; n < kUnits; ++n) {
       uint32_t words[4];
-      ptx::load(words, rows.unit(t, part + n * kParts));  // again: no registers to spare
+      ptx::load(words, rows.unit(t, part + n * kParts));
       SEQPAR_UNROLL
       for (uint32_t& word : words) {
-        const float low = norm * ptx::lowOf<T>(word), high = norm * ptx::highOf<T>(word);
-        zero += 0 * low + 0 * high;
-        word = ptx::pack<T>(low, high);
+        if constexpr (!ptx::kIsBf16<T>) ptx::addZeros<T>(zeros, word);
+        word = ptx::pack<T>(norm * ptx::lowOf<T>(word), norm * ptx::highOf<T>(word));
+        if constexpr (ptx::kIsBf16<T>) ptx::addZeros<T>(zeros, word);
       }
       ptx::store(rows.unit(t, part + n * kParts), words);
     }
-    return zero == 0;
+    return (zeros & 0x7fff7fffU) == 0;
   }
 
   SEQPAR_DEVICE void keepWarpSum(float* to, float sum) const {

@@ -111,9 +111,9 @@ template <class T, bool kTwo, bool kShared, bool kChannel>
 template <class Factor>
 SEQPAR_DEVICE void DifferentiateSm90<T, kTwo, kShared, kChannel>::decayRows(Tiles& c, const Factor& factor) const {
   eachPair(c, row_, channel_, [&](int t, int, float& x, float& y) {
-    const float in = memory_.tokens.in[t];
-    x = forgetting(in, factor(t) * x);
-    y = forgetting(in, factor(t) * y);
+    const float in = memory_.tokens.in[t], by = in * factor(t);
+    x = in == 0 ? 0 : by * x;
+    y = in == 0 ? 0 : by * y;
   });
 }
 

@@ -38,6 +38,7 @@ struct Record {
   uint16_t* written;         ///< [columns][kRows]: U, transposed
   uint16_t* scores;          ///< [kRows][kRows]; 0 above the diagonal
   float* total;              ///< [kKeys]
+  float* norms;              ///< [2][kRows]: factors of rows of keys and queries
   uint16_t* inverse;         ///< [kRows][kRows], an image; hasInverse()
   // Training:
   uint16_t* values;    ///< [columns][kRows], an image: D, transposed. In place of U, without Task::reserves
@@ -55,6 +56,7 @@ struct Record {
     written = taker.words(paddedColumns(task), kRows);
     scores = taker.words(kRows, kRows);
     total = taker.floats(kKeys);
+    norms = taker.floats(2 * kRows);
     inverse = nullptr;
     if (hasInverse(task)) inverse = taker.words(kRows, kRows);
     return taker.used;

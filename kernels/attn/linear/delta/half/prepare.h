@@ -169,13 +169,14 @@ class Prepare {
   }
   SEQPAR_DEVICE void scoreSteep(int row);
 
-  /// Keys to the chunk's end and queries from its start, and the chunk's decays.
+  /// Keys to the chunk's end and queries from its start, the chunk's decays, and factors of rows.
   SEQPAR_DEVICE void storeRows(int thread, int threads) {
     clearUpper(record_.scores, thread, threads);
     for (int c = thread; c < kKeys; c += threads) {
       float total = 1;
       for (int n = 0; n < kBlocks; ++n) total *= kChannel ? memory_.totals[n * kKeys + c] : memory_.tokens.totals[n];
       record_.total[c] = total;
+      record_.norms[c] = memory_.kNorm[c];  // qNorm is behind it
     }
     if constexpr (!kChannel) {
       constexpr int kUnits = kKeys / 8;

@@ -174,14 +174,18 @@ class PrepareSm90 {
     }
   }
 
-  /// Keys to the chunk's end and queries from its start, and the chunk's decays.
+  /// Keys to the chunk's end and queries from its start, the chunk's decays, and factors of rows.
   SEQPAR_DEVICE void storeRows(int thread, int threads) const {
     const Record r = record();
     constexpr int kUnits = kKeys / 8;
     float total = 1;
     SEQPAR_UNROLL
     for (int n = 0; n < kBlocks; ++n) total *= memory_.tokens.totals[n];
-    if (thread < kKeys) r.total[thread] = total;
+    static_assert(kKeys == 2 * kRows);
+    if (thread < kKeys) {
+      r.total[thread] = total;
+      r.norms[thread] = memory_.kNorm[thread];  // qNorm is behind it
+    }
     for (int i = thread; i < kRows * kUnits; i += threads) {
       const int t = i / kUnits, unit = i % kUnits;
       const float in = memory_.tokens.in[t], out = memory_.tokens.out[t];
