@@ -57,7 +57,7 @@ class PrepareSm90 {
         scores, operand(group_ == 0 ? memory_.keys : memory_.queries), operand(memory_.keys), false);
     warpgroup::commit();
     decayWithinBlocks(memory_.tokens);
-    loadNorms<T>(memory_.qNorm, queries(), task_.normalize, task_.scale);
+    if (group_ == 1) storeQueryNorms();
     warpgroup::wait<0>();
     warpgroup::fenceOperand(scores);
     if (group_ == 0) storeKeyNorms(scores);
@@ -70,7 +70,7 @@ class PrepareSm90 {
       inverse.substitute();
       inverse.mergePair(warp_);
     } else {
-      storeRows(thread - 64, kAll - 64);
+      storeRows(thread - 64);
     }
     ptx::syncthreads();
     if (group_ == 1) storeFactors(thread - warpgroup::kThreads);
@@ -101,13 +101,36 @@ class PrepareSm90 {
 
   /// The lengths of keys are the diagonal of the products of keys.
   SEQPAR_DEVICE void storeKeyNorms(const float (&c)[kRows / 8][4]) const {
+    float diagonal[2][4] = {};
+    SEQPAR_UNROLL
+    for (int n = 0; n < kRows / 8; ++n) {
+      SEQPAR_UNROLL
+      for (int e = 0; e < 4; ++e) diagonal[n % 2][e] = n / 2 == row_ / kBlock ? c[n][e] : diagonal[n % 2][e];
+    }
+    storeNorms(memory_.kNorm, diagonal, 1);
+  }
+  /// Those of queries are the diagonal of products of queries.
+  SEQPAR_DEVICE void storeQueryNorms() const {
+    float c[2][4] = {};
+    const int lane = threadAgain() % 32;
+    SEQPAR_UNROLL
+    for (int k = 0; k < kKeys; k += kBlock) {
+      const SquareRows rows{memory_.queries + k / 64 * KeyTile::kPanelBytes};
+      uint32_t a[4];
+      loadLeft<true>(a, rows, row_, k % 64, lane);
+      accumulate<T, true>(c, a, rows, row_, k % 64, 0, 2, lane);
+    }
+    storeNorms(memory_.qNorm, c, task_.scale);
+    ptx::syncwarp();
+  }
+  /// norms = scale, divided by the lengths of the warp's 16 rows if rows are normalized; c: products of these rows.
+  SEQPAR_DEVICE void storeNorms(float* norms, const float (&c)[2][4], float scale) const {
     const int lane = threadAgain() % 32, g = lane / 4;
     if (lane % 4 != g / 2) return;
     SEQPAR_UNROLL
-    for (int n = 0; n < kRows / 8; ++n) {
-      if (n / 2 != row_ / kBlock) continue;
-      const float square = g % 2 == 0 ? c[n][n % 2 * 2] : c[n][n % 2 * 2 + 1];
-      memory_.kNorm[8 * n + g] = task_.normalize ? 1 / sqrtf(square + 1e-6F) : 1;
+    for (int h = 0; h < 2; ++h) {
+      const float square = g % 2 == 0 ? c[h][2 * h] : c[h][2 * h + 1];
+      norms[row_ + 8 * h + g] = scale * (task_.normalize ? 1 / sqrtf(square + 1e-6F) : 1);
     }
   }
 
@@ -175,7 +198,8 @@ class PrepareSm90 {
   }
 
   /// Keys to the chunk's end and queries from its start, the chunk's decays, and factors of rows.
-  SEQPAR_DEVICE void storeRows(int thread, int threads) const {
+  SEQPAR_DEVICE void storeRows(int thread) const {
+    constexpr int kThreads = kAll - 64;
     const Record r = record();
     constexpr int kUnits = kKeys / 8;
     float total = 1;
@@ -186,22 +210,34 @@ class PrepareSm90 {
       r.total[thread] = total;
       r.norms[thread] = memory_.kNorm[thread];  // qNorm is behind it
     }
-    for (int i = thread; i < kRows * kUnits; i += threads) {
-      const int t = i / kUnits, unit = i % kUnits;
-      const float in = memory_.tokens.in[t], out = memory_.tokens.out[t];
-      const float ofKeys = memory_.kNorm[t] * out, ofQueries = memory_.qNorm[t] * in;
-      const uint32_t keepsKeys = out == 0 ? 0 : ~0U, keepsQueries = in == 0 ? 0 : ~0U;  // a decay of 0 forgets
-      uint32_t k[4], q[4];
-      ptx::load(k, keys().unit(t, unit));
-      ptx::load(q, queries().unit(t, unit));
+    // A row's units are at the same places of the tile and of the images. Row t + 4 has unit u at u ^ 4.
+    static_assert(kThreads == 12 * kUnits);
+    const int first = thread / kUnits, unit = thread % kUnits;
+    const int at = unit / 8 * KeyTile::kPanelBytes + first * KeyTile::kRowBytes + (unit % 8 ^ first % 8) * 16;
+    SEQPAR_ROLLED
+    for (int step = 0; step < kRows; step += 24) {
       SEQPAR_UNROLL
-      for (int j = 0; j < 4; ++j) {
-        k[j] = ptx::pack<T>(ofKeys * ptx::lowOf<T>(k[j]), ofKeys * ptx::highOf<T>(k[j])) & keepsKeys;
-        q[j] = ptx::pack<T>(ofQueries * ptx::lowOf<T>(q[j]), ofQueries * ptx::highOf<T>(q[j])) & keepsQueries;
+      for (int i = 0; i < 24; i += 12) {
+        const int t = first + step + i, of = (at ^ i % 8 * 16) + (step + i) * KeyTile::kRowBytes;
+        if (t >= kRows) break;
+        storeRow(r, t, of);
       }
-      ptx::storeGlobal(r.kOut + imageIndex(t, unit * 8), k);
-      ptx::storeGlobal(r.qIn + imageIndex(t, unit * 8), q);
     }
+  }
+  SEQPAR_DEVICE void storeRow(const Record& r, int t, int at) const {
+    const float in = memory_.tokens.in[t], out = memory_.tokens.out[t];
+    const float ofKeys = memory_.kNorm[t] * out, ofQueries = memory_.qNorm[t] * in;
+    const uint32_t keepsKeys = out == 0 ? 0 : ~0U, keepsQueries = in == 0 ? 0 : ~0U;  // a decay of 0 forgets
+    uint32_t k[4], q[4];
+    ptx::load(k, ptx::sharedMemory() + (memory_.keys + at));
+    ptx::load(q, ptx::sharedMemory() + (memory_.queries + at));
+    SEQPAR_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      k[j] = ptx::pack<T>(ofKeys * ptx::lowOf<T>(k[j]), ofKeys * ptx::highOf<T>(k[j])) & keepsKeys;
+      q[j] = ptx::pack<T>(ofQueries * ptx::lowOf<T>(q[j]), ofQueries * ptx::highOf<T>(q[j])) & keepsQueries;
+    }
+    ptx::storeGlobal(r.kOut + at / 2, k);
+    ptx::storeGlobal(r.qIn + at / 2, q);
   }
 
   /// Factors of the columns of W's operand, in place of the lengths of queries. 64 threads.
