@@ -157,8 +157,11 @@ class Prepare {
   SEQPAR_DEVICE void findAllUps() const;
   SEQPAR_DEVICE bool isMild() const;
   SEQPAR_DEVICE bool decayChannels();
-  template <bool kForgets, bool kMild>
+  SEQPAR_DEVICE static int placeOf(int t, int c);
+  SEQPAR_DEVICE static uint32_t& pairAt(int at);
+  template <bool kForgets>
   SEQPAR_DEVICE void decayRows();
+  SEQPAR_DEVICE void decayMildRows();
   SEQPAR_DEVICE void balance(BlockDecays::Ends& ends, float (&run)[2]) const;
   template <bool kMild>
   SEQPAR_DEVICE void scoreBlocks();

@@ -28,43 +28,50 @@ SEQPAR_DEVICE bool Prepare<T, kChannel>::decayChannels() {
   ptx::syncthreads();
   const bool mild = isMild();
   if (mild) {
-    decayRows<false, kMayBeMild>();
+    decayMildRows();
   } else if (decays_.template allFinite<T>(keys()) && decays_.template allFinite<T>(queries())) {
-    decayRows<false, false>();
+    decayRows<false>();
   } else {
-    decayRows<true, false>();
+    decayRows<true>();
   }
   return mild;
 }
+/// Where a pair of channels is in tiles of rows. Tokens t + i with t % 4 == 0 and i < 4 are at (place ^ 16 i) + 256 i.
+template <class T, bool kChannel>
+SEQPAR_DEVICE int Prepare<T, kChannel>::placeOf(int t, int c) {
+  return t * KeyRows::kRowBytes + ((c / 8) ^ (t % 8)) * 16 + c % 8 * 2;
+}
+template <class T, bool kChannel>
+SEQPAR_DEVICE uint32_t& Prepare<T, kChannel>::pairAt(int at) {
+  return *reinterpret_cast<uint32_t*>(ptx::sharedMemory() + at);
+}
+
 /// kForgets: rows may have NaN or infinity, which factors of 0 discard.
 template <class T, bool kChannel>
-template <bool kForgets, bool kMild>
+template <bool kForgets>
 SEQPAR_DEVICE void Prepare<T, kChannel>::decayRows() {
-  using Score = std::conditional_t<kMild, Fp16, Bf16>;
   const int block = decays_.block(), c = decays_.channel();
+  constexpr int kPart = 4, kRowBytes = KeyRows::kRowBytes;  // kPart: tokens
   const auto times = [](float factor, float x) { return kForgets ? forgetting(factor, x) : factor * x; };
-  const auto put = [&](int tile, int row, float low, float high) {
-    const uint32_t pair = kMild ? packInRange<Score>(low, high) : ptx::pack<Score>(low, high);
-    KeyRows{tile}.pair(row, c) = pair;
+  const auto put = [&](int at, float low, float high) {
+    const uint32_t pair = ptx::pack<Bf16>(low, high);
+    pairAt(at) = pair;
     if constexpr (kParts == 2) {
-      KeyRows{tile + memory_.second}.pair(row, c) =
-          ptx::pack<Bf16>(low - ptx::lowOf<Bf16>(pair), high - ptx::highOf<Bf16>(pair));
+      pairAt(at + memory_.second) = ptx::pack<Bf16>(low - ptx::lowOf<Bf16>(pair), high - ptx::highOf<Bf16>(pair));
     }
   };
-  auto ends = BlockDecays::ends(memory_.totals);
-  auto &before = ends.before, &after = ends.after;
+  const auto ends = BlockDecays::ends(memory_.totals);
+  const auto &before = ends.before, &after = ends.after;
   uint32_t raw[kBlock] = {};
   float run[2] = {1, 1};
-  if constexpr (kMild) balance(ends, run);
-  constexpr int kPart = 4;  // tokens
   SEQPAR_ROLLED
   for (int part = 0; part < kBlock; part += kPart) {
+    const int start = placeOf(block * kBlock + part, c), image = imageIndex(block * kBlock + part, c);
     SEQPAR_UNROLL
     for (int i = 0; i < kPart; ++i) {
-      const int t = block * kBlock + part + i;
+      const int t = block * kBlock + part + i, at = (start ^ 16 * i) + kRowBytes * i;
       const float kNorm = memory_.kNorm[t], qNorm = memory_.qNorm[t];
-      const float kUp = kMild ? memory_.kUps[t] : 1, qUp = kMild ? memory_.qUps[t] : 1;
-      const uint32_t k = keys().pair(t, c), q = queries().pair(t, c);
+      const uint32_t k = pairAt(memory_.keys + at), q = pairAt(memory_.queries + at);
       raw[i] = ptx::pack<T>(kNorm * ptx::lowOf<T>(k), kNorm * ptx::highOf<T>(k));
       const float key[2] = {ptx::lowOf<T>(raw[i]), ptx::highOf<T>(raw[i])};
       const float query[2] = {qNorm * ptx::lowOf<T>(q), qNorm * ptx::highOf<T>(q)};
@@ -74,12 +81,12 @@ SEQPAR_DEVICE void Prepare<T, kChannel>::decayRows() {
         run[e] *= decays_.of[i][e];
         inverse[e] = ptx::rcpApprox(run[e]);
       }
-      put(memory_.kNear, t, times(run[0], kUp * key[0]), times(run[1], kUp * key[1]));
-      put(memory_.qNear, t, times(run[0], qUp * query[0]), times(run[1], qUp * query[1]));
-      put(memory_.kInverse, t, inverse[0] * (kUp * key[0]), inverse[1] * (kUp * key[1]));
+      put(memory_.kNear + at, times(run[0], key[0]), times(run[1], key[1]));
+      put(memory_.qNear + at, times(run[0], query[0]), times(run[1], query[1]));
+      put(memory_.kInverse + at, inverse[0] * key[0], inverse[1] * key[1]);
       const float in[2] = {run[0] * before[0], run[1] * before[1]};
-      KeyRows{memory_.kIn}.pair(t, c) = ptx::pack<T>(times(in[0], key[0]), times(in[1], key[1]));
-      storeRounded<T>(record_.qIn + imageIndex(t, c), times(in[0], query[0]), times(in[1], query[1]));
+      pairAt(memory_.kIn + at) = ptx::pack<T>(times(in[0], key[0]), times(in[1], key[1]));
+      storeRounded<T>(record_.qIn + ((image ^ 8 * i) + 64 * i), times(in[0], query[0]), times(in[1], query[1]));
     }
     rotate<kPart>(decays_.of);
     rotate<kPart>(raw);
@@ -89,22 +96,79 @@ SEQPAR_DEVICE void Prepare<T, kChannel>::decayRows() {
   for (int part = kBlock; part > 0; part -= kPart) {
     rotate<kBlock - kPart>(decays_.of);
     rotate<kBlock - kPart>(raw);
+    const int first = block * kBlock + part - kPart, start = placeOf(first, c), image = imageIndex(first, c);
     SEQPAR_UNROLL
     for (int i = kPart; i-- > 0;) {
-      const int t = block * kBlock + part - kPart + i;
-      const float key[2] = {ptx::lowOf<T>(raw[i]), ptx::highOf<T>(raw[i])}, kUp = kMild ? memory_.kUps[t] : 1;
-      storeRounded<T>(record_.kOut + imageIndex(t, c), times(suffix[0] * after[0], key[0]),
+      const int at = (start ^ 16 * i) + kRowBytes * i;
+      const float key[2] = {ptx::lowOf<T>(raw[i]), ptx::highOf<T>(raw[i])};
+      storeRounded<T>(record_.kOut + ((image ^ 8 * i) + 64 * i), times(suffix[0] * after[0], key[0]),
                       times(suffix[1] * after[1], key[1]));
       SEQPAR_UNROLL
       for (int n = 1; n < kBlocks; ++n) {
         if (n > block) {
-          put(memory_.near, nearRow(n) + t, times(suffix[0] * ends.toStart[n][0], kUp * key[0]),
-              times(suffix[1] * ends.toStart[n][1], kUp * key[1]));
+          put(memory_.near + nearRow(n) * kRowBytes + at, times(suffix[0] * ends.toStart[n][0], key[0]),
+              times(suffix[1] * ends.toStart[n][1], key[1]));
         }
       }
       suffix[0] *= decays_.of[i][0];
       suffix[1] *= decays_.of[i][1];
     }
+  }
+}
+
+/// The same for mild decays: those after a token are quotients of the block's.
+template <class T, bool kChannel>
+SEQPAR_DEVICE void Prepare<T, kChannel>::decayMildRows() {
+  const int block = decays_.block(), c = decays_.channel();
+  constexpr int kPart = 4, kRowBytes = KeyRows::kRowBytes;  // kPart: tokens
+  const auto put = [&](int at, float low, float high) { pairAt(at) = packInRange<Fp16>(low, high); };
+  auto ends = BlockDecays::ends(memory_.totals);
+  const auto &before = ends.before, &after = ends.after;
+  float run[2] = {1, 1}, total[2];
+  balance(ends, run);
+  ptx::loadPair(memory_.totals + block * kKeys + c, total[0], total[1]);
+  SEQPAR_UNROLL
+  for (int e = 0; e < 2; ++e) {
+    total[e] *= run[e];
+    SEQPAR_UNROLL
+    for (int n = 1; n < kBlocks; ++n) ends.toStart[n][e] *= total[e];
+  }
+  const float out[2] = {after[0] * total[0], after[1] * total[1]};
+  SEQPAR_ROLLED
+  for (int part = 0; part < kBlock; part += kPart) {
+    const int first = block * kBlock + part, start = placeOf(first, c), image = imageIndex(first, c);
+    SEQPAR_UNROLL
+    for (int i = 0; i < kPart; ++i) {
+      const int t = first + i, at = (start ^ 16 * i) + kRowBytes * i, of = (image ^ 8 * i) + 64 * i;
+      const float kNorm = memory_.kNorm[t], qNorm = memory_.qNorm[t], kUp = memory_.kUps[t], qUp = memory_.qUps[t];
+      uint32_t k = pairAt(memory_.keys + at);
+      const uint32_t q = pairAt(memory_.queries + at);
+      k = ptx::pack<T>(kNorm * ptx::lowOf<T>(k), kNorm * ptx::highOf<T>(k));
+      const float key[2] = {ptx::lowOf<T>(k), ptx::highOf<T>(k)};
+      const float query[2] = {qNorm * ptx::lowOf<T>(q), qNorm * ptx::highOf<T>(q)};
+      float in[2], inverse[2], divided[2];
+      SEQPAR_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        run[e] *= decays_.of[i][e];
+        inverse[e] = ptx::rcpApprox(run[e]);
+        in[e] = run[e] * before[e];
+        divided[e] = inverse[e] * (kUp * key[e]);
+      }
+      put(memory_.kNear + at, run[0] * (kUp * key[0]), run[1] * (kUp * key[1]));
+      put(memory_.qNear + at, run[0] * (qUp * query[0]), run[1] * (qUp * query[1]));
+      put(memory_.kInverse + at, divided[0], divided[1]);
+      pairAt(memory_.kIn + at) = ptx::pack<T>(in[0] * key[0], in[1] * key[1]);
+      storeRounded<T>(record_.qIn + of, in[0] * query[0], in[1] * query[1]);
+      storeRounded<T>(record_.kOut + of, inverse[0] * out[0] * key[0], inverse[1] * out[1] * key[1]);
+      SEQPAR_UNROLL
+      for (int n = 1; n < kBlocks; ++n) {
+        if (n > block) {
+          put(memory_.near + nearRow(n) * kRowBytes + at, ends.toStart[n][0] * divided[0],
+              ends.toStart[n][1] * divided[1]);
+        }
+      }
+    }
+    rotate<kPart>(decays_.of);
   }
 }
 
