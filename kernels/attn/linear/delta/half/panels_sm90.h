@@ -80,10 +80,10 @@ SEQPAR_DEVICE void storeTiles(const TensorRows& to, int row, const SquareRows& b
   uint16_t* data = to.data + first * to.stride + unit * 8;
   const bool inside = unit * 8 < to.columns;
   SEQPAR_UNROLL
-  for (int i = 0; i < kBlock; i += kStep) {
+  for (int i = 0; i < kBlock; i += kStep, data += kStep * to.stride) {
     uint32_t words[4];  // row i + 4 has unit u at u ^ 4
     ptx::load(words, ptx::sharedMemory() + ((at ^ i % 8 * 16) + i * by.kRowBytes));
-    if (inside && first + i < to.rows) ptx::storeGlobal(data + i * to.stride, words);
+    if (inside && first + i < to.rows) ptx::storeGlobal(data, words);
   }
 }
 

@@ -364,11 +364,10 @@ SEQPAR_DEVICE void startTensor(const Tile& to, const TensorRows& from, int threa
   const int row = thread / kOfRow;
   const uint32_t at = to.address(row / 8 * 8, row % 8, 0, thread % kOfRow);
   const bool inside = thread % kOfRow * 8 < from.columns;
-  const uint16_t* const data = inside ? from.data + thread % kOfRow * 8 : from.data;
+  const uint16_t* data = from.data + row * from.stride + thread % kOfRow * 8;
   SEQPAR_UNROLL
-  for (int i = 0; i < kRows; i += kStep) {
-    const bool valid = inside && row + i < from.rows;
-    ptx::cpAsync16(at + static_cast<uint32_t>(i * to.kRowBytes), valid ? data + (row + i) * from.stride : data, valid);
+  for (int i = 0; i < kRows; i += kStep, data += kStep * from.stride) {
+    ptx::cpAsync16(at + static_cast<uint32_t>(i * to.kRowBytes), data, inside && row + i < from.rows);
   }
 }
 /// Stores kTileRows rows as those from `first` on, except elements that do not exist.
@@ -376,14 +375,14 @@ template <int kWidth, int kTileRows, int kThreads, int kUnits>
 SEQPAR_DEVICE void storeTensor(const TensorRows& to, int first, const Swizzled<kUnits>& from, int thread) {
   constexpr int kOfRow = kWidth / 8, kStep = kThreads / kOfRow;
   if (!to.hasUnits(kWidth)) return storeElements(to, first, kTileRows, kWidth, from, thread, kThreads);
+  const int row = thread / kOfRow;
+  const bool inside = thread % kOfRow * 8 < to.columns;
+  uint16_t* data = to.data + (first + row) * to.stride + thread % kOfRow * 8;
   SEQPAR_UNROLL
-  for (int i = 0; i < kTileRows; i += kStep) {
-    const int r = i + thread / kOfRow;
+  for (int i = 0; i < kTileRows; i += kStep, data += kStep * to.stride) {
     uint32_t words[4];
-    ptx::load(words, from.unit(r, thread % kOfRow));
-    if (first + r < to.rows && thread % kOfRow * 8 < to.columns) {
-      ptx::storeGlobal(to.data + (first + r) * to.stride + thread % kOfRow * 8, words);
-    }
+    ptx::load(words, from.unit(row + i, thread % kOfRow));
+    if (inside && first + row + i < to.rows) ptx::storeGlobal(data, words);
   }
 }
 
