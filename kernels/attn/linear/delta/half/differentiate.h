@@ -7,7 +7,8 @@
 // Tiles     chunks of 64 tokens x 128 channels; values in blocks of 64 columns
 // Smem      DifferentiateMemory
 // Barriers  __syncthreads() between steps
-// Overlap   cp.async loads two blocks of values ahead. No overlap with other kernels
+// Overlap   cp.async loads two blocks of values ahead; with kWgmma, bulk copies load those of records, and products of
+//           a block run while dX is rounded. No overlap with other kernels
 //
 // With dX = T^T dD and E = dX D^T the gradient of beta_i is E_ii / beta_i, because T = (I + L)^-1 gives dL = -strict(E)
 // and D_i / beta_i is the difference that token i writes; tokens whose beta is almost 0 compute the difference. With
