@@ -1,4 +1,6 @@
-"""All tests of seqpar.torch on GPUs, in one call: python3 python/tests/gpu_torch.py [--part NAME...] [--ranks N...]
+"""All tests of seqpar.torch on GPUs, in one call:
+
+    python3 python/tests/gpu_torch.py [--part NAME...] [--check NAME...] [--ranks N...]
 
 Runs the parts, in the given order, with one rank and, if there are two GPUs, with two; each rank is one process for all
 parts:
@@ -85,7 +87,7 @@ PARITY = (
 
 def items(o, ranks):
     """The items for gpu_torch_rank.py, as its arguments."""
-    wanted = {**{part: [f"check {name}" for name in names] for part, names in CHECKS.items()},
+    wanted = {**{part: [f"check {name}" for name in names if not o.check or name in o.check] for part, names in CHECKS.items()},
               "graph": ["graph"],
               "decode": ["decode"],
               "parity": [f"parity {line}" for line in PARITY],
@@ -196,6 +198,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--part", nargs="+", choices=(*CHECKS, "graph", "decode", "parity", "boundary", "ulysses", "gradients", "fsdp",
                                                    "budget", "training"))
+    p.add_argument("--check", nargs="+", help="of the parts' checks only these")
     p.add_argument("--ranks", type=int, nargs="+", help="default: 1, and 2 if there are two GPUs")
     p.add_argument("--fsdp-steps", type=int, default=10000)
     p.add_argument("--fsdp-seconds", type=float, default=600, help="duration of the part fsdp")

@@ -91,7 +91,7 @@ def arguments_that_are_not_tensors(comm, seed):
 
 @check
 def invalid_options(comm, seed):
-    x = whole(seed, 1, 4, 2, 8)
+    x = whole(seed, 1, 4, 2, 16)  # kernels of linear attention for GPUs take multiples of 16
     attend = lambda **options: sp.attention(x, x, x, comm, **options)
     raises(TypeError, "attention() got an unexpected keyword argument 'casual'", attend, casual=True)
     raises(TypeError, "kernel, kv_layout, layout, mask, reserve, return_lse", attend, casual=True)
@@ -119,7 +119,7 @@ def invalid_options(comm, seed):
     raises(TypeError, "expected integers", sp.linear_attention, x, x, x, comm, cu_seqlens=(0.0, tokens))
     raises(ValueError, "expected at least 2", attend, cu_seqlens=())
     raises(TypeError, "expected a seqpar.torch.Layout", attend, layout="zigzag")
-    raises(TypeError, "layout: got a Tensor of the shape (1, 4, 2, 8), expected a seqpar.torch.Layout", attend, layout=x)
+    raises(TypeError, "layout: got a Tensor of the shape (1, 4, 2, 16), expected a seqpar.torch.Layout", attend, layout=x)
 
 
 @check

@@ -1,9 +1,9 @@
 """The interfaces of other libraries."""
 
+import contextlib
 import inspect
 import sys
 import types
-import unittest.mock
 
 import torch
 import torch.distributed as dist
@@ -106,13 +106,26 @@ class _FlashAttn:
         return torch.cat(parts)
 
 
+@contextlib.contextmanager
+def _modules(**modules):
+    """Adds modules for a while. unittest.mock.patch.dict would also remove those that torch.compile imports meanwhile,
+    which PyTorch cannot import twice."""
+    assert not sys.modules.keys() & modules, modules
+    sys.modules.update(modules)
+    try:
+        yield
+    finally:
+        for name in modules:
+            del sys.modules[name]
+
+
 @check
 def kernels_by_name(comm, seed):
     bounds, tokens = (0, 1, 7, 15), 15
     layout = sp.Layout("zigzag", tokens, comm.size)
     q, k, v = whole(seed, 1, tokens, 4, 8), whole(seed + 1, 1, tokens, 2, 8), whole(seed + 2, 1, tokens, 2, 8)
     parts = [sp.shard(x, layout, comm) for x in (q, k, v)]
-    with unittest.mock.patch.dict(sys.modules, flash_attn=_FlashAttn, flash_attn_interface=_FlashAttn):
+    with _modules(flash_attn=_FlashAttn, flash_attn_interface=_FlashAttn):
         for options in ({"cu_seqlens": bounds}, {"window": (3, -1)}, {"softcap": 2.0}):
             expected = sp.shard(reference.softmax(q, k, v, causal=True, **options), layout, comm)
             for kernel in ("flash_attention_2", "flash_attention_3", "flex_attention", "sdpa"):
