@@ -10,6 +10,9 @@
 
 namespace seqpar::test {
 
+/// Each value differs from `expected` by less than `tolerance`.
+bool allNear(const std::vector<float>& values, float expected, float tolerance = 1e-5f);
+
 /// The calls of one rank. All ranks draw the same calls from the same seed.
 class RandomCalls {
  public:
