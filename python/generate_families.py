@@ -195,7 +195,7 @@ def generate(root):
         table.append(f'    "{family.name}": ({gates}{"," if len(family.gates) == 1 else ""}),')
     names = [STUB_HEAD.rstrip(), "from typing import Literal", "", literal("Kind", source.kinds),
              literal("Softmax", ["auto", *source.algorithms[True]]), literal("Linear", ["auto", *source.algorithms[False]]),
-             literal("Scan", source.scans), literal("Function", ["attention", *(f.function for f in source.families)])]
+             literal("Scan", source.scans), literal("Function", ["attention", *(f.function for f in source.families), "gated_delta_product"])]
     shared = ["from .._names import Linear as _Linear"]
     return {
         PACKAGE / "_family_table.py": "\n".join([*table, "}", ""]),

@@ -7,6 +7,7 @@ from . import _abi
 from ._family_table import FUNCTIONS, GATES
 
 NAMES = {family: name for name, family in FUNCTIONS.items()}
+PRODUCT = "gated_delta_product"  # a function that is no family: a delta rule of several updates of a token
 
 
 def gates_of_library(family):
@@ -31,12 +32,17 @@ def require_gates(what, family, gates, q, v):
         raise ValueError(f"{what}: got {len(gates)} gates, expected {', '.join(name for name, _ in rows) or 'none'}")
 
 
+def require_none(what, function, **arguments):
+    """Raises ValueError if one of these arguments was given, which the function does not take."""
+    for name, argument in arguments.items():
+        if argument is not None:
+            raise ValueError(f"{what}: {name} was given, expected none with {function}")
+
+
 def given(family, **gates):
     """explain()'s gates in the family's order: None for those that it was not given."""
     names = [name for name, _ in GATES[family]]
-    for name, gate in gates.items():
-        if gate is not None and name not in names:
-            raise ValueError(f"explain: {name} was given, expected none with {NAMES[family]}")
+    require_none("explain", NAMES[family], **{name: gate for name, gate in gates.items() if name not in names})
     return tuple(gates.get(name) for name in names)
 
 

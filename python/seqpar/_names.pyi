@@ -7,4 +7,4 @@ Softmax = Literal["auto", "local", "ring", "ring_pass_q", "zigzag", "striped", "
 Linear = Literal["auto", "local", "zeco", "lasp1", "lasp2"]
 Scan = Literal["auto", "chain", "oneshot", "transposed", "doubling", "hier", "lasp1", "lasp2"]
 Function = Literal["attention", "gla", "simple_gla", "retention", "linear_attention", "delta_rule", "gated_delta_rule",
-    "kda"]
+    "kda", "gated_delta_product"]

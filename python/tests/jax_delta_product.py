@@ -67,3 +67,12 @@ def delta_products(comm):
     raises(TypeError, "gated_delta_product: num_householder: got (2.5,), expected integers", lambda: call(num_householder=2.5))
     raises(TypeError, "gated_delta_product: log_decay is float16", lambda: call(log_decay=jnp.zeros((1, 5, 4), jnp.float16)))
     raises(TypeError, "gated_delta_product: comm: got NoneType", lambda: sp.gated_delta_product(q, k, v, None, beta, 3, None))
+    for family, decay in (("gated_delta", jnp.zeros((1, 5, 4))), ("delta", None)):
+        shards = [None if x is None else jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (q[:, :5], k[:, :15], v[:, :15], decay, beta[:, :15])]
+        told = [sp.explain(*shards[:3], comm, function="gated_delta_product", log_decay=shards[3], beta=shards[4], num_householder=3,
+                           algorithm="zeco", reserve=reserve) for reserve in (False, True)]
+        assert all(one["family"] == family and one["algorithm"] == "zeco" for one in told), told
+        assert "reserveBytes" in told[1], told
+    raises(TypeError, "gated_delta_product: num_householder", lambda: sp.explain(*shards[:3], comm, function="gated_delta_product", beta=shards[4]))
+    raises(ValueError, "explain: num_householder was given, expected none with attention",
+           lambda: sp.explain(shards[0], shards[0], shards[0], comm, num_householder=3))

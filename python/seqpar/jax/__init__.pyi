@@ -67,7 +67,8 @@ def attention(q: Array, k: Array, v: Array, comm: Comm, *, sinks: Array | None =
               reserve: bool = False, mask: Mask | None = None) -> tuple[Array, Array]: ...
 def explain(q: Any, k: Any, v: Any, comm: Comm, *,
             function: _Function = "attention",
-            log_decay: Any = None, beta: Any = None, **options: Any) -> dict[str, Any]: ...
+            log_decay: Any = None, beta: Any = None, num_householder: int | None = None,
+            **options: Any) -> dict[str, Any]: ...
 @overload
 def gated_delta_product(q: Array, k: Array, v: Array, log_decay: Array | None, beta: Array, num_householder: int, comm: Comm, *,
                         scale: float | None = None, initial_state: Array | None = None,

@@ -231,24 +231,51 @@ def _linear(family, q, k, v, gates, comm, *, initial_state=None, output_final_st
     return (out, final) if output_final_state else out
 
 
+def _spread(x, before, behind):
+    """A row of each token as before + 1 + behind rows, for its updates: zeros except one."""
+    padded = jnp.pad(x[:, :, None], ((0, 0), (0, 0), (before, behind), *((0, 0),) * (x.ndim - 2)))
+    return padded.reshape(x.shape[0], -1, *x.shape[2:])
+
+
+def as_delta_rule(q, k, v, log_decay, beta, num_householder, comm, cu_seqlens):
+    """(updates of a token, family, queries and gates of updates, bounds) of the delta rule that computes a
+    gated_delta_product(). Of jax.ShapeDtypeStruct: the same."""
+    updates = _shapes.updates_of_delta_product(num_householder, q=q, k=k, v=v, log_decay=log_decay, beta=beta)
+    if cu_seqlens is not None:
+        bounds = _shapes.integers(f"{_families.PRODUCT}: cu_seqlens", cu_seqlens, 2)
+        _shapes.require_bounds(_families.PRODUCT, bounds, q.shape[1] * comm.size)
+        cu_seqlens = tuple(updates * bound for bound in bounds)
+
+    def spread(x, before, behind):
+        rows = functools.partial(_spread, before=before, behind=behind)
+        return jax.eval_shape(rows, x) if isinstance(x, jax.ShapeDtypeStruct) else rows(x)
+
+    family, gates = ("delta", (beta,)) if log_decay is None else ("gated_delta", (spread(log_decay, 0, updates - 1), beta))
+    return updates, family, spread(q, updates - 1, 0), gates, cu_seqlens
+
+
 _LINEAR_OPTIONS = ("scale", "initial_state", "output_final_state", "cu_seqlens", "algorithm", "wire", "reserve")
 
 
-def explain(q, k, v, comm, *, function="attention", log_decay=None, beta=None, **options):
+def explain(q, k, v, comm, *, function="attention", log_decay=None, beta=None, num_householder=None, **options):
     """The plan of attention() with these arguments, as a dictionary: the algorithm, its modeled time and layout, and
     why other algorithms are slower or not supported. function: for another function, the name of one of the functions of
-    linear attention, as "gla", with its log_decay and beta. Call it outside of shard_map, with arrays, or
+    linear attention, as "gla", with its log_decay and beta; or "gated_delta_product", also with its num_householder: its
+    plan is that of a delta rule with a token for each update. Call it outside of shard_map, with arrays, or
     jax.ShapeDtypeStruct, of one rank's shapes."""
-    family = _abi.choose("explain: function", function, {name: family for family, name in _NAMES.items()})
-    if family == "softmax":
+    names = {**{name: family for family, name in _NAMES.items()}, _families.PRODUCT: None}
+    family = _abi.choose("explain: function", function, names)
+    layout = None
+    if function == _families.PRODUCT:
+        _, family, q, gates, bounds = as_delta_rule(q, k, v, log_decay, beta, num_householder, comm, options.pop("cu_seqlens", None))
+        fields, bounds = _linear_fields(family, q, k, v, gates, comm, cu_seqlens=bounds, name=function, **options)
+    elif family == "softmax":
         _shapes.require_options("explain", options, _OPTIONS, ("sinks",))
-        for name, gate in (("log_decay", log_decay), ("beta", beta)):
-            if gate is not None:
-                raise ValueError(f"explain: {name} was given, expected none with attention")
+        _families.require_none("explain", function, log_decay=log_decay, beta=beta, num_householder=num_householder)
         fields, layout, bounds = _softmax_fields(q, k, v, comm, options.pop("sinks", None), **options)
     else:
+        _families.require_none("explain", function, num_householder=num_householder)
         fields, bounds = _linear_fields(family, q, k, v, _families.given(family, log_decay=log_decay, beta=beta), comm, **options)
-        layout = None
     plan = comm.on_each_rank(lambda rank, handle: _plan(comm, fields, layout, bounds, rank, handle))[0]
     attn, size = _abi.attn_lib(), ctypes.c_size_t()
     _abi.check_attn(attn.seqparAttnPlanExplain(plan, None, ctypes.byref(size)))

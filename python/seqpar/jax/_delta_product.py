@@ -1,9 +1,7 @@
 """Gated DeltaProduct (arXiv 2502.10297) over sharded sequences: the delta rule with several updates of a token."""
 
-import jax.numpy as jnp
-
-from .. import _shapes
-from ._attention import _linear
+from .. import _families
+from ._attention import _linear, as_delta_rule
 from ._comm import require_comm
 
 
@@ -24,23 +22,10 @@ def gated_delta_product(q, k, v, log_decay, beta, num_householder, comm, *, scal
         cu_seqlens         of tokens, not of updates
         the other options  as in gated_delta_rule()
     """
-    name = "gated_delta_product"
-    require_comm(name, comm)
-    updates = _shapes.updates_of_delta_product(num_householder, q=q, k=k, v=v, log_decay=log_decay, beta=beta)
-    if cu_seqlens is not None:
-        bounds = _shapes.integers(f"{name}: cu_seqlens", cu_seqlens, 2)
-        _shapes.require_bounds(name, bounds, q.shape[1] * comm.size)
-        cu_seqlens = tuple(updates * bound for bound in bounds)
-
-    def spread(x, before, behind):
-        """A row of each token as a row of each update: zeros except one."""
-        padded = jnp.pad(x[:, :, None], ((0, 0), (0, 0), (before, behind), *((0, 0),) * (x.ndim - 2)))
-        return padded.reshape(x.shape[0], updates * x.shape[1], *x.shape[2:])
-
-    q = spread(q, updates - 1, 0)
-    family, gates = ("delta", (beta,)) if log_decay is None else ("gated_delta", (spread(log_decay, 0, updates - 1), beta))
-    found = _linear(family, q, k, v, gates, comm, scale=scale, initial_state=initial_state, output_final_state=output_final_state,
-                    cu_seqlens=cu_seqlens, algorithm=algorithm, wire=wire, reserve=reserve, normalize=normalize, name=name)
+    require_comm(_families.PRODUCT, comm)
+    updates, family, rows, gates, bounds = as_delta_rule(q, k, v, log_decay, beta, num_householder, comm, cu_seqlens)
+    found = _linear(family, rows, k, v, gates, comm, scale=scale, initial_state=initial_state, output_final_state=output_final_state,
+                    cu_seqlens=bounds, algorithm=algorithm, wire=wire, reserve=reserve, normalize=normalize, name=_families.PRODUCT)
     out, state = found if output_final_state else (found, None)
     out = out[:, updates - 1::updates]
     return (out, state) if output_final_state else out

@@ -6,7 +6,7 @@ import inspect
 import torch
 
 from .. import _abi, _families, _shapes
-from . import _flex, _linear, _plans, _prepared
+from . import _delta_product, _flex, _linear, _plans, _prepared
 from ._comm import find
 from ._define import autocasted, autocasts, define, eager, require_tensors, without_gradient
 from ._first_order import first_order
@@ -242,18 +242,21 @@ def attention(q, k, v, comm, *, return_lse=False, sinks=None, kernel=None, **opt
 
 
 @collective
-def explain(q, k, v, comm, *, function="attention", log_decay=None, beta=None, **options):
+def explain(q, k, v, comm, *, function="attention", log_decay=None, beta=None, num_householder=None, **options):
     """Collective: the plan of attention() with these arguments, as a dictionary: the algorithm, its modeled time and
     layout, and why other algorithms are slower or not supported. function: for another function, the name of one of the
-    functions of linear attention, as "gla", with its log_decay and beta."""
+    functions of linear attention, as "gla", with its log_decay and beta; or "gated_delta_product", also with its
+    num_householder: its plan is that of a delta rule with a token for each update."""
+    family = _abi.choose("explain: function", function, {"attention": "softmax", **_families.FUNCTIONS, _families.PRODUCT: None})
+    if function == _families.PRODUCT:
+        spec, q, gates = _delta_product.describe(q, k, v, log_decay, beta, num_householder, comm, **options)
+        return _plans.explain(comm, spec, q, k, v, gates)
+    _families.require_none("explain", function, num_householder=num_householder)
     if function == "attention":
         for name in ("kernel", "return_lse"):
             if name in options:
                 raise ValueError(f"explain: got {name}, expected none: plans are those of the library's kernels")
-        for name, gate in (("log_decay", log_decay), ("beta", beta)):
-            if gate is not None:
-                raise ValueError(f"explain: {name} was given, expected none with attention")
+        _families.require_none("explain", function, log_decay=log_decay, beta=beta)
         return _plans.explain(comm, _prepare(q, k, v, comm, **options), q, k, v)
-    family = _abi.choose("explain: function", function, {"attention": "softmax", **_families.FUNCTIONS})
     gates = _families.given(family, log_decay=log_decay, beta=beta)
     return _plans.explain(comm, _linear.describe(family, q, k, v, gates, comm, **options), q, k, v, gates)

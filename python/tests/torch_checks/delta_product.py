@@ -158,6 +158,23 @@ def delta_products_are_delta_rules_of_updates(comm, seed):
 
 
 @check
+def explained_delta_products(comm, seed):
+    """explain() reports the plan of a delta rule with a token for each update."""
+    q, k, v, log_decay, beta = (x.float() for x in _inputs(seed, 1, 3, 2, True))
+    for family, decay in (("gated_delta", log_decay), ("delta", None)):
+        told = sp.explain(q, k, v, comm, function="gated_delta_product", log_decay=decay, beta=beta, num_householder=2,
+                          algorithm="zeco", normalize=True)
+        rows = q.repeat_interleave(2, 1)
+        gates = {"beta": beta} if decay is None else {"log_decay": decay.repeat_interleave(2, 1), "beta": beta}
+        rule = sp.explain(rows, k, v, comm, function=f"{family}_rule", algorithm="zeco", normalize=True, **gates)
+        assert told["family"] == family and told == rule, (told, rule)
+    raises(TypeError, "gated_delta_product: num_householder", sp.explain, q, k, v, comm, function="gated_delta_product", beta=beta)
+    raises(ValueError, "explain: num_householder was given, expected none with gla", sp.explain, q, q, q, comm, function="gla",
+           log_decay=-q.abs(), num_householder=2)
+    raises(ValueError, "explain: num_householder was given, expected none with attention", sp.explain, q, q, q, comm, num_householder=1)
+
+
+@check
 def delta_products_with_flas_arguments(comm, seed):
     tokens, updates = 4 * comm.size, 2
     q, k, v, log_decay, beta = _inputs(seed, 1, tokens, updates, keys=HEADS)
