@@ -10,6 +10,11 @@ NAMES = {family: name for name, family in FUNCTIONS.items()}
 PRODUCT = "gated_delta_product"  # a function that is no family: a delta rule of several updates of a token
 
 
+def function_of(family, updates=None, input_gate=None):
+    """The function with calls of this family: updates and input_gate as in the description of a plan."""
+    return PRODUCT if updates else "mamba2" if input_gate else NAMES.get(family, "attention")
+
+
 def gates_of_library(family):
     """GATES of a family, from the library."""
     shapes = {value: name.removeprefix("seqparAttnGatePer") for name, value in _abi.ENUMS["seqparAttnGateShape_t"].items()}

@@ -98,6 +98,8 @@ def require_mamba2(shapes):
         if len(shapes[name]) != 4:
             raise ValueError(f"mamba2: {name} has the shape {shapes[name]}, expected [batch][tokens][{of}]")
     (batch, tokens, heads, dim), (groups, state) = shapes["x"], shapes["B"][2:]
+    if not dim:
+        raise ValueError(f"mamba2: x has the shape {shapes['x']}, expected a last dimension of at least 1")
     if heads % groups:
         raise ValueError(f"mamba2: B has {groups} groups, expected a divisor of {heads}, the heads of x")
     shared = (batch, tokens, groups, state)
@@ -107,6 +109,12 @@ def require_mamba2(shapes):
         if shapes[name] is not None and shapes[name] not in fits:
             raise ValueError(f"mamba2: {name} has the shape {shapes[name]}, expected {' or '.join(map(str, fits))} with x of the shape "
                              f"{shapes['x']}")
+
+
+def require_mamba2_type(x, B, C):
+    """Raises TypeError unless x, B and C, the arguments, have one type."""
+    if not x == B == C:
+        raise TypeError(f"mamba2: x, B and C are {x}, {B} and {C}, expected one type")
 
 
 def updates_of_delta_product(num_householder, **arrays):

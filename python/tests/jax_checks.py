@@ -223,6 +223,11 @@ def mamba(comm):
                 lambda *given: exact(*given, bounds=bounds or (0,)), (x, dt, decay, b, c, skip, z, bias),
                 (SEQ, SEQ, P(), SEQ, SEQ, P(), SEQ, P()), terms=400)
     raises(ValueError, "B has 3 groups", lambda: sp.mamba2(x, dt, decay, jnp.zeros((1, n, 3, state)), c, comm=comm))
+    raises(ValueError, "mamba2: x has the shape", lambda: sp.mamba2(x[..., :0], dt, decay, b, c, comm=comm))
+    raises(TypeError, "mamba2: x, B and C are bfloat16, float32 and float32", lambda: sp.mamba2(x.astype(jnp.bfloat16), dt, decay, b, c, comm=comm))
+    raises(ValueError, "mamba2: initial_states has the shape", lambda: sp.mamba2(x, dt, decay, b, c, initial_states=x, comm=comm))
+    batched = lambda x, b: jax.vmap(lambda y: sp.mamba2(y, y[..., 0], decay, b, b, comm=comm))(x[None])
+    raises(NotImplementedError, "mamba2 under jax.vmap", lambda: sharded(batched, (SEQ,) * 2, SEQ)(x, b))
 
 
 def linear_attention_reserves_memory(comm):

@@ -66,6 +66,8 @@ def delta_products(comm):
         raises(ValueError, f"gated_delta_product: {text}", lambda: call(**changed))
     raises(TypeError, "gated_delta_product: num_householder: got (2.5,), expected integers", lambda: call(num_householder=2.5))
     raises(TypeError, "gated_delta_product: log_decay is float16", lambda: call(log_decay=jnp.zeros((1, 5, 4), jnp.float16)))
+    batched = lambda q, k, v, b: jax.vmap(lambda q: sp.gated_delta_product(q, k, v, None, b, 3, comm))(q[None])
+    raises(NotImplementedError, "gated_delta_product under jax.vmap", lambda: sharded(batched, (SEQ,) * 4, SEQ)(q, k, v, beta))
     raises(TypeError, "gated_delta_product: comm: got NoneType", lambda: sp.gated_delta_product(q, k, v, None, beta, 3, None))
     for family, decay in (("gated_delta", jnp.zeros((1, 5, 4))), ("delta", None)):
         shards = [None if x is None else jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (q[:, :5], k[:, :15], v[:, :15], decay, beta[:, :15])]

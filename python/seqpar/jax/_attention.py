@@ -41,12 +41,13 @@ def _plan(comm, fields, layout, cu_seqlens, rank, handle):
 _NAMES = {"softmax": "attention", **_families.NAMES}
 
 
-def _operator(comm, fields, layout, cu_seqlens, inputs, results, saved):
+def _operator(comm, fields, layout, cu_seqlens, inputs, results, saved, name=None):
     """An Operator of a plan. inputs: the names of the arrays in seqparAttnForwardArgs_t, each with the name of its
     gradient; results: (name there, shape) of forward's outputs; those in `saved` are only for the backward pass. The
-    first result's gradient is dOut; a second one may have a separate name."""
+    first result's gradient is dOut; a second one may have a separate name. name: of the function in errors; None: the
+    family's."""
     names = [name for name, _ in inputs]
-    operator_name = next(_NAMES[family] for family, number in _abi.FAMILIES.items() if number == fields["family"])
+    operator_name = name or next(_NAMES[family] for family, number in _abi.FAMILIES.items() if number == fields["family"])
     description = (tuple(sorted(fields.items())), layout, cu_seqlens, tuple(names))
     at = _abi.offset  # the address is the first field of a tensor
 
@@ -143,14 +144,14 @@ def _reserve_size(comm, fields, layout, bounds):
     return max(comm.on_each_rank(of_rank))
 
 
-def _reserving(comm, fields, layout, bounds, inputs, results, saved, alone):
+def _reserving(comm, fields, layout, bounds, inputs, results, saved, alone, name=None):
     """An Operator with a forward pass that leaves data for its backward pass; `alone` if it is not differentiated."""
 
     @functools.cache
     def of_plan():  # only a differentiated call creates that plan
         size = _reserve_size(comm, fields, layout, bounds)
         kept = [("reserve", jax.ShapeDtypeStruct((size,), jnp.uint8), None)] if size else []
-        return _operator(comm, fields, layout, bounds, inputs, results + kept, saved=(*saved, "reserve"))
+        return _operator(comm, fields, layout, bounds, inputs, results + kept, saved=(*saved, "reserve"), name=name)
 
     return Operator(lambda *given: of_plan().forward(*given), lambda *given: of_plan().backward(*given), alone=alone.forward)
 
@@ -213,8 +214,8 @@ def _linear_fields(family, q, k, v, gates, comm, scale=None, initial_state=None,
             "wireType": _abi.choose("wire", str(wire or "float32"), _abi.TYPES)}, bounds
 
 
-def _linear(family, q, k, v, gates, comm, *, initial_state=None, output_final_state=False, **options):
-    fields, bounds = _linear_fields(family, q, k, v, gates, comm, initial_state=initial_state, **options)
+def _linear(family, q, k, v, gates, comm, *, initial_state=None, output_final_state=False, name=None, **options):
+    fields, bounds = _linear_fields(family, q, k, v, gates, comm, initial_state=initial_state, name=name, **options)
     (batch, local, _, dim), (heads, value_dim) = q.shape, v.shape[2:]
     state = jax.ShapeDtypeStruct((batch, heads, dim, value_dim), jnp.float32)
     inputs = [("q", "dq"), ("k", "dk"), ("v", "dv")]
@@ -222,10 +223,10 @@ def _linear(family, q, k, v, gates, comm, *, initial_state=None, output_final_st
     shown = [("out", _like(v, (batch, local, heads, value_dim)), "dOut"), ("final", state, "dFinal")]
     results = [*shown, ("saved", state, None)]
     if fields["reserve"]:
-        alone = _operator(comm, {**fields, "training": 0, "reserve": 0}, None, bounds, inputs, shown, saved=())
-        operator = _reserving(comm, fields, None, bounds, inputs, results, ("saved",), alone)
+        alone = _operator(comm, {**fields, "training": 0, "reserve": 0}, None, bounds, inputs, shown, saved=(), name=name)
+        operator = _reserving(comm, fields, None, bounds, inputs, results, ("saved",), alone, name)
     else:
-        operator = _operator(comm, fields, None, bounds, inputs, results, saved=("saved",))
+        operator = _operator(comm, fields, None, bounds, inputs, results, saved=("saved",), name=name)
     arrays = [x for x in (q, k, v, *gates, initial_state) if x is not None]
     out, final = apply(comm, operator, *arrays)
     return (out, final) if output_final_state else out

@@ -23,11 +23,14 @@ def mamba2(x, dt, A, B, C, chunk_size=None, D=None, z=None, dt_bias=None, initia
     shapes = {name: None if array is None else array.shape for name, array in
               dict(x=x, dt=dt, A=A, B=B, C=C, D=D, z=z, dt_bias=dt_bias).items()}
     _shapes.require_mamba2(shapes)
+    _shapes.require_mamba2_type(x.dtype, B.dtype, C.dtype)
+    if initial_states is not None and initial_states.shape != (fits := (x.shape[0], *x.shape[2:], B.shape[3])):
+        raise ValueError(f"mamba2: initial_states has the shape {initial_states.shape}, expected {fits}")
     steps = dt.astype(jnp.float32) if dt_bias is None else dt.astype(jnp.float32) + dt_bias.astype(jnp.float32)
     steps = jnp.clip(jax.nn.softplus(steps) if dt_softplus else steps, *dt_limit)
     found = _linear("scalar", C, B, x, (steps * A.astype(jnp.float32), steps), comm, scale=1.0, output_final_state=return_final_states,
                     initial_state=None if initial_states is None else jnp.swapaxes(initial_states, 2, 3), cu_seqlens=cu_seqlens,
-                    algorithm=algorithm, wire=wire, reserve=reserve, input_gate=True)
+                    algorithm=algorithm, wire=wire, reserve=reserve, input_gate=True, name="mamba2")
     out, states = found if return_final_states else (found, None)
     if D is not None:
         out = out + x * (D if D.ndim == 2 else D[:, None]).astype(x.dtype)

@@ -3,7 +3,7 @@
 import torch
 
 from .. import _abi, _shapes
-from .._families import NAMES, named, options_of, require_gates, reserves
+from .._families import NAMES, function_of, named, options_of, require_gates, reserves
 from . import _plans, _prepared
 from ._comm import find
 from ._define import autocasted, autocasts, define, real, require_tensors, without_gradient
@@ -47,7 +47,7 @@ _backward = define("linear_attention_backward(Tensor grad, Tensor? d_final, Tens
                    _backward_launch)
 
 
-class _Linear(torch.autograd.Function):
+class _LinearAttention(torch.autograd.Function):
     """prepared: a Prepared with the addresses of q, k, v and the gates, or None: the operators."""
 
     @staticmethod
@@ -133,7 +133,7 @@ def _run(family, q, k, v, gates, comm, *, initial_state=None, output_final_state
     elif without_gradient((q, k, v, *gates, initial_state)):
         out, _, final, _ = _forward(q, k, v, list(gates), initial_state, spec, comm.name)
     else:
-        out, final = _Linear.apply(*_plans.distinct(q, k, v), initial_state, output_final_state, spec, comm.name, prepared,
+        out, final = _LinearAttention.apply(*_plans.distinct(q, k, v), initial_state, output_final_state, spec, comm.name, prepared,
                                    places, *gates)
     if key is not None and prepared is None:
         _prepared.remember(comm, key, _prepare_call(comm, spec, q, k, v, gates))
@@ -144,7 +144,7 @@ def describe(family, q, k, v, gates, comm, initial_state=None, scale=None, cu_se
              wire=None, reserve=None, input_gate=False, updates=None, **unknown):
     """The operators' description, for arguments that fit each other. input_gate: the last of the gates is a factor per
     token and head on k v^T. updates: those of a token of gated_delta_product(), each one a token of q, k, v and gates."""
-    name = NAMES[family] if updates is None else "gated_delta_product"
+    name = function_of(family, updates, input_gate)
     require_tensors(name, q, k, v, **named(family, gates), initial_state=initial_state)
     options = options_of(family, _OPTIONS)
     normalize = bool(unknown.pop("normalize", False)) if "normalize" in options else False

@@ -18,8 +18,8 @@ def _require_shapes(x, dt, A, B, C, D, z, dt_bias):
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor) and not (tensor is None and name in ("D", "z", "dt_bias")):
             raise TypeError(f"mamba2: {name} is {type(tensor).__name__}, expected a tensor")
-    if not x.dtype == B.dtype == C.dtype and not autocasts(x):
-        raise TypeError(f"mamba2: x, B and C are {x.dtype}, {B.dtype} and {C.dtype}, expected one type")
+    if not autocasts(x):
+        _shapes.require_mamba2_type(x.dtype, B.dtype, C.dtype)
     if x.dtype not in (torch.float32, torch.float16, torch.bfloat16) and not autocasts(x):
         raise TypeError(f"mamba2: x is {x.dtype}, expected float32, float16 or bfloat16")
     _shapes.require_mamba2({name: None if tensor is None else tuple(tensor.shape) for name, tensor in tensors.items()})

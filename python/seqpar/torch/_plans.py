@@ -8,7 +8,7 @@ import torch
 from torch._subclasses import FakeTensor
 
 from .. import _abi
-from .._families import NAMES
+from .._families import function_of
 from ._agreement import require_agreement
 from ._comm import call
 from ._define import data_type, require_place
@@ -36,7 +36,7 @@ def fields_of(text):
 def name_of(text):
     """The function that a description belongs to."""
     fields = fields_of(text)
-    return "gated_delta_product" if "num_householder" in fields else NAMES.get(fields["family"], "attention")
+    return function_of(fields["family"], fields.get("num_householder"), fields.get("input_gate"))
 
 
 def _numbers(text):

@@ -67,14 +67,15 @@ def _require_tensors(name, error, args):
 
 
 def _explained(name, error, args):
-    """A PyTorch error about an unsupported use of the operators, with a text that names the function; None: another
+    """An error about an unsupported use of the operators, with a text that names the function; None: another
     error."""
-    if isinstance(error, _abi.Error) or not isinstance(error, RuntimeError):
+    distributed = any("DTensor" in type(x).__name__ for x in args)  # its shape is the whole's: a ValueError of shapes misleads
+    if isinstance(error, _abi.Error) or not isinstance(error, (RuntimeError, ValueError) if distributed else RuntimeError):
         return None
     text = None
     if _transforms():
         text = _INSIDE
-    elif any("DTensor" in type(x).__name__ for x in args):
+    elif distributed:
         text = "got a DTensor, expected this rank's tensor: x.to_local()"
     elif any(isinstance(x, torch.Tensor) and (x.is_nested or x.layout is not torch.strided) for x in args):
         text = "got a nested or sparse tensor, expected a dense one; for packed sequences see cu_seqlens"

@@ -103,6 +103,7 @@ def transforms_are_refused_by_name(comm, seed):
         raises(NotImplementedError, f"seqpar.torch.{name} got a DTensor", call, sharded)
         with forward_ad.dual_level():
             raises(NotImplementedError, f"seqpar.torch.{name} is inside forward-mode", call, forward_ad.make_dual(x, x))
+    raises(NotImplementedError, "seqpar.torch.simple_gla got a DTensor", sp.simple_gla, *(sharded,) * 3, x[..., 0], comm)
     compiled = torch.compile(lambda x: torch.func.jvp(calls["all_gather"], (x,), (x,)), backend="eager")
     raises(NotImplementedError, "seqpar.torch.all_gather is inside", compiled, x)
     same(sp.all_gather(x, comm, dim=0), x.repeat(comm.size, 1, 1, 1))  # all ranks refused equally
