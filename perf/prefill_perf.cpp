@@ -39,6 +39,10 @@ class Chunk {
   Chunk(const Choices& c, int order, size_t keysOfRank, int ranks) {
     const auto page = static_cast<int64_t>(c.page), parts = static_cast<int64_t>(c.requests * (c.requests + 1) / 2);
     const int64_t pages = std::max<int64_t>(1, static_cast<int64_t>(keysOfRank) / page) * ranks;
+    if (pages < static_cast<int64_t>(c.requests))
+      throw UsageError("option -b: " + std::to_string(pages) + " pages of " + std::to_string(c.page) +
+                       " keys on all ranks, expected at least one for each of " + std::to_string(c.requests) +
+                       " requests");
     for (size_t r = 0; r < c.requests; ++r) {
       const bool last = r + 1 == c.requests;
       const int64_t before = static_cast<int64_t>(pages_.size());
