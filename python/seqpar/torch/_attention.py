@@ -8,7 +8,7 @@ import torch
 from .. import _abi, _families, _shapes
 from . import _delta_product, _flex, _linear, _plans, _prepared
 from ._comm import find
-from ._define import autocasted, autocasts, define, eager, require_tensors, without_gradient
+from ._define import autocasted, autocasts, define, eager, has_tensors, require_constants, require_tensors, without_gradient
 from ._first_order import first_order
 from ._kernels import attention_by
 from ._layout import Layout, bounds_of, require_fit
@@ -144,6 +144,7 @@ def _prepare(q, k, v, comm, *, sinks=None, cu_seqlens=None, layout=None, kv_layo
         require_fit("attention: kv_layout", kv_layout, comm, local=kv_local)
     elif layout is not None and kv_local != local:
         raise ValueError(f"attention: got {local} queries and {kv_local} keys, expected equally many with a layout, or a kv_layout")
+    require_constants("attention", **{name: options.get(name) for name in ("scale", "softcap")})
     if "window" in options:
         options["window"] = _shapes.window_of("attention", options["window"])
     mask = options.get("mask")
@@ -153,7 +154,7 @@ def _prepare(q, k, v, comm, *, sinks=None, cu_seqlens=None, layout=None, kv_layo
         tokens = local * comm.size if layout is None else layout.tokens
         if mask.tokens != tokens:
             raise ValueError(f"attention: mask has {mask.tokens} tokens, expected {tokens}, the tokens of the whole")
-    text = _known_spec if eager() else _spec  # torch.compile traces functions, not their caches
+    text = _known_spec if eager() and not has_tensors(options) else _spec  # torch.compile traces functions, not their caches
     return text(local, kv_local, training, sinks is not None, cu_seqlens=bounds_of(cu_seqlens), layout=layout,
                 kv_layout=kv_layout, **options)
 

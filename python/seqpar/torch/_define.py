@@ -184,6 +184,19 @@ def require_tensors(what, q, k, v, **others):
             raise TypeError(f"{what}: {name} is a {type(x).__module__}.{type(x).__qualname__}, expected a torch.Tensor")
 
 
+def has_tensors(options):
+    """Whether an option is a tensor: its value may be another one in a later call with the same tensor."""
+    return any(isinstance(x, torch.Tensor) for x in options.values())
+
+
+def require_constants(what, **options):
+    """Raises ValueError for an option that requires a gradient, since none is computed."""
+    for name, x in options.items():
+        if isinstance(x, torch.Tensor) and x.requires_grad and torch.is_grad_enabled():
+            raise ValueError(f"{what}: {name} requires a gradient, which is not computed, expected a number; multiply q by a learned "
+                             "factor")
+
+
 def require_place(what, comm, *tensors):
     """Raises ValueError unless all tensors are in the communicator's memory."""
     device = comm.device

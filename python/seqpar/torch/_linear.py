@@ -6,7 +6,7 @@ from .. import _abi, _shapes
 from .._families import NAMES, function_of, named, options_of, require_gates, reserves
 from . import _plans, _prepared
 from ._comm import find
-from ._define import autocasted, autocasts, define, real, require_tensors, without_gradient
+from ._define import autocasted, autocasts, define, real, require_constants, require_tensors, without_gradient
 from ._first_order import first_order
 from ._layout import bounds_of, require_fit
 
@@ -146,6 +146,7 @@ def describe(family, q, k, v, gates, comm, initial_state=None, scale=None, cu_se
     token and head on k v^T. updates: those of a token of gated_delta_product(), each one a token of q, k, v and gates."""
     name = function_of(family, updates, input_gate)
     require_tensors(name, q, k, v, **named(family, gates), initial_state=initial_state)
+    require_constants(name, scale=scale)
     options = options_of(family, _OPTIONS)
     normalize = bool(unknown.pop("normalize", False)) if "normalize" in options else False
     _shapes.require_options(name, unknown, options)

@@ -7,7 +7,7 @@ import torch
 
 from .. import _abi
 from ._comm import Error, _next_call, call, capturing, find as find_comm, require
-from ._define import eager, plain
+from ._define import eager, has_tensors, plain
 from ._refusals import tell
 
 _MOST = 1024  # maximum number of forms per communicator; then the cache is cleared
@@ -110,7 +110,7 @@ def find(comm, family, q, k, v, gates, training, options):
     """(the key of calls that share a Prepared, the Prepared if there is one). None instead of both: the dispatcher must
     see the call, or its options cannot be compared."""
     require(comm)
-    if not eager() or not _exact(options.get("cu_seqlens")) or not _exact(options.get("window")):
+    if not eager() or has_tensors(options) or not _exact(options.get("cu_seqlens")) or not _exact(options.get("window")):
         return None, None
     plain, index, form = torch.Tensor, comm.index, None
     if type(q) is not plain or type(k) is not plain or type(v) is not plain or q.is_neg() or k.is_neg() or v.is_neg():

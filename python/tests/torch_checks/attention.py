@@ -95,3 +95,27 @@ def later_calls_return_equal_results(comm, seed):
         bounds[1] = cut
         same(sp.attention(q, q, q, comm, causal=True, cu_seqlens=bounds, algorithm="ring"),
              sp.attention(q, q, q, comm, causal=True, cu_seqlens=(0, cut, 6 * comm.size), algorithm="ring"), 0)
+
+
+@check
+def options_in_tensors_are_read_in_each_call(comm, seed):
+    """A tensor that changes in place is another option. One that requires a gradient would get none."""
+    x = whole(seed, 1, 6, 2, 16)
+    decay = -x.abs()
+    calls = {"scale": {"attention": lambda value: sp.attention(x, x, x, comm, causal=True, scale=value),
+                       "gla": lambda value: sp.gla(x, x, x, decay, comm, scale=value)},
+             "softcap": {"attention": lambda value: sp.attention(x, x, x, comm, softcap=value)},
+             "causal": {"attention": lambda value: sp.attention(x, x, x, comm, causal=value)}}
+    for option, functions in calls.items():
+        for name, function in functions.items():
+            value = torch.tensor(0.5) if option != "causal" else torch.tensor(True)
+            for _ in range(3):  # later calls are prepared
+                same(function(value), function(value.item()))
+            value.fill_(0 if option == "causal" else 2)
+            same(function(value), function(value.item()))
+            if option == "causal":
+                continue
+            learned = torch.nn.Parameter(value)
+            raises(ValueError, f"{name}: {option} requires a gradient", function, learned)
+            with torch.no_grad():
+                same(function(learned), function(2.0))
