@@ -50,15 +50,17 @@ def _visible(rest, queries, keys, causal, left, right):
 def _mask_mod(rest, layout, kv_layout, rank, of_keys, causal, window, device):
     """The mask_mod of a rank's queries and the keys of the ranks `of_keys`."""
     layout, kv_layout = Layout.from_key(layout), Layout.from_key(kv_layout)
-    queries = layout.positions(rank).to(device, torch.int32)
-    keys = torch.cat([kv_layout.positions(r) for r in of_keys]).to(device, torch.int32)
+    with torch.inference_mode(False):  # a later call may need a gradient
+        queries = layout.positions(rank).to(device, torch.int32)
+        keys = torch.cat([kv_layout.positions(r) for r in of_keys]).to(device, torch.int32)
     return _visible(rest, queries, keys, causal, *window)
 
 
 @functools.lru_cache(maxsize=16)
 def _block_mask(mask_mod, queries, keys, device):
     from torch.nn.attention.flex_attention import create_block_mask
-    return create_block_mask(mask_mod, None, None, queries, keys, device=device)
+    with torch.inference_mode(False):
+        return create_block_mask(mask_mod, None, None, queries, keys, device=device)
 
 
 @functools.cache

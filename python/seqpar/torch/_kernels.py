@@ -3,7 +3,6 @@ values."""
 
 import dataclasses
 import functools
-import importlib
 import typing
 
 import torch
@@ -84,14 +83,25 @@ def flex(q, k, v, call):
 def _bounds(cu_seqlens, device):
     """(int32 tensor on the device, the longest sequence) of packed sequences."""
     longest = max((end - begin for begin, end in zip(cu_seqlens, cu_seqlens[1:])), default=0)
-    return torch.tensor(cu_seqlens, dtype=torch.int32, device=device), longest
+    with torch.inference_mode(False):  # a later call may need a gradient
+        return torch.tensor(cu_seqlens, dtype=torch.int32, device=device), longest
+
+
+def _flash_attn():
+    import flash_attn  # torch.compile traces this, and not importlib
+    return flash_attn
+
+
+def _flash_attn_interface():
+    import flash_attn_interface
+    return flash_attn_interface
 
 
 def _flash(name, package):
     def kernel(q, k, v, call):
         if call.sinks is not None:
             raise ValueError(f"{name}: got sinks, expected none")
-        module = importlib.import_module(package)
+        module = package()
         options = dict(softmax_scale=call.scale, causal=call.causal, window_size=call.window, softcap=call.softcap)
         if call.cu_seqlens_q is None:
             out = module.flash_attn_func(q, k, v, **options)
@@ -102,13 +112,13 @@ def _flash(name, package):
         return (out[0] if isinstance(out, tuple) else out)[None]
 
     kernel.__name__ = kernel.__qualname__ = name
-    kernel.__doc__ = f"FlashAttention as a `kernel` of attention(); needs the package {package}."
+    kernel.__doc__ = f"FlashAttention as a `kernel` of attention(); needs the package {package.__name__[1:]}."
     return kernel
 
 
 # By transformers' names.
-KERNELS = {"sdpa": sdpa, "flex_attention": flex, "flash_attention_2": _flash("flash_attention_2", "flash_attn"),
-           "flash_attention_3": _flash("flash_attention_3", "flash_attn_interface")}
+KERNELS = {"sdpa": sdpa, "flex_attention": flex, "flash_attention_2": _flash("flash_attention_2", _flash_attn),
+           "flash_attention_3": _flash("flash_attention_3", _flash_attn_interface)}
 
 
 def kernel_of(kernel):

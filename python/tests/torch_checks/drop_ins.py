@@ -103,15 +103,18 @@ class _FlashAttn:
                                               ((q, bounds_q), (k, bounds_k), (v, bounds_k))), **options)[0]
                  for i in range(len(bounds_q) - 1)]
         assert max(len(p) for p in parts) == longest_q and bounds_q.dtype == torch.int32
+        assert not bounds_q.is_inference() and not bounds_k.is_inference()  # could not be saved for a backward pass
         return torch.cat(parts)
 
 
 @contextlib.contextmanager
 def _modules(**modules):
-    """Adds modules for a while. unittest.mock.patch.dict would also remove those that torch.compile imports meanwhile,
-    which PyTorch cannot import twice."""
+    """Adds modules with the functions of classes for a while. unittest.mock.patch.dict would also remove those that
+    torch.compile imports meanwhile, which PyTorch cannot import twice."""
     assert not sys.modules.keys() & modules, modules
-    sys.modules.update(modules)
+    for name, functions in modules.items():
+        sys.modules[name] = types.ModuleType(name)
+        vars(sys.modules[name]).update({key: x for key, x in vars(functions).items() if inspect.isfunction(x)})
     try:
         yield
     finally:
@@ -131,7 +134,13 @@ def kernels_by_name(comm, seed):
             for kernel in ("flash_attention_2", "flash_attention_3", "flex_attention", "sdpa"):
                 if kernel == "sdpa" and "softcap" in options:
                     continue
+                with torch.inference_mode():  # as an evaluation before training
+                    sp.attention(*parts, comm, causal=True, layout=layout, kernel=kernel, **options)
                 same(sp.attention(*parts, comm, causal=True, layout=layout, kernel=kernel, **options), expected, 50)
+        for kernel in ("flash_attention_2", "flash_attention_3"):
+            call = lambda q, k, v: sp.attention(q, k, v, comm, causal=True, layout=layout, kernel=kernel, algorithm="allgather_kv")
+            same(torch.compile(call, fullgraph=True, backend="eager")(*parts), call(*parts), 50)
+            torch.compiler.reset()
     raises(ValueError, "flex_attention", sp.attention, *parts, comm, layout=layout, kernel="flex")
 
 
