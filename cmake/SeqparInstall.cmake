@@ -117,7 +117,7 @@ if(SEQPAR_PYTHON AND NOT SKBUILD)  # of a wheel, scikit-build-core takes it from
   endif()
   set(SEQPAR_PYTHON_INSTALL_DIR ${seqpar_python_dir} CACHE STRING "Folder that gets the Python package")
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/python/seqpar DESTINATION ${SEQPAR_PYTHON_INSTALL_DIR} COMPONENT python
-          FILES_MATCHING PATTERN "*.py" PATTERN "*.pyi" PATTERN "py.typed" PATTERN "handlers.cpp" PATTERN "__pycache__" EXCLUDE)
+          FILES_MATCHING PATTERN "*.py" PATTERN "*.pyi" PATTERN "py.typed" PATTERN "handlers.cpp" PATTERN "order.h" PATTERN "__pycache__" EXCLUDE)
 endif()
 
 if(seqpar_in_usr)

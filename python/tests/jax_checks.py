@@ -323,6 +323,30 @@ def order_and_composition(comm):
             same(both(y), jnp.sin(y))
 
 
+def independent_calls(comm):
+    """Calls that XLA does not order: of functions, and of nested jits, checkpoints and loops of them, on two
+    communicators. Each call has another operand, so exchanged operands of two calls show."""
+    n = comm.size
+    arrays = [whole(i, n, 50000) for i in range(12)]  # XLA runs calls of large arrays concurrently
+    specs = (P("sp"),) * len(arrays)
+    with sp.Comm(MESH, "sp") as other:
+        move = lambda x, own=comm: sp.ring_permute(x, own)
+        nested = jax.jit(move)  # traced once: the same call in several places
+        loop = lambda x: jax.lax.scan(lambda c, _: (move(c), None), x, length=n + 1)[0]
+        kinds = (move, nested, jax.checkpoint(move), loop, nested, lambda x: move(x, other))
+        moved = sharded(lambda *x: tuple(kinds[i % len(kinds)](y) for i, y in enumerate(x)), specs, specs)
+
+        def weighted(*x):
+            results = moved(*x)
+            return sum((y * w).sum() for y, w in zip(results, arrays)), results
+
+        both = jax.jit(jax.grad(weighted, tuple(range(len(arrays))), has_aux=True))
+        for _ in range(10):
+            gradients, results = both(*arrays)
+            for w, g, y in zip(arrays, gradients, results):
+                assert (y == jnp.roll(w, 1, 0)).all() and (g == jnp.roll(w, -1, 0)).all()
+
+
 def stubs(comm):
     """The type stubs match the functions."""
     stub = stub_file.read(pathlib.Path(sp.__file__).with_suffix(".pyi"))
@@ -338,7 +362,7 @@ def stubs(comm):
 def main():
     with sp.Comm(MESH, "sp") as comm:
         for check in (collectives, merging_partial_attention, scans, operators, linear_attention_reserves_memory,
-                      order_and_composition, mamba, delta_products, errors, stubs):
+                      order_and_composition, independent_calls, mamba, delta_products, errors, stubs):
             if len(sys.argv) > 2 and check.__name__ not in sys.argv[2:]:
                 continue
             check(comm)

@@ -2,6 +2,8 @@
 
 from jax_support import MESH, SEQ, raises, same, sharded, whole  # first: it sets JAX up
 
+import os
+
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec as P
@@ -11,7 +13,8 @@ import seqpar.jax as sp
 
 def errors(comm):
     n = comm.size
-    unordered_calls_are_noticed(n)
+    if n > 1:
+        unequal_programs_end(n)
     x = whole(17, 1, 2 * n, n + 1, 4)
     if n > 1:
         raises(ValueError, "equally many", lambda: sharded(lambda x: sp.to_heads(x, comm), (SEQ,), SEQ)(x))
@@ -111,24 +114,14 @@ def errors(comm):
     raises(Exception, "closed", lambda: function(x))
 
 
-def unordered_calls_are_noticed(n):
-    """Independent calls, some inside of a nested jit: right results, or an error."""
-    arrays = [whole(i, n, 100000) for i in range(9)]  # XLA runs calls of large arrays concurrently
-    specs = (P("sp"),) * len(arrays)
-    with sp.Comm(MESH, "sp") as own:
-        move = lambda x: sp.ring_permute(x, own)
-        moved = sharded(lambda *x: tuple((jax.jit(move) if i % 3 == 1 else move)(y) for i, y in enumerate(x)), specs, specs)
-
-        def weighted(*x):
-            results = moved(*x)
-            return sum((y * w).sum() for y, w in zip(results, arrays)), results
-
-        both = jax.jit(jax.grad(weighted, tuple(range(len(arrays))), has_aux=True))
-        for _ in range(10):
-            try:
-                gradients, results = jax.block_until_ready(both(*arrays))
-            except Exception as error:
-                assert "in different orders" in str(error), error
-                break
-            for w, g, y in zip(arrays, gradients, results):
-                assert (y == jnp.roll(w, 1, 0)).all() and (g == jnp.roll(w, -1, 0)).all()
+def unequal_programs_end(n):
+    """A device that takes another branch: an error after the timeout, on all devices."""
+    os.environ["SEQPAR_TIMEOUT"] = "1"
+    try:
+        other = sp.Comm(MESH, "sp")
+    finally:
+        del os.environ["SEQPAR_TIMEOUT"]
+    with other:
+        branches = [lambda x, by=by: sp.ring_permute(x, other, by=by) for by in (1, 2)]
+        function = sharded(lambda x: jax.lax.cond(other.rank() == 0, *branches, x), (P("sp"),), P("sp"))
+        raises(Exception, "seqparSendRecv", lambda: jax.block_until_ready(function(whole(1, n, 8))))

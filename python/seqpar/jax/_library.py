@@ -10,7 +10,7 @@ import tempfile
 
 import jax
 
-_SOURCE = pathlib.Path(__file__).with_name("handlers.cpp")
+_SOURCE, _HEADER = (pathlib.Path(__file__).with_name(name) for name in ("handlers.cpp", "order.h"))
 _library = None
 
 
@@ -44,7 +44,7 @@ def library():
         if path is None:
             import jaxlib
             folder = pathlib.Path(os.environ.get("SEQPAR_CACHE") or pathlib.Path.home() / ".cache" / "seqpar")
-            digest = hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:12]
+            digest = hashlib.sha256(_SOURCE.read_bytes() + _HEADER.read_bytes()).hexdigest()[:12]
             path = folder / f"jax-{jaxlib.__version__}-{digest}.so"
             if not path.exists():
                 _compile(path)
@@ -55,6 +55,12 @@ def library():
         _library.seqparJaxForget.argtypes = [ctypes.c_int64, ctypes.c_int32]
         _library.seqparJaxForget.restype = None
         _library.seqparJaxRunning.argtypes = [ctypes.c_int32]
-        jax.ffi.register_ffi_target("seqpar_host", jax.ffi.pycapsule(_library.seqparJaxHost), platform="cpu")
+        for address in (_library.seqparJaxSiteId, _library.seqparJaxSiteInfo):
+            address.restype = ctypes.c_void_p
+        capsule = lambda address: jax.ffi.pycapsule(ctypes.c_void_p(address))
+        jax.ffi.register_ffi_type("seqpar_site", {"type_id": capsule(_library.seqparJaxSiteId()),
+                                                  "type_info": capsule(_library.seqparJaxSiteInfo())}, platform="cpu")
+        jax.ffi.register_ffi_target("seqpar_host", {"instantiate": jax.ffi.pycapsule(_library.seqparJaxSite),
+                                                    "execute": jax.ffi.pycapsule(_library.seqparJaxHost)}, platform="cpu")
         jax.ffi.register_ffi_target("seqpar_gpu", jax.ffi.pycapsule(_library.seqparJaxGpu), platform="CUDA")
     return _library

@@ -3,20 +3,22 @@
 // XLA's threads then run without Python, and the compiled program only contains a call number that is equal in all
 // processes.
 //
+// XLA orders calls of a CPU program by their operands only, so devices reach independent calls in different orders. A
+// call on hosts therefore returns a future, and the ranks of a communicator run their calls in one order (order.h).
+//
 // Compiled at first use against the headers of the installed jaxlib (jax.ffi.include_dir()): their ABI is jaxlib's.
 
-#include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "order.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;
@@ -51,58 +53,10 @@ struct Call {
   std::vector<Patch> patches;
 };
 
-std::mutex guard;
-std::map<std::pair<int64_t, int32_t>, Call>& calls() {
-  static std::map<std::pair<int64_t, int32_t>, Call> all;
-  return all;
-}
-
-// Calls of a device that have started and not ended.
-std::map<int32_t, int>& running() {
-  static std::map<int32_t, int> all;
-  return all;
-}
-
-// The order of calls on the ranks of a communicator.
-struct Order {
-  explicit Order(int32_t ranks) : turns(ranks), started(ranks) {}
-
-  std::vector<std::mutex> turns;  // of each rank: held from the start of a call to its end
-  std::vector<int64_t> started;   // by each rank
-  std::deque<int64_t> sites;      // of calls that not all ranks have started, from number `first` on
-  int64_t first = 0;
-
-  // False if another rank has started a different call at this place of its order.
-  bool start(int32_t rank, int64_t site) {
-    const int64_t place = started[rank]++ - first;
-    if (place == static_cast<int64_t>(sites.size())) sites.push_back(site);
-    const bool equal = sites[place] == site;
-    while (!sites.empty() && *std::min_element(started.begin(), started.end()) > first) {
-      sites.pop_front();
-      ++first;
-    }
-    return equal;
-  }
-};
-
-std::map<void*, std::shared_ptr<Order>>& orders() {
-  static std::map<void*, std::shared_ptr<Order>> all;
-  return all;
-}
-
-class Running {
- public:
-  explicit Running(int32_t device) : device_(device) {}  // with `guard` held and running() incremented
-  Running(const Running&) = delete;
-  Running& operator=(const Running&) = delete;
-  ~Running() {
-    std::lock_guard<std::mutex> lock(guard);
-    --running()[device_];
-  }
-
- private:
-  int32_t device_;
-};
+// Objects that threads may use at exit are never destroyed.
+std::mutex& guard = *new std::mutex;
+std::map<std::pair<int64_t, int32_t>, Call>& calls = *new std::map<std::pair<int64_t, int32_t>, Call>;
+std::map<int32_t, int>& running = *new std::map<int32_t, int>;  // calls of a device that have arrived and not ended
 
 template <size_t>
 using Pointer = void*;
@@ -132,112 +86,157 @@ int invoke(void* function, const std::vector<void*>& values) {
   }
 }
 
-// The token is the last operand: the device's index along the axis of shard_map, plus one; 0 in gradients. On GPUs it
-// is not read.
-std::string wrongMesh(const Call& call, int32_t device, float token) {
-  const int64_t index = static_cast<int64_t>(token) - 1;
-  if (index < 0 || index == call.rank) return "";
-  return "seqpar: device " + std::to_string(device) + " has index " + std::to_string(index) +
-         " in the mesh of jax.shard_map, expected " + std::to_string(call.rank) +
-         ": its rank in the communicator. Pass both the same mesh";
-}
+// A call with its buffers, until it has run.
+class Arrival final : public seqpar::jax::OrderedCall {
+ public:
+  Arrival(int32_t device, int64_t key) : device_(device) {
+    std::lock_guard<std::mutex> lock(guard);
+    const auto found = calls.find({key, device});
+    if (found == calls.end()) {
+      error_ = "seqpar: device " + std::to_string(device) + " has no call " + std::to_string(key) +
+               ": its communicator is closed, or of other devices";
+      return;
+    }
+    call_ = found->second;  // a copy: the communicator may be closed meanwhile
+    ++running[device];
+    counted_ = true;
+  }
+  Arrival(const Arrival&) = delete;
+  Arrival& operator=(const Arrival&) = delete;
+  ~Arrival() override { leave(); }
 
-constexpr char kOtherOrder[] =
-    "seqpar: devices started independent calls in different orders. Calls inside of jax.checkpoint, scan or a nested "
-    "jit are not ordered against calls outside: let one depend on the result of the other";
+  const Call& call() const { return call_; }
+  const std::string& error() const { return error_; }
 
-ffi::Error run(int32_t device, void* stream, bool onHost, const ffi::RemainingArgs& operands,
-               const ffi::RemainingRets& results, int64_t key, int64_t site) {
-  std::optional<Call> call;  // a copy: the communicator may be closed meanwhile
-  std::optional<Running> counted;
+  // Fills in the buffers; `stream` is nullptr on hosts, where the call runs to completion.
+  void take(const ffi::RemainingArgs& operands, const ffi::RemainingRets& results, void* stream) {
+    std::vector<void*> buffers;
+    for (size_t i = 0; i < operands.size(); ++i) buffers.push_back(operands.get<ffi::AnyBuffer>(i)->untyped_data());
+    for (size_t i = 0; i < results.size(); ++i) buffers.push_back((*results.get<ffi::AnyBuffer>(i))->untyped_data());
+    for (const Patch& patch : call_.patches)
+      std::memcpy(&call_.blob[patch.offset], &buffers[patch.buffer], sizeof(void*));
+    for (const Slot& slot : call_.slots) {
+      switch (slot.kind) {
+        case Kind::kValue:
+          values_.push_back(reinterpret_cast<void*>(slot.value));
+          break;
+        case Kind::kBuffer:
+          values_.push_back(buffers[slot.value]);
+          break;
+        case Kind::kBlob:
+          values_.push_back(&call_.blob[slot.value]);
+          break;
+        case Kind::kStream:
+          values_.push_back(stream);
+          break;
+      }
+    }
+  }
+
+  // On hosts. The token is the last operand: the device's index along the axis of shard_map, plus one; 0 in gradients.
+  void checkMesh(float token) {
+    const int64_t index = static_cast<int64_t>(token) - 1;
+    if (index < 0 || index == call_.rank) return;
+    error_ = "seqpar: device " + std::to_string(device_) + " has index " + std::to_string(index) +
+             " in the mesh of jax.shard_map, expected " + std::to_string(call_.rank) +
+             ": its rank in the communicator. Pass both the same mesh";
+    reinterpret_cast<int (*)(void*, const char*)>(call_.fail)(call_.rankComm, error_.c_str());
+  }
+
+  std::string run() override {
+    const int result = invoke(call_.function, values_);
+    if (result == 0) return "";
+    const auto ofComm = reinterpret_cast<const char* (*)(void*)>(call_.errorText);
+    const char* text = call_.comm ? ofComm(call_.comm) : reinterpret_cast<const char* (*)()>(call_.errorText)();
+    if (call_.comm && !*text) text = ofComm(nullptr);  // of this thread
+    return text && *text ? text : "seqpar: error " + std::to_string(result);
+  }
+
+  void end(const std::string& error) override {
+    leave();
+    if (error.empty()) {
+      promise.SetAvailable();
+    } else {
+      promise.SetError(ffi::Error(ffi::ErrorCode::kInternal, error));
+    }
+  }
+
+  ffi::Promise promise;  // on hosts
+
+ private:
+  void leave() {
+    if (!counted_) return;
+    std::lock_guard<std::mutex> lock(guard);
+    --running[device_];
+    counted_ = false;
+  }
+
+  int32_t device_;
+  bool counted_ = false;
+  Call call_ = {};
+  std::vector<void*> values_;
+  std::string error_;
+};
+
+// A custom call of a compiled program, which all devices share.
+struct Site {
+  static ffi::TypeId id;
+  int64_t number;
+};
+ffi::TypeId Site::id = {};
+
+std::map<void*, std::shared_ptr<seqpar::jax::Order>>& orders =
+    *new std::map<void*, std::shared_ptr<seqpar::jax::Order>>;
+
+ffi::Future runOnHost(int32_t device, ffi::RunId run, Site* site, ffi::RemainingArgs operands,
+                      ffi::RemainingRets results, int64_t key) {
+  const auto arrival = std::make_shared<Arrival>(device, key);
+  ffi::Future future(arrival->promise);
+  if (arrival->call().function == nullptr) {
+    arrival->end(arrival->error());
+    return future;
+  }
+  arrival->take(operands, results, nullptr);
+  arrival->checkMesh(*static_cast<const float*>(operands.get<ffi::AnyBuffer>(operands.size() - 1)->untyped_data()));
+  std::shared_ptr<seqpar::jax::Order> order;
   {
     std::lock_guard<std::mutex> lock(guard);
-    const auto found = calls().find({key, device});
-    if (found != calls().end()) {
-      call = found->second;
-      ++running()[device];
-      counted.emplace(device);
-    }
+    std::shared_ptr<seqpar::jax::Order>& known = orders[arrival->call().group];
+    if (!known) known = std::make_shared<seqpar::jax::Order>(arrival->call().ranks);
+    order = known;
   }
-  if (!call) {
-    return ffi::Error(ffi::ErrorCode::kFailedPrecondition, "seqpar: device " + std::to_string(device) +
-                                                               " has no call " + std::to_string(key) +
-                                                               ": its communicator is closed, or of other devices");
-  }
-  std::vector<void*> buffers;
-  for (size_t i = 0; i < operands.size(); ++i) {
-    const auto buffer = operands.get<ffi::AnyBuffer>(i);
-    if (!buffer.has_value()) return buffer.error();
-    buffers.push_back(buffer->untyped_data());
-  }
-  for (size_t i = 0; i < results.size(); ++i) {
-    auto buffer = results.get<ffi::AnyBuffer>(i);
-    if (!buffer.has_value()) return buffer.error();
-    buffers.push_back((*buffer)->untyped_data());
-  }
-  std::shared_ptr<Order> order;
-  std::unique_lock<std::mutex> turn;
-  if (onHost) {
-    std::string text = wrongMesh(*call, device, *static_cast<const float*>(buffers[operands.size() - 1]));
-    if (text.empty()) {
-      {
-        std::lock_guard<std::mutex> lock(guard);
-        std::shared_ptr<Order>& known = orders()[call->group];
-        if (!known) known = std::make_shared<Order>(call->ranks);
-        order = known;
-      }
-      turn = std::unique_lock<std::mutex>(order->turns[call->rank]);
-      std::lock_guard<std::mutex> lock(guard);
-      if (!order->start(call->rank, site)) text = kOtherOrder;
-    }
-    if (!text.empty()) {
-      reinterpret_cast<int (*)(void*, const char*)>(call->fail)(call->rankComm, text.c_str());
-      return ffi::Error(ffi::ErrorCode::kFailedPrecondition, text);
-    }
-  }
-  std::vector<unsigned char> blob = call->blob;
-  for (const Patch& patch : call->patches) std::memcpy(&blob[patch.offset], &buffers[patch.buffer], sizeof(void*));
-  std::vector<void*> values;
-  for (const Slot& slot : call->slots) {
-    switch (slot.kind) {
-      case Kind::kValue:
-        values.push_back(reinterpret_cast<void*>(slot.value));
-        break;
-      case Kind::kBuffer:
-        values.push_back(buffers[slot.value]);
-        break;
-      case Kind::kBlob:
-        values.push_back(&blob[slot.value]);
-        break;
-      case Kind::kStream:
-        values.push_back(stream);
-        break;
-    }
-  }
-  const int result = invoke(call->function, values);
-  if (result == 0) return ffi::Error::Success();
-  const auto ofComm = reinterpret_cast<const char* (*)(void*)>(call->errorText);
-  const char* text = call->comm ? ofComm(call->comm) : reinterpret_cast<const char* (*)()>(call->errorText)();
-  if (call->comm && !*text) text = ofComm(nullptr);  // of this thread
-  return ffi::Error(ffi::ErrorCode::kInternal, text && *text ? text : "seqpar: error " + std::to_string(result));
+  order->arrive(arrival->call().rank, site->number, run.run_id, arrival, arrival->error());
+  return future;
 }
 
-ffi::Error runOnHost(int32_t device, ffi::RemainingArgs operands, ffi::RemainingRets results, int64_t key,
-                     int64_t site) {
-  return run(device, nullptr, true, operands, results, key, site);  // to completion in the call
+ffi::ErrorOr<std::unique_ptr<Site>> makeSite(int64_t) {
+  static std::atomic<int64_t> sites{0};
+  auto site = std::make_unique<Site>();
+  site->number = sites++;
+  return site;
 }
 
-ffi::Error runOnGpu(int32_t device, void* stream, ffi::RemainingArgs operands, ffi::RemainingRets results, int64_t key,
-                    int64_t site) {
-  return run(device, stream, false, operands, results, key, site);
+ffi::Error runOnGpu(int32_t device, void* stream, ffi::RemainingArgs operands, ffi::RemainingRets results,
+                    int64_t key) {
+  Arrival arrival(device, key);
+  if (!arrival.error().empty()) return ffi::Error(ffi::ErrorCode::kFailedPrecondition, arrival.error());
+  arrival.take(operands, results, stream);
+  const std::string error = arrival.run();
+  return error.empty() ? ffi::Error::Success() : ffi::Error(ffi::ErrorCode::kInternal, error);
 }
 
 }  // namespace
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    seqparJaxHost, runOnHost,
-    ffi::Ffi::Bind().Ctx<ffi::DeviceOrdinal>().RemainingArgs().RemainingRets().Attr<int64_t>("key").Attr<int64_t>(
-        "site"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(seqparJaxHost, runOnHost,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::DeviceOrdinal>()
+                                  .Ctx<ffi::RunId>()
+                                  .Ctx<ffi::State<Site>>()
+                                  .RemainingArgs()
+                                  .RemainingRets()
+                                  .Attr<int64_t>("key"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(seqparJaxSite, makeSite, ffi::Ffi::BindInstantiate().Attr<int64_t>("key"));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(seqparJaxGpu, runOnGpu,
                               ffi::Ffi::Bind()
@@ -245,9 +244,18 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(seqparJaxGpu, runOnGpu,
                                   .Ctx<ffi::PlatformStream<void*>>()
                                   .RemainingArgs()
                                   .RemainingRets()
-                                  .Attr<int64_t>("key")
-                                  .Attr<int64_t>("site"),
+                                  .Attr<int64_t>("key"),
                               {ffi::Traits::kCmdBufferCompatible});
+
+// For jax.ffi.register_ffi_type().
+extern "C" void* seqparJaxSiteId() {
+  return &Site::id;
+}
+
+extern "C" const void* seqparJaxSiteInfo() {
+  static constexpr auto info = ffi::MakeTypeInfo<Site>();
+  return &info;
+}
 
 // Defines call `key` for the rank of `device`.
 extern "C" void seqparJaxDefine(int64_t key, int32_t device, int32_t rank, int32_t ranks, void* group, void* rankComm,
@@ -255,29 +263,37 @@ extern "C" void seqparJaxDefine(int64_t key, int32_t device, int32_t rank, int32
                                 int64_t slotCount, const unsigned char* blob, int64_t blobBytes, const Patch* patches,
                                 int64_t patchCount) {
   std::lock_guard<std::mutex> lock(guard);
-  calls()[{key, device}] = {function,
-                            errorText,
-                            comm,
-                            rank,
-                            rankComm,
-                            fail,
-                            group,
-                            ranks,
-                            {slots, slots + slotCount},
-                            {blob, blob + blobBytes},
-                            {patches, patches + patchCount}};
+  calls[{key, device}] = {function,
+                          errorText,
+                          comm,
+                          rank,
+                          rankComm,
+                          fail,
+                          group,
+                          ranks,
+                          {slots, slots + slotCount},
+                          {blob, blob + blobBytes},
+                          {patches, patches + patchCount}};
 }
 
-// The number of calls of the device that have started and not ended.
+// The number of calls of the device that have arrived and not ended.
 extern "C" int seqparJaxRunning(int32_t device) {
   std::lock_guard<std::mutex> lock(guard);
-  return running()[device];
+  return running[device];
 }
 
 extern "C" void seqparJaxForget(int64_t key, int32_t device) {
-  std::lock_guard<std::mutex> lock(guard);
-  const auto found = calls().find({key, device});
-  if (found == calls().end()) return;
-  orders().erase(found->second.group);
-  calls().erase(found);
+  std::shared_ptr<seqpar::jax::Order> order;
+  {
+    std::lock_guard<std::mutex> lock(guard);
+    const auto found = calls.find({key, device});
+    if (found == calls.end()) return;
+    const auto of = orders.find(found->second.group);
+    if (of != orders.end()) {
+      order = std::move(of->second);
+      orders.erase(of);
+    }
+    calls.erase(found);
+  }
+  if (order) order->close();
 }
