@@ -168,9 +168,18 @@ def parser():
 
 
 def parse(arguments=None):
-    o = parser().parse_args(arguments)
+    p = parser()
+    o = p.parse_args(arguments)
     if o.documents:
         o.length = sum(o.documents)
+    least = {"batch": 1, "length": 1, "kv_length": 0, "heads": 1, "kv_heads": 0, "head_dim": 1, "value_dim": 0}
+    for name, bound in least.items():
+        if getattr(o, name) < bound:
+            p.error(f"argument --{name.replace('_', '-')}: got {getattr(o, name)}, expected at least {bound}")
+    if o.documents and min(o.documents) < 0:
+        p.error(f"argument --documents: got {min(o.documents)}, expected lengths of at least 0")
+    if o.kv_heads and o.heads % o.kv_heads:
+        p.error(f"argument --kv-heads: got {o.kv_heads}, expected a divisor of {o.heads}, the number of heads")
     return o
 
 

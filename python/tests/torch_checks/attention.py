@@ -1,5 +1,8 @@
 """Attention and linear attention against the dense definitions."""
 
+import contextlib
+import io
+
 import torch
 
 import seqpar.torch as sp
@@ -36,6 +39,13 @@ def parity_finds_errors(comm, seed):
         assert not parity.run(options, comm, seed)[1]
     finally:
         parity.dense = original
+    for line, text in {"--length 0": "--length: got 0, expected at least 1", "--kv-length -1": "--kv-length: got -1",
+                       "--heads 3 --kv-heads 2": "--kv-heads: got 2, expected a divisor of 3", "--documents 3 -1 4": "--documents: got -1",
+                       "--head-dim 0": "--head-dim: got 0"}.items():
+        told = io.StringIO()
+        with contextlib.redirect_stderr(told):
+            raises(SystemExit, "2", parity.parse, line.split())
+        assert text in told.getvalue(), told.getvalue()
 
 
 @check
