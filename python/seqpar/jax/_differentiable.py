@@ -11,12 +11,11 @@ from jax.ad_checkpoint import checkpoint_name
 class Operator:
     """A collective with its derivative. forward(arrays, token) returns (results, token, residuals for backward);
     backward(residuals, gradients of the results, token) returns (gradients of the arrays, token). The token of the
-    backward pass is the gradient of the forward pass's, so that the calls run in reverse order there, and starts after
-    the forward call (see _after()). Without differentiation, `alone` replaces forward."""
+    backward pass is the gradient of the forward pass's, so that the calls run in reverse order there. Without
+    differentiation, `alone` replaces forward."""
 
     def __init__(self, forward, backward, alone=None):
         self.forward, self.backward, self.alone = forward, backward, alone or forward
-        self.on_host = True
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -25,21 +24,14 @@ def _run(operator, token, *arrays):
     return results, token
 
 
-def _after(token, earlier):
-    """`token`, once the call that returned `earlier` is complete. Gradients of sums do not depend on the forward pass, and
-    XLA runs independent calls in another order on each CPU device. Tokens are at least 0, which XLA does not know."""
-    return jnp.where(earlier >= 0, token, earlier)
-
-
 def _forward(operator, token, *arrays):
     results, token, kept = operator.forward(arrays, token)
     token = checkpoint_name(token, "seqpar")  # else a policy that saves the results would repeat the call for its token
-    return (results, token), (kept, arrays, token)
+    return (results, token), (kept, arrays)
 
 
 def _backward(operator, saved, gradients):
-    (kept, arrays, earlier), (d_results, d_token) = saved, gradients
-    d_token = _after(d_token, earlier) if operator.on_host else d_token  # a GPU runs the calls in the program's order
+    (kept, arrays), (d_results, d_token) = saved, gradients
     none = lambda x: np.zeros(x.shape, jax.dtypes.float0)
     if not any(jnp.issubdtype(x.dtype, jnp.inexact) for x in arrays):  # such as token ids: nothing to send back
         return (d_token, *map(none, arrays))
@@ -64,7 +56,6 @@ def _reverse_only(operator, *arrays):
 
 def apply(comm, operator, *arrays):
     """The results, as a tuple, named "seqpar" for jax.checkpoint's policies."""
-    operator.on_host = comm.platform == "cpu"
     with comm.ordered() as (token, given):
         results, token = _reverse_only(operator, token, *arrays)
         given.append(token)
