@@ -13,7 +13,6 @@ class AdvanceSm90 : ChainSm90<T, ChainSm90Memory::kAdvanceHelpers> {
  private:
   using Base = ChainSm90<T, ChainSm90Memory::kAdvanceHelpers>;
   using Base::column_;
-  using Base::kSigns;
   using Base::kTiles;
   using Base::lane_;
   using Base::ofState_;
@@ -68,7 +67,7 @@ class AdvanceSm90 : ChainSm90<T, ChainSm90Memory::kAdvanceHelpers> {
     warpgroup::fenceOperand(out_);
     storeOut(task_.count - 1);
   }
-  /// -U of chunk i.
+  /// U of chunk i.
   template <bool kOfState>
   SEQPAR_DEVICE void startValues(int i) {
     this->waitFull(i);
@@ -80,8 +79,8 @@ class AdvanceSm90 : ChainSm90<T, ChainSm90Memory::kAdvanceHelpers> {
       SEQPAR_UNROLL
       for (int j = 0; j < 4; ++j) {
         float* const x = values_[2 * k + j / 2] + j % 2 * 2;
-        x[0] = ptx::lowOf<T>(words[j] ^ kSigns);
-        x[1] = ptx::highOf<T>(words[j] ^ kSigns);
+        x[0] = ptx::lowOf<T>(words[j]);
+        x[1] = ptx::highOf<T>(words[j]);
       }
     }
   }
@@ -97,7 +96,7 @@ class AdvanceSm90 : ChainSm90<T, ChainSm90Memory::kAdvanceHelpers> {
     warpgroup::arrive();
     SEQPAR_UNROLL
     for (int k = 0; k < kKeys / kBlock; ++k) {
-      warpgroup::multiplyStep<T, Terms::AlongRows>(values_, a[k], operand(s.w.offset), kRows, k, kOfState || k > 0);
+      warpgroup::subtractStep<T, Terms::AlongRows>(values_, a[k], operand(s.w.offset), kRows, k, kOfState || k > 0);
     }
     warpgroup::commit();
     if constexpr (kOut) {
@@ -117,10 +116,7 @@ class AdvanceSm90 : ChainSm90<T, ChainSm90Memory::kAdvanceHelpers> {
     warpgroup::fenceOperand(values_);
     if (!exact) repairValues<kOfState>(s, a);
     SEQPAR_UNROLL
-    for (int k = 0; k < kRows / kBlock; ++k) {
-      const float(&x)[4] = values_[2 * k], (&y)[4] = values_[2 * k + 1];
-      roundTiles<T>(d_[k], {-x[0], -x[1], -x[2], -x[3]}, {-y[0], -y[1], -y[2], -y[3]});
-    }
+    for (int k = 0; k < kRows / kBlock; ++k) roundTiles<T>(d_[k], values_[2 * k], values_[2 * k + 1]);
     const bool finite = ptx::voteAll(allFinite<T>(d_));
     typename Base::Elements before;
     if (!finite) this->copyState(before);
@@ -131,8 +127,9 @@ class AdvanceSm90 : ChainSm90<T, ChainSm90Memory::kAdvanceHelpers> {
       warpgroup::multiplyStep<T, Terms::Rows>(state_, d_[k], operand(s.kOut.offset), kRows, k, true);
     }
     warpgroup::commit();
-    if (!kOut && kOfState && this->keeps()) this->share(i, s.w, a, s.values, d_, 0);
-    if (i + 1 < task_.count) startValues<kOfState>(i + 1);
+    if (!kOut && kOfState && this->keeps()) this->share(i, s.w, a, s.values, d_);
+    startValues<kOfState>(i + 1 < task_.count ? i + 1 : i);    // no condition: it would move values
+    if constexpr (kOfState) warpgroup::fenceOperand(values_);  // they are computed before the wait
     warpgroup::wait<0>();
     warpgroup::fenceOperand(state_);
     if constexpr (kOut) warpgroup::fenceOperand(out_);
@@ -154,7 +151,7 @@ class AdvanceSm90 : ChainSm90<T, ChainSm90Memory::kAdvanceHelpers> {
     this->storeOperands(this->roundedState(), a);
     recompute(values_, row_, 0, [&](int v, int t) {
       const float sum = sumForgetting<T, true, true>(s.w, t, this->roundedState(), v, 0, kKeys);
-      return kOfState ? sum - ptx::lowOf<T>(*s.values.at(v, t)) : sum;
+      return kOfState ? ptx::lowOf<T>(*s.values.at(v, t)) - sum : -sum;
     });
   }
   /// Adds the outputs of chunk i through scores; if its operands are finite, the products stay in flight.

@@ -22,6 +22,7 @@
 #pragma once
 
 #include "kernels/arch/tma.h"
+#include "kernels/arch/wgmma_subtract.h"
 #include "kernels/attn/linear/delta/half/panels_sm90.h"
 
 namespace seqpar::attn::delta::half {
@@ -49,7 +50,6 @@ class ChainSm90 {
   static constexpr int kBoth = warpgroup::kThreads + kHelpers;  ///< threads
   static constexpr int kChainWarps = warpgroup::kThreads / 32;
   static constexpr int kTiles = kKeys / 8;
-  static constexpr uint32_t kSigns = 0x80008000U;
 
   SEQPAR_DEVICE explicit ChainSm90(const Task& t)
       : task_(t), warp_(ptx::uniform(ptx::thread() / 32)), row_(warp_ % 4 * kBlock), lane_(ptx::thread() % 32) {
@@ -167,19 +167,17 @@ class ChainSm90 {
   }
   /// Stores the warp's 16 rows of operands, 16 terms each.
   template <int kCount, class Tile>
-  SEQPAR_DEVICE void storeOperands(const Tile& to, const uint32_t (&a)[kCount][4], uint32_t signs = 0) const {
+  SEQPAR_DEVICE void storeOperands(const Tile& to, const uint32_t (&a)[kCount][4]) const {
     SEQPAR_UNROLL
-    for (int k = 0; k < kCount; ++k) {
-      storeLeft(to, row_, k * kBlock, {a[k][0] ^ signs, a[k][1] ^ signs, a[k][2] ^ signs, a[k][3] ^ signs}, lane_);
-    }
+    for (int k = 0; k < kCount; ++k) storeLeft(to, row_, k * kBlock, a[k], lane_);
     ptx::syncwarp();
   }
   /// Stores the rounded state and values of chunk i in its stage, in place of operands of the chain's first product.
   SEQPAR_DEVICE void share(int i, const StateTile& state, const uint32_t (&a)[kKeys / kBlock][4],
-                           const SquareRows& values, const uint32_t (&d)[kRows / kBlock][4], uint32_t signs) const {
+                           const SquareRows& values, const uint32_t (&d)[kRows / kBlock][4]) const {
     ptx::barrierSync<kSm90Multiplied, warpgroup::kThreads>();
     storeOperands(state, a);
-    storeOperands(values, d, signs);
+    storeOperands(values, d);
     arriveByWarp(shared(i));
   }
   /// One thread: waits until the chain has shared what it stores for chunk i, and starts the copies of it to arrays of
@@ -244,7 +242,7 @@ class ChainSm90 {
   int64_t batch_;
   bool ofState_;
   float state_[kTiles][4];      ///< of the transpose
-  float values_[kRows / 8][4];  ///< of the transpose of -D or dD
+  float values_[kRows / 8][4];  ///< of the transpose of D or dD
 };
 
 }  // namespace seqpar::attn::delta::half

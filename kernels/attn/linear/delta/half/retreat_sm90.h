@@ -13,7 +13,6 @@ class RetreatSm90 : ChainSm90<T, ChainSm90Memory::kRetreatHelpers> {
  private:
   using Base = ChainSm90<T, ChainSm90Memory::kRetreatHelpers>;
   using Base::column_;
-  using Base::kSigns;
   using Base::kTiles;
   using Base::lane_;
   using Base::ofState_;
@@ -110,10 +109,7 @@ class RetreatSm90 : ChainSm90<T, ChainSm90Memory::kRetreatHelpers> {
     warpgroup::fenceOperand(values_);
     if (!exact) repairValues<kOfState>(s, a);
     SEQPAR_UNROLL
-    for (int k = 0; k < kRows / kBlock; ++k) {
-      const float(&x)[4] = values_[2 * k], (&y)[4] = values_[2 * k + 1];
-      roundTiles<T>(d[k], {-x[0], -x[1], -x[2], -x[3]}, {-y[0], -y[1], -y[2], -y[3]});
-    }
+    for (int k = 0; k < kRows / kBlock; ++k) roundTiles<T>(d[k], values_[2 * k], values_[2 * k + 1]);
     const bool finite = ptx::voteAll(allFinite<T>(d));
     if (exact && !finite) {
       warpgroup::wait<0>();
@@ -123,14 +119,14 @@ class RetreatSm90 : ChainSm90<T, ChainSm90Memory::kRetreatHelpers> {
     warpgroup::arrive();
     SEQPAR_UNROLL
     for (int k = 0; k < kRows / kBlock; ++k) {
-      warpgroup::multiplyStep<T, Terms::Rows>(state_, d[k], operand(s.w.offset), kRows, k, true);
+      warpgroup::subtractStep<T, Terms::Rows>(state_, d[k], operand(s.w.offset), kRows, k, true);
     }
     warpgroup::commit();
-    if (kOfState && this->keeps()) this->share(i, s.kOut, a, s.scores, d, kSigns);
+    if (kOfState && this->keeps()) this->share(i, s.kOut, a, s.scores, d);
     warpgroup::wait<0>();
     warpgroup::fenceOperand(state_);
     if (!exact || !finite) {
-      this->storeOperands(this->roundedValues(), d, kSigns);
+      this->storeOperands(this->roundedValues(), d);
       this->recomputeState(before, [&](int c, int v) {
         const float sum = -sumForgetting<T, false, true>(s.w, c, this->roundedValues(), v, 0, kRows);
         return kOfState && !exact ? sum + sumForgetting<T, false, false>(s.qIn, c, s.values, v, 0, kRows) : sum;
