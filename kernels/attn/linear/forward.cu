@@ -104,10 +104,10 @@ int segmentsOf(const SegmentStates& pass) {
 
 template <class Pass>
 bool leavesOutForgotten(const Pass& pass) {
-  constexpr int kMostMaps = 8;  // NeededChunks::kUnreadLog2
-  return pass.content == Maps::PerSegment && pass.allSegments && pass.segments.count <= kMostMaps &&
-         pass.segments.spans == nullptr && pass.problem.gate == Gate::Token && allowed(pass.problem, pass.heads) &&
-         pass.problem.type != seqparFloat32 && forward_sm90::fits(pass.problem);
+  const LinearProblem& problem = pass.problem;
+  const bool whole = pass.heads.first == 0 && pass.heads.count == problem.heads && pass.segments.spans == nullptr;
+  return pass.content == Maps::PerSegment && pass.allSegments && whole && problem.gate == Gate::Token &&
+         allowed(problem, pass.heads) && problem.type != seqparFloat32 && forward_sm90::fits(problem);
 }
 
 /// Pass 1 without the fold.

@@ -13,6 +13,7 @@
 
 #include "kernels/attn/linear/decay.h"
 #include "kernels/attn/linear/launch.cuh"
+#include "kernels/attn/linear/scan_maps.h"
 #include "kernels/attn/linear/sequence.h"
 #include "seqpar/seqpar_device.cuh"
 
@@ -22,6 +23,7 @@ namespace {
 using Head = device::detail::Head;  // here a part of one
 
 constexpr int kScanThreads = 256;
+constexpr int kMapsAtOnce = 4;     // maps of which a thread loads elements together
 constexpr int kMostWaiting = 128;  // CTAs that wait for other ranks: the rest of the SMs is left to concurrent work
 
 /// Last: the rank's map is not needed. Overlapping: Last on the SMs that the next kernel leaves idle.
@@ -171,24 +173,38 @@ class StateScanGroup {
   /// This thread's elements of a part: composes all segments' maps, from the last that applies back to where decays
   /// have forgotten the rest.
   SEQPAR_DEVICE Quarter mapAt(int part) const {
-    int step = pass_.segments - 1;
-    Quarter all = mapAt(part, step);
+    const int size = pass_.dk * pass_.dv, parts = size / elements_, last = pass_.reverse ? 0 : pass_.segments - 1;
+    const int step = pass_.reverse ? 1 : -1;
+    const int number = part % parts * elements_ + 4 * packet_, channel = pass_.width > 1 ? number / pass_.dv : 0;
+    const int64_t map = int64_t{part / parts} * pass_.segments + last;
+    const float* const logs = pass_.maps.transitions + map * pass_.width + channel;
+    const float* const states = pass_.maps.states + map * size + number;
+    Quarter all = {*reinterpret_cast<const float4*>(states), 1};
+    bool more = true;
 #pragma unroll 1
-    while (all.decay != 0 && --step >= 0) {
-      const Quarter before = mapAt(part, step);
-      all.state = applied(all, before.state);
-      all.decay *= before.decay;
+    for (int first = 0; first < pass_.segments && more; first += kMapsAtOnce) {
+      float decays[kMapsAtOnce], factors[kMapsAtOnce];  // of states, so that their loads are independent of each other
+#pragma unroll
+      for (int i = 0; i < kMapsAtOnce; ++i) {
+        decays[i] = first + i < pass_.segments ? logs[int64_t{first + i} * step * pass_.width] : kNoMap;
+      }
+#pragma unroll
+      for (int i = 0; i < kMapsAtOnce; ++i) {
+        more = more && decays[i] != kNoMap;
+        factors[i] = more ? all.decay : 0;
+        if (more) all.decay *= exp2f(decays[i] * kLog2e);
+        if (all.decay < kReadDecay) all.decay = 0;
+        more = more && all.decay != 0;
+      }
+#pragma unroll
+      for (int i = 0; i < kMapsAtOnce; ++i) {
+        if (factors[i] == 0 || first + i == 0) continue;
+        all.state = applied({all.state, factors[i]},
+                            *reinterpret_cast<const float4*>(states + int64_t{first + i} * step * size));
+      }
     }
     if (pass_.ignoresIncoming) all.decay = 0;
     return all;
-  }
-  /// The map of the segment that applies at position `step`.
-  SEQPAR_DEVICE Quarter mapAt(int part, int step) const {
-    const int size = pass_.dk * pass_.dv, parts = size / elements_;
-    const int number = part % parts * elements_ + 4 * packet_, channel = pass_.width > 1 ? number / pass_.dv : 0;
-    const int64_t map = int64_t{part / parts} * pass_.segments + (pass_.reverse ? pass_.segments - 1 - step : step);
-    const float logDecay = pass_.maps.transitions[map * pass_.width + channel];
-    return {*reinterpret_cast<const float4*>(pass_.maps.states + map * size + number), exp2f(logDecay * kLog2e)};
   }
 
   const StateScan& pass_;

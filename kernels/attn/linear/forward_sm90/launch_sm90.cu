@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/attn/linear/forward_sm90/instances_sm90.h"
+#include "kernels/attn/linear/forward_sm90/needed_chunks_sm90.cuh"
 #include "kernels/attn/linear/launch.cuh"
 #include "kernels/attn/linear/sequence.h"
 
@@ -60,12 +61,13 @@ bool launchStates(const SegmentStates& pass, int segments, const Input& keys, co
   error = cudaSuccess;
   // A CTA takes a little longer for two heads of 64 columns than for one, and pass 3 overlaps a short second round.
   const int64_t single = itemCount(problem, pass.heads, segments, tilesOf(problem) * keyBlocks(problem.dk));
-  const bool joined = joinsShortHeads(problem),
-             paired = joined || (pairs(pass) && 4 * single > 5 * int64_t{forward_sm90::ctasAtOnce(problem)});
+  const bool listed = needed != nullptr && NeededPieces::supports(problem, pass.segments.count),
+             many = listed || 4 * single > 5 * int64_t{forward_sm90::ctasAtOnce(problem)},
+             paired = joinsShortHeads(problem) || (pairs(pass) && many);
   if (!setArguments(kernel, pass, segments, keys, values, paired)) return false;
   if (kernel.items == 0) return true;
   KernelLaunch on = {launch.ctas, false, launch.stream};
-  if (needed != nullptr && problem.batch * (pass.heads.count / (paired ? 2 : 1)) <= NeededItems::kMost) {
+  if (listed) {
     error = findNeeded(needed, problem, P == Pass::Backward, launch);
     if (error != cudaSuccess) return true;
     kernel.needed = needed;

@@ -1,7 +1,7 @@
 // Shared memory of pass 1 (segment_states_sm90.cuh), and its gates per channel.
 #pragma once
 
-#include "kernels/attn/linear/forward_sm90/segment_chunks_sm90.cuh"
+#include "kernels/attn/linear/forward_sm90/needed_pieces_sm90.cuh"
 
 namespace seqpar::attn::forward_sm90 {
 
@@ -14,8 +14,10 @@ struct StatesShared {
   static constexpr int kLoadedBytes = kGates + kGateBytes;                                   ///< by TMA
   static constexpr int kStageBytes = kLoadedBytes + (Kind == GateKind::Uniform ? 1024 : 0);  ///< TokenGates
   static constexpr int kStages = 202752 / kStageBytes;
-  static constexpr int kTotals = kStages * kStageBytes;              ///< [2][2][128], of halves of chunks
-  static constexpr int kMarks = kTotals + 4 * Shape::kChannels * 4;  ///< see Skip
+  /// Channel decays: [2][2][128], of halves of chunks; others: NeededPieces.
+  static constexpr int kTotals = kStages * kStageBytes;
+  static constexpr int kMarks =
+      kTotals + (Kind == GateKind::Uniform ? NeededPieces::kBytes : 4 * Shape::kChannels * 4);  ///< see Skip
   static constexpr int kBarriers = kMarks + 32;
   static constexpr int kBytes = kBarriers + Pipeline<kStages>::kBarrierBytes;
   static_assert(kStages >= 2);

@@ -4,13 +4,14 @@
 //
 // Work      a CTA of 512 threads, one per SM, takes items (batch, segment, head, 128 channels of k, 128 columns of v)
 //           in steps of the grid. Pair: two heads with 64 columns that share keys, whose values are decayed instead;
-//           with channel decays, two heads of 64 channels and columns each, one in each panel of a tile
+//           with channel decays, two heads of 64 channels and columns each, one in each panel of a tile. With
+//           `needed`, items are pieces of the chunks that heads need (NeededPieces), instead of segments
 // Roles     warpgroup 0: producer, one thread issues TMA loads, a warp computes factors of tokens; 1: transform,
 //           decays keys; 2, 3: consumers, wgmma, 64 columns of v each. 128 registers per thread.
 // Tiles     chunks of 64 tokens x 128; S^T 64 x 128 fp32 in the registers of each consumer
 // Smem      StatesShared: stages of keys and values (16 KiB each) and gates, six (fp32 gates: three, bf16: four)
 // Barriers  mbarriers of a stage (Pipeline): full, prepared, empty, as in outputs_sm90.cuh. Named, Barrier: of the
-//           transform warpgroup. __syncthreads(): NeededItems::find()
+//           transform warpgroup. __syncthreads(): NeededPieces::find()
 // Overlap   lets the next kernel start at once, may itself start before the previous kernel ends, and executes
 //           griddepcontrol.wait before it exits only: it accesses none of the previous kernel's data, except `needed`.
 #pragma once
@@ -19,10 +20,10 @@
 
 #include "kernels/arch/pdl.h"
 #include "kernels/attn/linear/forward_sm90/matrix_sm90.cuh"
-#include "kernels/attn/linear/forward_sm90/needed_chunks_sm90.cuh"
 #include "kernels/attn/linear/forward_sm90/segment_shared_sm90.cuh"
 #include "kernels/attn/linear/forward_sm90/sweeps_sm90.cuh"
 #include "kernels/attn/linear/forward_sm90/token_gates_sm90.cuh"
+#include "kernels/attn/linear/scan_maps.h"
 
 namespace seqpar::attn::forward_sm90 {
 
@@ -56,17 +57,16 @@ class StatesCta {
         problem_(kernel.pass.problem),
         shared_(shared),
         base_(ptx::sharedAddress(shared)),
-        needed_(shared + Layout::kTotals),
+        pieces_(shared + Layout::kTotals),
         skip_{reinterpret_cast<volatile int*>(shared + Layout::kMarks)},
         pipeline_{base_ + Layout::kBarriers} {}
 
   SEQPAR_DEVICE void run() {
     if (threadIdx.x == 0) pipeline_.init(kUniform ? 1 : 0);
     if (kUniform && kernel_.needed != nullptr) {
-      HeadRange heads = kernel_.pass.heads;
-      if (Pair) heads.count = (heads.count + 1) / 2;
+      const int ctas = static_cast<int>(gridDim.x) / tilesOfHead();
       ptx::griddepcontrolWait();
-      needed_.find<P>(kernel_.needed, problem_, kernel_.pass.segments, heads, kTokenGates);
+      pieces_.find(kernel_.needed, problem_, kernel_.pass.segments.count, kTokenGates, max(ctas, 1));
     }
     __syncthreads();
     const int role = static_cast<int>(threadIdx.x) / kGroupThreads;
@@ -86,31 +86,39 @@ class StatesCta {
   /// Calls act(item, running number of its first chunk), which returns the number of chunks loaded for it.
   template <class Act>
   SEQPAR_DEVICE void each(const Act& act) {
-    const int tiles = (problem_.dv + Shape::kColumns - 1) / Shape::kColumns;
+    int first = 0;
+    const auto withTile = [&](Sweep item, int tile) {
+      const int tiles = valueTiles();
+      item.tile = Wide ? tile % tiles : tile;
+      item.block = Wide ? tile / tiles : 0;
+      first += act(item, first);
+    };
+    if (kUniform && kernel_.needed != nullptr) return eachPiece(withTile);
     const Segments& cut = kernel_.pass.segments;
     const int firstSegment = P == Pass::Forward ? 0 : cut.count - kernel_.segments;
-    int first = 0;
     HeadRange heads = kernel_.pass.heads;
     if (Pair) heads.count = (heads.count + 1) / 2;
-    const int tilesOfHead = Wide ? kBlocks * tiles : tiles;
-    const bool listed = kUniform && kernel_.needed != nullptr;
-    const int64_t items = listed ? int64_t{needed_.count(problem_, heads)} * tilesOfHead : kernel_.items;
-    for (int64_t index = blockIdx.x; index < items; index += gridDim.x) {
+    for (int64_t index = blockIdx.x; index < kernel_.items; index += gridDim.x) {
       Sweep item{};
-      if (listed) {
-        static_cast<Item&>(item) = needed_.at<P>(static_cast<int>(index / tilesOfHead), problem_, cut, heads);
-        item.tile = static_cast<int>(index % tilesOfHead);
-      } else {
-        static_cast<Item&>(item) = itemAt(index, problem_, heads, cut, kernel_.segments, tilesOfHead, firstSegment);
-      }
+      static_cast<Item&>(item) = itemAt(index, problem_, heads, cut, kernel_.segments, tilesOfHead(), firstSegment);
       if (Pair) item.head += item.head - heads.first;
-      if (Wide) {
-        item.block = item.tile / tiles;
-        item.tile %= tiles;
-      }
-      first += act(item, first);
+      if (Pair) item.second = item.head + 1;
+      withTile(item, item.tile);
     }
   }
+  /// The same for pieces.
+  template <class Act>
+  SEQPAR_DEVICE void eachPiece(const Act& withTile) {
+    const int tiles = tilesOfHead(), items = pieces_.ranges() * tiles;
+    for (int index = static_cast<int>(blockIdx.x); index < items; index += static_cast<int>(gridDim.x)) {
+      pieces_.each<P>(index / tiles, problem_, kernel_.pass.segments.count, kTokenGates,
+                      [&](const Sweep& piece) { withTile(piece, index % tiles); });
+    }
+  }
+  SEQPAR_DEVICE int valueTiles() const { return (problem_.dv + Shape::kColumns - 1) / Shape::kColumns; }
+  SEQPAR_DEVICE int tilesOfHead() const { return (Wide ? kBlocks : 1) * valueTiles(); }
+  /// Head `which` of the item's two.
+  static SEQPAR_DEVICE int headOf(const Sweep& item, int which) { return which == 0 ? item.head : item.second; }
 
   SEQPAR_DEVICE int load(const Sweep& item, int first) {
     const ItemChunks<P> chunks(item);
@@ -128,18 +136,18 @@ class StatesCta {
         ptx::tmaLoad(stage + Layout::kGates, kernel_.gates, full, item.firstChannel(), item.head, token, batch);
       }
       if (kJoined) {
-        ptx::tmaLoad(stage + Layout::kGates + kPanelOfGates, kernel_.gates, full, 0, item.head + 1, token, batch);
+        ptx::tmaLoad(stage + Layout::kGates + kPanelOfGates, kernel_.gates, full, 0, item.second, token, batch);
       }
 #pragma unroll
       for (int tile = 0; tile < Shape::kMostTiles; ++tile) {
         const int column = tile * kSwizzleColumns, at = tile * kTileBytes;
         if (tile < Shape::kKeyTiles) {
           ptx::tmaLoad(stage + Layout::kKeys + at, kernel_.keys, full, kJoined ? 0 : item.firstChannel() + column,
-                       kJoined ? qkHead(problem_, item.head + tile) : qk, token, batch);
+                       kJoined ? qkHead(problem_, headOf(item, tile)) : qk, token, batch);
         }
         if (tile >= Shape::kValueTiles) continue;
         ptx::tmaLoad(stage + Layout::kValues + at, kernel_.values, full,
-                     Pair ? 0 : item.tile * Shape::kColumns + column, Pair ? item.head + tile : item.head, token,
+                     Pair ? 0 : item.tile * Shape::kColumns + column, Pair ? headOf(item, tile) : item.head, token,
                      batch);
       }
     }
@@ -171,7 +179,7 @@ class StatesCta {
   SEQPAR_DEVICE int prepare(const Sweep& item, int first) {
     const ItemChunks<P> chunks(item);
     Sweep own = item;
-    if (kShared) own.head += PrepareLane().half;  // two warps have one head of a pair
+    if (kShared) own.head = headOf(item, PrepareLane().half);  // two warps have one head of a pair
     float2 later = make_float2(0, 0);  // log2-decays of earlier chunks: of two channels or heads or, in x, of all
     bool skipping = false;
     int loaded = chunks.count;
@@ -276,7 +284,7 @@ class StatesCta {
   SEQPAR_DEVICE void putDecays(const Sweep& of, float2 later) {
     const PrepareLane me;
     Sweep item = of;
-    if (kJoined) item.head += me.channel / kGateChannels;
+    if (kJoined) item.head = headOf(item, me.channel / kGateChannels);
     if (!isOwn(item)) return;
     const int64_t map = mapIndex(item, problem_, kernel_.pass.segments);
     const int width = transitionWidth(problem_);
@@ -293,6 +301,10 @@ class StatesCta {
       put(item.firstChannel() + me.channel % kGateChannels + 1, later.y);
     } else if (me.pair == 0 && item.block == 0) {
       put(0, later.x);
+      const int next = P == Pass::Forward ? item.segment - 1 : item.segment + 1;
+      if (item.isLast && next >= 0 && next < kernel_.pass.segments.count) {
+        kernel_.pass.maps.transitions[map + next - item.segment] = kNoMap;
+      }
     }
   }
 
@@ -334,7 +346,7 @@ class StatesCta {
       for (int i = 0; i < kElements; ++i) state[i] *= problem_.scale;
     }
     Sweep own = item;
-    if (Pair) own.head += which;
+    if (Pair) own.head = headOf(item, which);
     if (!isOwn(own)) return loaded;
     const int64_t map = mapIndex(own, problem_, kernel_.pass.segments);
     float* const to = kernel_.pass.maps.states + map * problem_.dk * problem_.dv;
@@ -359,7 +371,7 @@ class StatesCta {
   const LinearProblem& problem_;
   char* shared_;
   uint32_t base_;
-  NeededItems needed_;  ///< where channel decays have totals
+  NeededPieces pieces_;  ///< where channel decays have totals
   Skip<kStages> skip_;
   Pipeline<kStages> pipeline_;
 };

@@ -16,6 +16,8 @@ constexpr int kWindowChunks = 16;
 struct Sweep : Item {
   int block = 0;
   bool opens = true, closes = true;  ///< the window is the item's first, its last one
+  int second = 0;                    ///< pass 1: the second head of an item with two
+  bool isLast = false;               ///< pass 1: the last piece of its heads (NeededPieces)
 
   SEQPAR_DEVICE int firstChannel() const { return block * Shape::kChannels; }
 };

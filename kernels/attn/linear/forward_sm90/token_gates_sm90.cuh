@@ -7,6 +7,7 @@
 #pragma once
 
 #include "kernels/attn/linear/forward_sm90/segment_chunks_sm90.cuh"
+#include "kernels/attn/linear/forward_sm90/sweeps_sm90.cuh"
 #include "kernels/attn/linear/head_input_gates.h"
 
 namespace seqpar::attn::forward_sm90 {
@@ -20,10 +21,10 @@ class TokenGates {
   static constexpr int kAfter = Heads * kChunk;  ///< per stage: [Heads][kChunk] factors, then [Heads] decays
   static constexpr int kBytes = (kAfter + Heads) * 4;
 
-  SEQPAR_DEVICE TokenGates(const LinearProblem& problem, const Item& item) : chunks_(item) {
+  SEQPAR_DEVICE TokenGates(const LinearProblem& problem, const Sweep& item) : chunks_(item) {
 #pragma unroll
     for (int h = 0; h < Heads; ++h) {
-      const int head = min(item.head + h, problem.heads - 1);
+      const int head = h == 0 ? item.head : item.second;
       if (problem.gate == Gate::Head) constant_[h] = static_cast<const float*>(problem.gates.data)[head];
       if (problem.gate == Gate::Token) {
         decays_[h] = static_cast<const float*>(problem.gates.data) + item.batch * problem.gates.batch +

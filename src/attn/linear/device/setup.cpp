@@ -6,6 +6,7 @@
 #include "device/upload.h"
 #include "kernels/attn/linear/pairs.h"
 #include "kernels/attn/linear/save_initial.h"
+#include "kernels/attn/linear/scan_maps.h"
 #include "kernels/attn/linear/state_scan.h"
 
 namespace seqpar::attn::linear {
@@ -30,15 +31,25 @@ void requireDevice(const Shard& shard, const LinearProblem& shape, int device) {
   if (shard.training) require("backward", backwardSharedBytes(shape));
 }
 
-/// Segments of pass 1 for maps that only other ranks need. It leaves out tokens that token decays have forgotten, so
-/// CTAs with several short segments have more equal work.
+/// Segments of pass 1 for maps that only other ranks need. With token decays it divides the tokens that decays have not
+/// forgotten, probably less than a third of all, into pieces of equal length for all CTAs (launchScanMaps()): `count`
+/// is the number of pieces of a head with all of its tokens, two of them partial.
 Segments cutForRank(const LinearProblem& shape, const Segments& whole, int ctas) {
-  constexpr int kRounds = 4;
-  if (shape.gate != Gate::Token) return whole;
+  constexpr int64_t kNeeded = 3, kPartial = 2, kMostMaps = 16, kLeastTokens = 256;
+  if (shape.gate == Gate::Channel) return whole;
   LinearProblem items = shape;
   if (outputsArePaired(shape)) items.heads = (items.heads + 1) / 2;
-  const Segments cut = cutIntoSegments(items, kRounds * ctas);
-  return cut.count <= maxPerSegment(shape) ? cut : whole;
+  if (shape.gate != Gate::Token) {
+    const Segments cut = cutIntoSegments(items, ctas);
+    return cut.count <= maxPerSegment(shape) ? cut : whole;
+  }
+  const int64_t tiles = (shape.dv + valueTile(shape) - 1) / valueTile(shape) * ((shape.dk + 127) / 128);
+  const int64_t heads = shape.batch * items.heads * tiles;
+  int64_t count = (kNeeded * ctas + heads - 1) / heads + kPartial;
+  count = std::clamp<int64_t>(shape.tokens / kLeastTokens, 1, std::min(count, kMostMaps));
+  const int64_t chunks = std::max<int64_t>((shape.tokens + kChunkTokens - 1) / kChunkTokens, 1),
+                each = (chunks + count - 1) / count;
+  return {static_cast<int>((chunks + each - 1) / each), each * kChunkTokens};
 }
 
 }  // namespace
@@ -65,7 +76,7 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
   if (!shard_.alone && isOneSegment()) {
     ofRank_ = whole_;
     ofRank_->segments = cutForRank(shape, whole_.segments, ctas);
-    ofRank_->content = fastestMaps(shape, ofRank_->segments);
+    ofRank_->content = fastestMaps(shape, whole_.segments);
   }
   forward_ = whole_;
   if (spans_.empty()) {
