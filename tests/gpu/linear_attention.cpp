@@ -131,6 +131,32 @@ TEST_CASE("groups of heads that share keys on GPUs, with and without states of t
   }
 }
 
+/// Shapes that form groups with one segment per head: pass 1 of ZECO leaves out tokens that decays have forgotten.
+TEST_CASE("groups of many heads on GPUs, of which the next rank needs some tokens") {
+  if (placed.ranks > 2) return;
+  PlacedRanks all(placed);
+  const unsigned seed = seqpar::test::drawSeed();
+  std::mt19937 random(seed);
+  constexpr int kKeyHeads = 26, kGroup = 4, kTokens = 512;
+  std::vector<int64_t> lengths;
+  for (int r = 0; r < placed.ranks; ++r) lengths.push_back(kTokens + static_cast<int64_t>(random() % 64));
+  auto c = makeCase(seqparAttnScalar, lengths, seqparBfloat16, random);
+  c.keyHeads = kKeyHeads;
+  c.heads = c.keyHeads * kGroup;
+  c.dk = 16 * (1 + random() % 8);
+  c.dv = random() % 2 == 0 ? 64 : seqpar::attn::kWideColumns;
+  c.fill(random());
+  seqpar::attn::LinearProblem shape;
+  shape.gate = seqpar::attn::Gate::Token;
+  shape.tokens = lengths.front();
+  shape.heads = kKeyHeads * kGroup;
+  shape.qkHeads = kKeyHeads;
+  shape.dk = static_cast<int>(c.dk);
+  shape.dv = static_cast<int>(c.dv);
+  REQUIRE(seqpar::attn::formsGroups(shape));
+  checkWithAndWithoutReserve(all, c, lengths, seed);
+}
+
 /// Shapes with which a rank has one segment and many heads: the outputs are computed as on a single rank, and the last
 /// scan of the backward overlaps with the gradients' sweep.
 TEST_CASE("many heads on GPUs in one segment") {

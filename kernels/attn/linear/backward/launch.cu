@@ -253,9 +253,10 @@ int gradientsAtOnce(const LinearProblem& problem, bool alone) {
   const int heads = problem.heads, pairs = (heads + kPair - 1) / kPair;
   if (hasSm90(problem, true) && hasTwoHeads(problem)) return sms() * heads / pairs;
   const bool joins = gradientsJoinHeads(problem);
-  // Groups of a rank that is alone: one segment, because pass 1 would take longer than the states of a head's chunks
-  // one after the other. Other ranks need pass 1, which is faster with more segments.
-  if (joins && alone && formsGroups(problem)) return static_cast<int>(problem.batch * problem.heads);
+  // Groups: one segment, because pass 1 would take longer than the states of a head's chunks one after the other. With
+  // fewer heads and other ranks, which need pass 1 in any case, states of chunks are faster in segments.
+  const bool many = problem.batch * problem.heads * 4 >= 3 * int64_t{ctasAtOnce(problem)};
+  if (joins && (alone || many) && formsGroups(problem)) return static_cast<int>(problem.batch * problem.heads);
   return joins && pairsHeads(problem) ? ctasAtOnce(problem) * kPair : ctasAtOnce(problem);
 }
 

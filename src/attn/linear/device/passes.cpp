@@ -137,7 +137,7 @@ void DevicePasses::states(const Inputs& in, MapUse use) {
 void DevicePasses::outputs(const Inputs& in, const Tensor& out, const float* incoming) {
   if (empty()) return;
   if (byParts(in)) return outputsByParts(in, out, incoming, nullptr);
-  if (isOneSegment()) return forwardWhole(whole_, in, out, incoming, nullptr);
+  if (isOneSegment()) return forwardWhole(forward_, in, out, incoming, nullptr);
   makeOutputs(whole_, in, out, incoming, nullptr);
 }
 
