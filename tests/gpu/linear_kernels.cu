@@ -266,14 +266,16 @@ void checkShortItems(std::mt19937_64& random) {
 
 /// Enough heads for a forward by states of chunks, or by heads.
 void checkManyHeads(std::mt19937_64& random) {
-  static constexpr int kDimensions[][2] = {{256, 64}, {144, 128}, {192, 64}, {128, 64}, {112, 80}, {80, 64}};
+  // dk, dv, heads
+  static constexpr int kDimensions[][3] = {{256, 64, 64}, {144, 128, 64}, {192, 64, 40}, {256, 128, 40},
+                                           {128, 64, 64}, {112, 80, 64},  {80, 64, 64}};
   static constexpr int kShapes = static_cast<int>(std::size(kDimensions));
   static constexpr int64_t kTokens[] = {1, 130, 500};
   for (int i = 0; i < 3 * kShapes; ++i) {
     ForwardSpec spec;
     spec.dk = kDimensions[i % kShapes][0];
     spec.dv = kDimensions[i % kShapes][1];
-    spec.heads = 64;
+    spec.heads = kDimensions[i % kShapes][2];
     spec.qkHeads = 1 << random() % 4;
     spec.batch = 2;
     spec.gate = static_cast<Gate>(i / kShapes);
@@ -289,9 +291,11 @@ void checkManyHeads(std::mt19937_64& random) {
 
 /// Heads for about half of the SMs: a forward by heads divides them.
 void checkDividedHeads(std::mt19937_64& random) {
-  for (const Gate gate : {Gate::None, Gate::Head, Gate::Token, Gate::Token}) {
+  static constexpr int kKeys[] = {128, 256, 80, 208};
+  for (int i = 0; i < 8; ++i) {
+    const Gate gate = static_cast<Gate>(i / 3);
     ForwardSpec spec;
-    spec.dk = random() % 2 == 0 ? 128 : 80;
+    spec.dk = kKeys[i % 4];
     spec.dv = 64;
     spec.heads = random() % 2 == 0 ? 80 : 64;
     spec.qkHeads = 1 << random() % 4;

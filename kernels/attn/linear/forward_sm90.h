@@ -37,8 +37,8 @@ size_t chunkStatesSize(const LinearProblem& problem);
 /// nothing.
 bool forwardByChunks(const Outputs& pass, const Launch& launch, int& error);
 
-/// Whether a forward of `problem` is faster with each head in one chain over all tokens (chunks/head_chain_sm90.h).
-/// Token decays or none, keys of up to 128 channels; not packed.
+/// Whether a forward of `problem` is faster with each head in one chain over all tokens (chunks/head_chain_sm90.h;
+/// keys of more than 128 channels: chunks/wide_chain_sm90.h). Token decays or none; not packed.
 bool formsHeadChains(const LinearProblem& problem);
 
 /// The bytes of Outputs::workspace for that.

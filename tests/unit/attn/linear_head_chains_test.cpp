@@ -1,6 +1,7 @@
 // The sm_90 kernel for outputs of heads in one chain each, on an emulated CTA, compared with the reference in fp64.
 #include "kernels/attn/linear/chunks/head_chain_sm90.h"
 #include "kernels/attn/linear/chunks/head_chain_tail_sm90.h"
+#include "kernels/attn/linear/chunks/wide_chain_sm90.h"
 #include "linear_chunks_check.h"
 #include "random_heads.h"
 
@@ -12,8 +13,8 @@ using namespace seqpar::test;
 
 namespace {
 
-/// kPanels: 1: items have 64 columns, 2: 80. firstChunks: HeadChainTask::firstChunks.
-template <bool kGated, int kPanels>
+/// kPanels: 1: items have 64 columns, 2: 80. kWide: keys of 256. firstChunks: HeadChainTask::firstChunks.
+template <bool kGated, int kPanels, bool kWide = false>
 void checkChains(BackwardShape shape, uint64_t seed, int firstChunks = 0) {
   INFO(shape.name() << ", seed " << seed);
   shape.segmentTokens = std::max<int64_t>((shape.tokens + 63) / 64 * 64, 64);
@@ -25,7 +26,8 @@ void checkChains(BackwardShape shape, uint64_t seed, int firstChunks = 0) {
   const bool saves = seed % 4 != 0;
   std::vector<float> saved(c.stateGradient.size(), NAN);
   chains.saved = saves ? saved.data() : nullptr;
-  using Kernel = forward_sm90::HeadChainKernel<Bf16, kGated, kPanels>;
+  using Kernel = std::conditional_t<kWide, forward_sm90::WideChainKernel<Bf16, kGated>,
+                                    forward_sm90::HeadChainKernel<Bf16, kGated, kPanels>>;
   std::vector<float> middle(firstChunks > 0 ? saved.size() : 0, NAN), totals(middle.empty() ? 0 : saved.size(), NAN);
   chains.firstChunks = firstChunks;
   chains.middle = middle.data();
@@ -33,8 +35,8 @@ void checkChains(BackwardShape shape, uint64_t seed, int firstChunks = 0) {
   const int heads = static_cast<int>(forward_sm90::chainsOf<kPanels>(run.task)), ctas = firstChunks > 0 ? heads + 2 : 2;
   emulator::run(ctas, Kernel::kThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(chains); });
   if (firstChunks > 0) {
-    using Tail = forward_sm90::HeadChainTailKernel<Bf16>;
-    emulator::run(static_cast<int>(Tail::itemsOf(chains)), Tail::kThreads, sizeof(Tail::Memory), seed,
+    using Tail = forward_sm90::HeadChainTailKernel<Bf16, kWide ? 2 : 1>;
+    emulator::run(static_cast<int>(Tail::itemsOf(chains)), Tail::kThreads, sizeof(typename Tail::Memory), seed,
                   [&] { Tail::run(chains); });
   }
   run.check();
@@ -43,10 +45,15 @@ void checkChains(BackwardShape shape, uint64_t seed, int firstChunks = 0) {
   initial.resize(saved.size());
   CHECK(saved == initial);
 }
-template <bool kGated, int kPanels = 1>
+template <bool kGated, int kPanels = 1, bool kWide = false>
 void checkChains(const BackwardShape& shape) {
   const Seed seed;
-  checkChains<kGated, kPanels>(shape, seed);
+  checkChains<kGated, kPanels, kWide>(shape, seed);
+}
+template <bool kGated>
+void checkWideChains(const BackwardShape& shape, int firstChunks = 0) {
+  const Seed seed;
+  checkChains<kGated, 1, true>(shape, seed, firstChunks);
 }
 
 BackwardShape shapeOfHeads(int64_t tokens, int heads, int qkHeads, double decay) {
@@ -138,5 +145,55 @@ TEST_CASE("outputs of heads in one chain with random shapes") {
     } else {
       shape.inputGates ? checkChains<true, 1>(shape, seed) : checkChains<false, 1>(shape, seed);
     }
+  }
+}
+
+TEST_CASE("outputs of heads with wide keys in one chain each") {
+  BackwardShape shape = shapeOfHeads(460, 4, 1, 0.05);
+  shape.dk = 256;
+  checkWideChains<true>(shape);
+  shape.dv = 128;
+  shape.heads = shape.qkHeads = 2;
+  checkWideChains<false>(shape);
+  for (const double decay : {0.5, 2.0, 30.0, kZeros}) {
+    shape = shapeOfHeads(330, 2, 1, decay);
+    shape.dk = 256;
+    checkWideChains<true>(shape);
+  }
+  shape = shapeOfHeads(130, 3, 3, 0.05);
+  shape.batch = 2;
+  shape.states = false;
+  shape.dk = 144;
+  checkWideChains<true>(shape);
+  shape.tokens = 1;
+  for (const Gate gate : {Gate::None, Gate::Head}) {
+    shape.gate = gate;
+    shape.states = true;
+    checkWideChains<false>(shape);
+  }
+}
+
+TEST_CASE("outputs of heads with wide keys in two chains each") {
+  for (const double decay : {0.005, 0.05, 0.5, 30.0, kZeros}) {
+    BackwardShape shape = shapeOfHeads(460, 3, 1, decay);
+    shape.dk = 256;
+    checkWideChains<true>(shape, 4);
+  }
+  BackwardShape shape = shapeOfHeads(390, 2, 2, 0.02);
+  shape.batch = 2;
+  shape.dk = 208;
+  shape.dv = 128;
+  for (const Gate gate : {Gate::None, Gate::Head}) {
+    shape.gate = gate;
+    checkWideChains<false>(shape, 2);
+  }
+}
+
+TEST_CASE("outputs of heads with wide keys in one chain with random shapes") {
+  const Seed seed;
+  std::mt19937_64 random(seed);
+  for (int i = 0; i < 2; ++i) {
+    const BackwardShape shape = drawHeads({{1, 2, 3, 5}, {144, 176, 240, 256}, {64, 128, 192}, false}, random);
+    shape.inputGates ? checkChains<true, 1, true>(shape, seed) : checkChains<false, 1, true>(shape, seed);
   }
 }

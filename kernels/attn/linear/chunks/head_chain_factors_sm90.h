@@ -96,16 +96,15 @@ class HeadChainFactors {
       ends[i] = gates[i] * backward::decayOf(total - sums[i]);
     }
     memory_.awaitEmpty(number);
-    ChainFactors& to = memory_.factorsOf(number);
+    auto& to = memory_.factorsOf(number);
     const int at = lane_ * kTokens;
-    ptx::storePair(to.rows + at, rows[0], rows[1]);
     ptx::storePair(to.ends + at, ends[0], ends[1]);
-    if (separable) {
-      ptx::storePair(to.queries + at, queries[0], queries[1]);
-      ptx::storePair(to.inverses + at, inverses[0], inverses[1]);
-    } else {
-      ptx::storePair(to.sums + at, sums[0], sums[1]);
-      ptx::storePair(to.inputs + at, gates[0], gates[1]);
+    ptx::storePair(to.queries + at, separable ? queries[0] : sums[0], separable ? queries[1] : sums[1]);
+    ptx::storePair(to.keys + at, separable ? inverses[0] : gates[0], separable ? inverses[1] : gates[1]);
+    if constexpr (Memory::Factors::kHasRows) {
+      ptx::storePair(to.rows + at, rows[0], rows[1]);
+    } else if (lane_ == 0) {
+      to.rows[0] = ptx::ex2Approx(reference);
     }
     if (lane_ == 0) {
       to.decay = backward::decayOf(total);

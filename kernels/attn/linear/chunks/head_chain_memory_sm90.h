@@ -17,24 +17,33 @@ using warpgroup::kPanel;
 using warpgroup::Operand;
 using warpgroup::Terms;
 
-/// Factors of a chunk's tokens. Sums are log2-decays from the chunk's start.
+/// Factors of a chunk's tokens. kRows: with those of rows in memory.
+template <bool kRows>
 struct alignas(16) ChainFactors {
-  float sums[kChunk], inputs[kChunk];
-  float rows[kChunk];      ///< the scale times the decay to a query
-  float queries[kChunk];   ///< the same over the decay to a reference, if they are separable
-  float inverses[kChunk];  ///< then the input gate of a key times the decay to the reference, over its decay
-  float ends[kChunk];      ///< the input gate of a key times the decay to the chunk's end
-  float decay;             ///< of the chunk
-  float little;            ///< 1: no row is 0
-  float separable;         ///< 1: decays of scores are products of `queries` and `inverses`
+  static constexpr bool kHasRows = kRows;
+  float queries[kChunk];  ///< the scale times the decay to a query over the decay to a reference; not separable: the
+                          ///< log2-decays from the chunk's start
+  float keys[kChunk];  ///< the input gate of a key times the decay to the reference over its decay; or the input gate
+  float ends[kChunk];  ///< the input gate of a key times the decay to the chunk's end
+  float rows[kRows ? kChunk : 1];  ///< the scale times the decay to a query; or only the decay to the reference
+  float decay;                     ///< of the chunk
+  float little;                    ///< 1: no row is 0
+  float separable;                 ///< 1: decays of scores are products of a query's factor and a key's
+
+  SEQPAR_DEVICE float rowOf(int query, float scale) const {
+    if constexpr (kRows) return rows[query];
+    return separable != 0 ? queries[query] * rows[0] : scale * backward::decayOf(queries[query]);
+  }
 };
 
 /// Columns of v of an item: a panel, or one and 16 columns of another one.
 template <int kPanels>
 constexpr int kChainColumns = kPanels == 1 ? kPanel : kPanel + 16;
 
-template <class T, int kPanels>
+template <class T, int kOfPanels>
 struct HeadChainMemory {
+  static constexpr int kPanels = kOfPanels, kBlocks = 1;
+  using Factors = ChainFactors<true>;
   static constexpr int kStages = kPanels == 1 ? 4 : 3, kImages = 2;
   struct Tiles {
     T queries[kTile], keys[kTile], values[kPanels * kTilePanel];
@@ -42,13 +51,14 @@ struct HeadChainMemory {
   Tiles tiles[kStages];
   T images[kImages][kChainColumns<kPanels> * backward::kBlock];  ///< states, transposed: columns x 128 channels
   T out[2][kPanels * kTilePanel];
-  ChainFactors factors[kStages];
+  Factors factors[kStages];
   alignas(8) uint64_t barriers[kStages][2], imageBarriers[kImages][2];
 
   // Argument: running number of a chunk over all items of the CTA.
   SEQPAR_DEVICE Tiles& of(int number) { return tiles[number % kStages]; }
-  SEQPAR_DEVICE ChainFactors& factorsOf(int number) { return factors[number % kStages]; }
+  SEQPAR_DEVICE Factors& factorsOf(int number) { return factors[number % kStages]; }
   SEQPAR_DEVICE T* image(int number) { return images[number % kImages]; }
+  SEQPAR_DEVICE T* outputs(int number) { return out[number % 2]; }
   SEQPAR_DEVICE uint32_t full(int number) const { return ptx::sharedAddress(&barriers[number % kStages][0]); }
   SEQPAR_DEVICE uint32_t empty(int number) const { return ptx::sharedAddress(&barriers[number % kStages][1]); }
   SEQPAR_DEVICE uint32_t stored(int number) const { return ptx::sharedAddress(&imageBarriers[number % kImages][0]); }

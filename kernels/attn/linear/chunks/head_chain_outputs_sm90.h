@@ -1,16 +1,14 @@
-// A warpgroup that computes the outputs of every second chunk of a head in one chain (head_chain_sm90.h): O = P V +
-// decays * (Q S), with P the scores times their decays.
+// A warpgroup that computes the outputs of every second chunk of a head in one chain (head_chain_sm90.h,
+// wide_chain_sm90.h): O = P V + decays * (Q S), with P the scores times their decays.
 #pragma once
 
 #include "kernels/attn/linear/chunks/head_chain_memory_sm90.h"
 
 namespace seqpar::attn::forward_sm90 {
 
-template <class T, int kPanels>
+template <class T, class Memory>
 class HeadChainOutputs {
  public:
-  using Memory = HeadChainMemory<T, kPanels>;
-
   SEQPAR_DEVICE HeadChainOutputs(const HeadChainTask& task, Memory& memory) : task_(task), memory_(memory) {}
 
   /// `first`: the running number of the item's first chunk.
@@ -18,7 +16,7 @@ class HeadChainOutputs {
     for (int number = first + ((first ^ me_.group) & 1); number < first + item.chunks; number += 2) {
       Columns out;
       multiply(out, number);
-      write(out, item, (item.chunk + number - first) * kChunk);
+      write(out, item, number, (item.chunk + number - first) * kChunk);
     }
   }
   SEQPAR_DEVICE void finish() const {
@@ -26,20 +24,31 @@ class HeadChainOutputs {
   }
 
  private:
-  static constexpr int kTiles8 = kChunk / 8, kChannelSteps = backward::kBlock / 16, kKeySteps = kChunk / 16;
+  static constexpr int kPanels = Memory::kPanels, kTiles8 = kChunk / 8, kKeySteps = kChunk / 16,
+                       kChannelSteps = Memory::kBlocks * backward::kBlock / 16;
   static constexpr int kColumns = kChainColumns<kPanels>, kImagePanelBytes = kColumns * warpgroup::kRowBytes;
+  static constexpr bool kWide = Memory::kBlocks > 1;  ///< wide_chain_sm90.h
+  using Factors = typename Memory::Factors;
   using Scores = float[kTiles8][4];
   using Columns = float[kColumns / 8][4];  ///< of outputs
 
   SEQPAR_DEVICE void multiply(Columns& out, int number) const {
     memory_.awaitFull(number);
-    auto& tiles = memory_.of(number);
-    const ChainFactors& factors = memory_.factorsOf(number);
-    const float rows[2] = {factors.rows[me_.row], factors.rows[me_.row + 8]};
+    const Factors& factors = memory_.factorsOf(number);
+    const float rows[2] = {factors.rowOf(me_.row, task_.scale), factors.rowOf(me_.row + 8, task_.scale)};
+    if constexpr (kWide) {
+      uint32_t words[kKeySteps][4];
+      multiplyTogether(out, words, number);
+      scaleAndAdd(out, words, rows, number);
+      free(memory_.empty(number));
+    } else {
+      multiplyApart(out, rows, factors.little != 0, number);
+    }
+  }
+  SEQPAR_DEVICE void multiplyApart(Columns& out, const float (&rows)[2], bool little, int number) const {
     uint32_t queries[kChannelSteps][4], words[kKeySteps][4];
-    loadQueries(queries, tiles.queries);
+    loadQueries(queries, memory_.of(number).queries);
     makeScores(words, queries, number);
-    const bool little = factors.little != 0;
     if constexpr (kPanels == 1) {
       Columns within;
       multiplyScores(within, words, number, false);
@@ -59,13 +68,52 @@ class HeadChainOutputs {
       multiplyQueries(out, queries, number);
       warpgroup::wait<0>();
       warpgroup::fenceOperand(out);
-      each([&](int n, int e) { out[n][e] = backward::times(rows[e / 2], out[n][e]); });
-      warpgroup::fenceOperand(out);
-      multiplyScores(out, words, number, true);
-      warpgroup::wait<0>();
-      warpgroup::fenceOperand(out);
+      scaleAndAdd(out, words, rows, number);
       freeChunk(number);
     }
+  }
+  /// out = rows out + scores V.
+  SEQPAR_DEVICE void scaleAndAdd(Columns& out, const uint32_t (&words)[kKeySteps][4], const float (&rows)[2],
+                                 int number) const {
+    each([&](int n, int e) { out[n][e] = backward::times(rows[e / 2], out[n][e]); });
+    warpgroup::fenceOperand(out);
+    multiplyScores(out, words, number, true);
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(out);
+  }
+  /// Scores, and out = Q S. Registers do not suffice for all queries, so both products use a panel of them at a time.
+  SEQPAR_DEVICE void multiplyTogether(Columns& out, uint32_t (&words)[kKeySteps][4], int number) const {
+    constexpr int kSteps = kPanel / 16, kQueryPanels = kChannelSteps / kSteps;
+    const T* tile = memory_.queries(number);
+    memory_.awaitStored(number);
+    const ptx::MatrixRows own = me_.matrixRows();
+    Scores scores;
+    uint32_t queries[2][kSteps][4];
+    SEQPAR_UNROLL
+    for (int panel = 0; panel < kQueryPanels; ++panel) {
+      if (panel >= 2) warpgroup::wait<1>();
+      SEQPAR_UNROLL
+      for (int step = 0; step < kSteps; ++step) {
+        ptx::ldmatrixX4(queries[panel % 2][step],
+                        backward::sm90::unitOf<kChunk>(tile, own.row(me_.warpIndex * 16),
+                                                       2 * (panel * kSteps + step) + own.half()));
+      }
+      warpgroup::arrive();
+      SEQPAR_UNROLL
+      for (int i = 0; i < 2 * kSteps; ++i) {
+        const int step = panel * kSteps + i / 2;
+        const T* const right = i % 2 == 0 ? memory_.of(number).keys : memory_.image(number);
+        warpgroup::multiplyStep<T, Terms::AlongRows>(i % 2 == 0 ? scores : out, queries[panel % 2][i / 2],
+                                                     Operand{right, kTilePanelBytes}, kChunk, step, step > 0);
+      }
+      warpgroup::commit();
+    }
+    free(memory_.queriesEmpty(number));
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(scores);
+    warpgroup::fenceOperand(out);
+    free(memory_.read(number));
+    decayScores(words, scores, memory_.factorsOf(number));
   }
   /// Scores do not wait for the state.
   SEQPAR_DEVICE void makeScores(uint32_t (&words)[kKeySteps][4], const uint32_t (&queries)[kChannelSteps][4],
@@ -108,6 +156,10 @@ class HeadChainOutputs {
     ptx::mbarrierArrive(memory_.read(number));
     ptx::mbarrierArrive(memory_.empty(number));
   }
+  SEQPAR_DEVICE void free(uint32_t barrier) const {
+    ptx::syncwarp();
+    if (me_.lane == 0) ptx::mbarrierArrive(barrier);
+  }
   /// Calls act(tile, element) for the accumulators of the columns.
   template <class Act>
   SEQPAR_DEVICE static void each(const Act& act) {
@@ -127,20 +179,20 @@ class HeadChainOutputs {
     }
   }
   /// Scores times their decays and input gates, rounded; 0 for later keys, assigned: they may have overflowed.
-  SEQPAR_DEVICE void decayScores(uint32_t (&words)[kKeySteps][4], Scores& scores, const ChainFactors& factors) const {
+  SEQPAR_DEVICE void decayScores(uint32_t (&words)[kKeySteps][4], Scores& scores, const Factors& factors) const {
     if (factors.separable != 0) return separate(words, scores, factors);
     SEQPAR_UNROLL
     for (int step = 0; step < kKeySteps; ++step) clearLater(scores, step);
-    packExactly<T, kTiles8>(words, scores, factors.sums, factors.inputs, task_.scale, me_.row, me_.c);
+    packExactly<T, kTiles8>(words, scores, factors.queries, factors.keys, task_.scale, me_.row, me_.c);
   }
-  SEQPAR_DEVICE void separate(uint32_t (&words)[kKeySteps][4], Scores& scores, const ChainFactors& factors) const {
+  SEQPAR_DEVICE void separate(uint32_t (&words)[kKeySteps][4], Scores& scores, const Factors& factors) const {
     const float rows[2] = {factors.queries[me_.row], factors.queries[me_.row + 8]};
     SEQPAR_UNROLL
     for (int step = 0; step < kKeySteps; ++step) {
       SEQPAR_UNROLL
       for (int n = 2 * step; n < 2 * step + 2; ++n) {
         float keys[2];
-        ptx::loadPair(factors.inverses + n * 8 + me_.c * 2, keys[0], keys[1]);
+        ptx::loadPair(factors.keys + n * 8 + me_.c * 2, keys[0], keys[1]);
         SEQPAR_UNROLL
         for (int e = 0; e < 4; ++e) scores[n][e] *= rows[e / 2] * keys[e % 2];
       }
@@ -157,10 +209,15 @@ class HeadChainOutputs {
       if (key > query) scores[step * 2 + i / 4][i % 4] = 0;
     }
   }
-  SEQPAR_DEVICE void write(const Columns& out, const ChainItem& item, int token) const {
-    T* tile = memory_.out[me_.group];
-    if (me_.inGroup == 0) ptx::cpAsyncBulkWaitGroupRead<0>();
-    warpgroup::sync(me_.group);
+  /// kWide: another warp stores them to device memory.
+  SEQPAR_DEVICE void write(const Columns& out, const ChainItem& item, int number, int token) const {
+    T* tile = memory_.outputs(number);
+    if constexpr (kWide) {
+      memory_.awaitOutputsRead(number);
+    } else {
+      if (me_.inGroup == 0) ptx::cpAsyncBulkWaitGroupRead<0>();
+      warpgroup::sync(me_.group);
+    }
     const ptx::MatrixRows own = me_.matrixRows();
     SEQPAR_UNROLL
     for (int n = 0; n < kColumns / 8; n += 2) {
@@ -169,6 +226,7 @@ class HeadChainOutputs {
       ptx::stmatrixX4(backward::sm90::unitOf<kChunk>(tile, own.row(me_.warpIndex * 16), n + own.half()), words);
     }
     warpgroup::fenceProxyAsync();
+    if constexpr (kWide) return ptx::mbarrierArrive(memory_.outputsFull());
     warpgroup::sync(me_.group);
     if (me_.inGroup != 0) return;
     SEQPAR_UNROLL

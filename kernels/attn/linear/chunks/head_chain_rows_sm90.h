@@ -6,11 +6,9 @@
 
 namespace seqpar::attn::forward_sm90 {
 
-template <class T>
+template <class T, class Memory>
 class HeadChainRows {
  public:
-  using Memory = HeadChainMemory<T, 2>;
-
   SEQPAR_DEVICE HeadChainRows(const HeadChainTask& task, Memory& memory) : task_(task), memory_(memory) {}
 
   /// `first`: the running number of the item's first chunk.
@@ -60,7 +58,7 @@ class HeadChainRows {
   /// they are.
   SEQPAR_DEVICE void loadKeys(uint32_t (&keys)[2][kSteps][4], int number) const {
     const T* tile = memory_.of(number).keys;
-    const ChainFactors& factors = memory_.factorsOf(number);
+    const auto& factors = memory_.factorsOf(number);
     const ptx::MatrixRowsAcross own{me_.lane};
     const bool little = factors.little != 0;
     SEQPAR_UNROLL

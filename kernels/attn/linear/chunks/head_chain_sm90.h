@@ -16,6 +16,7 @@
 #include <type_traits>
 
 #include "kernels/attn/linear/chunks/head_chain_factors_sm90.h"
+#include "kernels/attn/linear/chunks/head_chain_items_sm90.h"
 #include "kernels/attn/linear/chunks/head_chain_outputs_sm90.h"
 #include "kernels/attn/linear/chunks/head_chain_rows_sm90.h"
 #include "kernels/attn/linear/chunks/head_chain_state_sm90.h"
@@ -28,7 +29,7 @@ struct HeadChainKernel {
   using Arguments = HeadChainTask;
   using Memory = HeadChainMemory<T, kPanels>;
   using Factors = HeadChainFactors<Memory, kGated>;
-  using State = std::conditional_t<kPanels == 1, HeadChainState<T>, HeadChainRows<T>>;
+  using State = std::conditional_t<kPanels == 1, HeadChainState<T, Memory>, HeadChainRows<T, Memory>>;
   static constexpr int kThreads = 4 * warpgroup::kThreads;
   static constexpr int kProducerRegisters = 56, kStateRegisters = kPanels == 1 ? 168 : 184,
                        kOutputRegisters = kPanels == 1 ? 144 : 136;
@@ -55,62 +56,27 @@ struct HeadChainKernel {
       warpgroup::setmaxnregDec<kProducerRegisters>();
       if (warp < Factors::kWarps) {
         const Factors factors(task, memory, warp, thread % 32);
-        each(task, [&](const ChainItem& item, int first) { factors.run(item, first); });
+        eachChain<kPanels>(task, [&](const ChainItem& item, int first) { factors.run(item, first); });
       } else if (thread == 32 * Factors::kWarps) {
-        each(task, [&](const ChainItem& item, int first) { load(task, memory, item, first); });
+        eachChain<kPanels>(task, [&](const ChainItem& item, int first) { load(task, memory, item, first); });
       } else if (warp == Factors::kWarps + 1 && task.saved != nullptr) {
-        each(task, [&](const ChainItem& item, int) {
-          if (item.chunk == 0) saveInitial(task, item, thread % 32);
+        eachChain<kPanels>(task, [&](const ChainItem& item, int) {
+          if (item.chunk == 0) saveInitial<kChainColumns<kPanels>>(task, item, thread % 32);
         });
       }
     } else if (group == 1) {
       warpgroup::setmaxnregInc<kStateRegisters>();
       State state(task, memory);
-      each(task, [&](const ChainItem& item, int first) { state.run(item, first); });
+      eachChain<kPanels>(task, [&](const ChainItem& item, int first) { state.run(item, first); });
     } else {
       warpgroup::setmaxnregInc<kOutputRegisters>();
-      const HeadChainOutputs<T, kPanels> outputs(task, memory);
-      each(task, [&](const ChainItem& item, int first) { outputs.run(item, first); });
+      const HeadChainOutputs<T, Memory> outputs(task, memory);
+      eachChain<kPanels>(task, [&](const ChainItem& item, int first) { outputs.run(item, first); });
       outputs.finish();
     }
   }
 
  private:
-  /// Calls act(item, running number of its first chunk) for the CTA's items. Of divided heads, each of the first CTAs
-  /// has a first part, and the others take turns at second parts.
-  template <class Act>
-  SEQPAR_DEVICE static void each(const HeadChainTask& task, const Act& act) {
-    const int chunks = task.chunks(), block = ptx::block();
-    const int64_t chains = chainsOf<kPanels>(task);
-    const bool divided = task.firstChunks > 0, second = divided && block >= chains;
-    const int64_t ofFirst = second ? chains : 0;
-    int first = 0;
-    for (int64_t index = block - ofFirst; index < chains; index += ptx::blocks() - ofFirst) {
-      ChainItem item = ChainItem::at<kPanels>(task, index);
-      item.chunk = second ? task.firstChunks : 0;
-      item.chunks = second ? chunks - task.firstChunks : divided ? task.firstChunks : chunks;
-      act(item, first);
-      first += item.chunks;
-    }
-  }
-  /// One warp.
-  SEQPAR_DEVICE static void saveInitial(const HeadChainTask& task, const ChainItem& item, int lane) {
-    constexpr int kChannels = 16;  // divide dk; their loads are in flight together
-    const int64_t at = item.stateOffset(task);
-    const int left = task.dv - item.column, columns = left < kChainColumns<kPanels> ? left : kChainColumns<kPanels>;
-    for (int first = 0; first < task.dk; first += kChannels) {
-      for (int column = lane; column < columns; column += 32) {
-        const int64_t offset = at + int64_t{first} * task.dv + column;
-        float numbers[kChannels];
-        SEQPAR_UNROLL
-        for (int i = 0; i < kChannels; ++i) {
-          numbers[i] = task.initial == nullptr ? 0 : task.initial[offset + int64_t{i} * task.dv];
-        }
-        SEQPAR_UNROLL
-        for (int i = 0; i < kChannels; ++i) task.saved[offset + int64_t{i} * task.dv] = numbers[i];
-      }
-    }
-  }
   /// One thread.
   SEQPAR_DEVICE static void load(const HeadChainTask& task, Memory& memory, const ChainItem& item, int first) {
     const int qkHead = item.head / task.group;

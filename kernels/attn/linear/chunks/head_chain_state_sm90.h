@@ -1,15 +1,17 @@
-// The warpgroup with the state of a head in one chain (head_chain_sm90.h), transposed: S^T = S^T decay + V^T K.
+// The warpgroup with the state of a head in one chain (head_chain_sm90.h, wide_chain_sm90.h), transposed: S^T = S^T
+// decay
+// + V^T K, 64 columns x 128 channels, or two blocks of these.
 #pragma once
+
+#include <type_traits>
 
 #include "kernels/attn/linear/chunks/head_chain_memory_sm90.h"
 
 namespace seqpar::attn::forward_sm90 {
 
-template <class T>
+template <class T, class Memory>
 class HeadChainState {
  public:
-  using Memory = HeadChainMemory<T, 1>;
-
   SEQPAR_DEVICE HeadChainState(const HeadChainTask& task, Memory& memory) : task_(task), memory_(memory) {}
 
   /// `first`: the running number of the item's first chunk.
@@ -21,20 +23,23 @@ class HeadChainState {
     for (int number = first; number < first + chunks; ++number) {
       storeImage(number);
       uint32_t values[kSteps][4];
-      SEQPAR_UNROLL
-      for (int i = 0; i < kSteps * 4; ++i) values[i / 4][i % 4] = ptx::pack<T>(next[2 * i], next[2 * i + 1]);
+      round(values, next);
       decay(memory_.factorsOf(number).decay);
       publishImage(number);
       warpgroup::arrive();
       SEQPAR_UNROLL
       for (int step = 0; step < kSteps; ++step) {
-        warpgroup::multiplyStep<T, Terms::Rows>(x_, values[step], Operand{memory_.of(number).keys, kTilePanelBytes},
-                                                kChunk, step, true);
+        SEQPAR_UNROLL
+        for (int block = 0; block < kBlocks; ++block) {
+          warpgroup::multiplyStep<T, Terms::Rows>(x_[block], values[step],
+                                                  Operand{memory_.of(number).keys + block * kTile, kTilePanelBytes},
+                                                  kChunk, step, true);
+        }
       }
       warpgroup::commit();
       if (number + 1 < first + chunks) loadValues(next, number + 1);
       warpgroup::wait<0>();
-      warpgroup::fenceOperand(x_);
+      fenceState();
       ptx::syncwarp();
       if (me_.lane == 0) ptx::mbarrierArrive(memory_.empty(number));
     }
@@ -43,24 +48,47 @@ class HeadChainState {
   }
 
  private:
-  static constexpr int kTiles8 = backward::kBlock / 8, kSteps = kChunk / 16;
-  using Values = float[kSteps * 8];  ///< before they are rounded, as A of the state's product
+  static constexpr int kBlocks = Memory::kBlocks, kTiles8 = backward::kBlock / 8, kSteps = kChunk / 16;
+  static constexpr bool kRounds = kBlocks > 1;  ///< registers do not suffice for values before they are rounded
+  /// A of the state's product, two values a word; or before they are rounded.
+  using Values = std::conditional_t<kRounds, uint32_t[kSteps * 4], float[kSteps * 8]>;
 
+  SEQPAR_DEVICE static void round(uint32_t (&words)[kSteps][4], const Values& values) {
+    SEQPAR_UNROLL
+    for (int i = 0; i < kSteps * 4; ++i) {
+      if constexpr (kRounds) {
+        words[i / 4][i % 4] = values[i];
+      } else {
+        words[i / 4][i % 4] = ptx::pack<T>(values[2 * i], values[2 * i + 1]);
+      }
+    }
+  }
+  SEQPAR_DEVICE void fenceState() {
+    SEQPAR_UNROLL
+    for (auto& block : x_) warpgroup::fenceOperand(block);
+  }
+  SEQPAR_DEVICE void clear() {
+    SEQPAR_UNROLL
+    for (auto& block : x_) backward::clear(block);
+  }
   SEQPAR_DEVICE void decay(float by) {
     SEQPAR_UNROLL
-    for (auto& tile : x_) {
+    for (auto& block : x_) {
       SEQPAR_UNROLL
-      for (float& number : tile) number *= by;
+      for (auto& tile : block) {
+        SEQPAR_UNROLL
+        for (float& number : tile) number *= by;
+      }
     }
-    warpgroup::fenceOperand(x_);  // otherwise the compiler keeps two copies
-    if (by == 0) backward::clear(x_);
+    fenceState();  // otherwise the compiler keeps two copies
+    if (by == 0) clear();
   }
   /// Waits for the chunk, and loads this thread's values times their factors. Values with a factor of 0 become 0,
   /// whatever they are.
   SEQPAR_DEVICE void loadValues(Values& values, int number) const {
     memory_.awaitFull(number);
     const T* tile = memory_.of(number).values;
-    const ChainFactors& factors = memory_.factorsOf(number);
+    const auto& factors = memory_.factorsOf(number);
     const ptx::MatrixRowsAcross own{me_.lane};
     SEQPAR_UNROLL
     for (int step = 0; step < kSteps; ++step) {
@@ -71,8 +99,12 @@ class HeadChainState {
       for (int i = 0; i < 4; ++i) {
         float low, high;
         ptx::loadPair(factors.ends + step * 16 + i / 2 * 8 + me_.c * 2, low, high);
-        values[step * 8 + 2 * i] = ptx::lowOf<T>(words[i]) * low;
-        values[step * 8 + 2 * i + 1] = ptx::highOf<T>(words[i]) * high;
+        if constexpr (kRounds) {
+          values[step * 4 + i] = ptx::pack<T>(ptx::lowOf<T>(words[i]) * low, ptx::highOf<T>(words[i]) * high);
+        } else {
+          values[step * 8 + 2 * i] = ptx::lowOf<T>(words[i]) * low;
+          values[step * 8 + 2 * i + 1] = ptx::highOf<T>(words[i]) * high;
+        }
       }
     }
     if (factors.little != 0) return;
@@ -80,8 +112,12 @@ class HeadChainState {
     for (int i = 0; i < kSteps * 8; i += 2) {
       float low, high;
       ptx::loadPair(factors.ends + i / 4 * 8 + me_.c * 2, low, high);
-      if (low == 0) values[i] = 0;
-      if (high == 0) values[i + 1] = 0;
+      if constexpr (kRounds) {
+        values[i / 2] &= (low == 0 ? 0 : 0xffffu) | (high == 0 ? 0 : 0xffff0000u);
+      } else {
+        if (low == 0) values[i] = 0;
+        if (high == 0) values[i + 1] = 0;
+      }
     }
   }
   /// Stores the state before a chunk.
@@ -89,9 +125,9 @@ class HeadChainState {
     memory_.awaitRead(number);
     const ptx::MatrixRows own = me_.matrixRows();
     SEQPAR_UNROLL
-    for (int i = 0; i < kTiles8 / 2; ++i) {
+    for (int i = 0; i < kBlocks * kTiles8 / 2; ++i) {
       uint32_t words[4];
-      backward::sm90::packTiles<T>(words, x_, 2 * i);
+      backward::sm90::packTiles<T>(words, x_[2 * i / kTiles8], 2 * i % kTiles8);
       ptx::stmatrixX4(
           backward::sm90::unitOf<kChunk>(memory_.image(number), own.row(me_.warpIndex * 16), 2 * i + own.half()),
           words);
@@ -107,16 +143,16 @@ class HeadChainState {
   SEQPAR_DEVICE void each(const ChainItem& item, const Act& act) {
     const int columns = task_.dv - item.column;
     SEQPAR_UNROLL
-    for (int n = 0; n < kTiles8; ++n) {
+    for (int n = 0; n < kBlocks * kTiles8; ++n) {
       SEQPAR_UNROLL
       for (int e = 0; e < 4; ++e) {
         const int channel = n * 8 + me_.c * 2 + e % 2, column = me_.row + e / 2 * 8;
-        if (channel < task_.dk && column < columns) act(x_[n][e], channel * task_.dv + column);
+        if (channel < task_.dk && column < columns) act(x_[n / kTiles8][n % kTiles8][e], channel * task_.dv + column);
       }
     }
   }
   SEQPAR_DEVICE void loadInitial(const ChainItem& item) {
-    backward::clear(x_);
+    clear();
     if (task_.initial == nullptr || item.chunk > 0) return;
     const float* from = task_.initial + item.stateOffset(task_);
     each(item, [&](float& number, int offset) { number = from[offset]; });
@@ -128,7 +164,7 @@ class HeadChainState {
   const HeadChainTask& task_;
   Memory& memory_;
   Half me_;
-  float x_[kTiles8][4];
+  float x_[kBlocks][kTiles8][4];
 };
 
 }  // namespace seqpar::attn::forward_sm90

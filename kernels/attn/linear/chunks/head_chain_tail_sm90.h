@@ -1,9 +1,10 @@
-// The second parts of heads in two chains each on sm_90a (head_chain_sm90.h): that kernel computes them from a zero
-// state; this one adds the contribution of the first part's last state: O += decays * (Q S), and the final state.
+// The second parts of heads in two chains each on sm_90a (head_chain_sm90.h, wide_chain_sm90.h): those kernels compute
+// them from a zero state; this one adds the contribution of the first part's last state: O += decays * (Q S), and the
+// final state.
 //
 // Work      a CTA of 128 threads has kRun chunks of 64 columns of a head; it ends where decays have forgotten S
-// Tiles     64 tokens x 128; S rounded, an image, in shared memory
-// Smem      the image and queries (16 KiB each), outputs (8 KiB)
+// Tiles     64 tokens x 128, or x 256; S rounded, an image, in shared memory
+// Smem      the image and queries (16 KiB each, or 32 KiB), outputs (8 KiB)
 // Barriers  an mbarrier: queries and outputs are loaded. __syncthreads()
 // Overlap   several CTAs per SM. Starts early, and waits before all accesses
 #pragma once
@@ -12,18 +13,19 @@
 
 namespace seqpar::attn::forward_sm90 {
 
-template <class T>
+template <class T, int kBlocks>
 struct HeadChainTailMemory {
-  T image[kTile], queries[kTile], out[kTilePanel];
+  T image[kBlocks * kTile], queries[kBlocks * kTile], out[kTilePanel];
   float rows[kChunk];  ///< the scale times the decay from the first part's end
   float end;           ///< log2-decay from there to the chunk's end
   alignas(8) uint64_t full;
 };
 
-template <class T>
+/// kBlocks: of 128 channels of keys.
+template <class T, int kBlocks = 1>
 struct HeadChainTailKernel {
   using Arguments = HeadChainTask;
-  using Memory = HeadChainTailMemory<T>;
+  using Memory = HeadChainTailMemory<T, kBlocks>;
   static constexpr int kThreads = warpgroup::kThreads, kRun = 4;
 
   SEQPAR_BOTH_INLINE static int runsOf(const HeadChainTask& task) {
@@ -87,7 +89,7 @@ struct HeadChainTailKernel {
   SEQPAR_DEVICE static void makeImage(const HeadChainTask& task, const ChainItem& item, T* image, int thread) {
     const int column = thread % kPanel;
     const float* from = task.middle + item.stateOffset(task) + column;
-    for (int unit = thread / kPanel; unit < backward::kBlock / 8; unit += kThreads / kPanel) {
+    for (int unit = thread / kPanel; unit < kBlocks * backward::kBlock / 8; unit += kThreads / kPanel) {
       float numbers[8];
       SEQPAR_UNROLL
       for (int i = 0; i < 8; ++i) {
@@ -107,7 +109,7 @@ struct HeadChainTailKernel {
     ptx::cpAsyncBulkWaitGroupRead<0>();
     ptx::mbarrierArriveExpectTx(full, int{sizeof(memory.queries) + sizeof(memory.out)});
     SEQPAR_UNROLL
-    for (int panel = 0; panel < 2; ++panel) {
+    for (int panel = 0; panel < 2 * kBlocks; ++panel) {
       ptx::tmaLoad(ptx::sharedAddress(memory.queries + panel * kTilePanel), task.queries, full, panel * kPanel,
                    item.head / task.group, token, item.sequence);
     }
@@ -141,7 +143,7 @@ struct HeadChainTailKernel {
     if (lane == 31) memory.end = before + sum;
   }
   SEQPAR_DEVICE static void add(Memory& memory, const Half& me) {
-    constexpr int kChannelSteps = backward::kBlock / 16;
+    constexpr int kChannelSteps = kBlocks * backward::kBlock / 16;
     const ptx::MatrixRows own = me.matrixRows();
     const int row = own.row(me.warpIndex * 16);
     uint32_t queries[kChannelSteps][4];

@@ -44,7 +44,7 @@ bool formsChunks(const LinearProblem& problem) {
     return false;
   if (backward::taskOf(problem, {}, {0, problem.heads}, {}).keyBlocks != kKeyBlocks) return false;
   if (problem.dv == warpgroup::kPanel && !pairsHeads(problem)) return false;
-  return itemsOf(taskFor(problem, {})) >= kLeastChains;
+  return !formsHeadChains(problem) && itemsOf(taskFor(problem, {})) >= kLeastChains;
 }
 
 size_t chunkStatesSize(const LinearProblem& problem) {

@@ -1,6 +1,7 @@
 // The launch of a forward by heads: all outputs of a head in one chain.
 #include "kernels/attn/linear/chunks/head_chain_sm90.h"
 #include "kernels/attn/linear/chunks/head_chain_tail_sm90.h"
+#include "kernels/attn/linear/chunks/wide_chain_sm90.h"
 #include "kernels/attn/linear/forward_sm90.h"
 #include "kernels/attn/linear/launch.cuh"
 #include "kernels/attn/linear/save_initial.h"
@@ -21,8 +22,13 @@ __global__ void __launch_bounds__(Kernel::kThreads) headChainTailsSm90(const __g
   Kernel::run(task);
 }
 
+/// Whether keys have two blocks (wide_chain_sm90.h).
+bool isWide(const LinearProblem& problem) {
+  return problem.dk > backward::kBlock;
+}
 /// 0: no form for the problem.
 int panelsOf(const LinearProblem& problem) {
+  if (isWide(problem)) return problem.dv % kPanel == 0 ? 1 : 0;
   return problem.dv % kPanel == 0 ? 1 : problem.dv > kPanel && problem.dv <= kChainColumns<2> ? 2 : 0;
 }
 int64_t itemsOf(const LinearProblem& problem) {
@@ -69,20 +75,24 @@ bool launchChains(const Outputs& pass, float* saved, const Launch& launch, int& 
     chains.totals = pass.workspace + middleSize(problem) / sizeof(float);
   }
   const int64_t parts = chains.firstChunks > 0 ? 2 : 1;
-  const auto run = [&]<bool kGated, int kPanels>() {
-    using Kernel = HeadChainKernel<Bf16, kGated, kPanels>;
-    return launchKernel(headChainsSm90<Kernel>, gridOf(parts * chainsOf<kPanels>(task), ctas), Kernel::kThreads,
+  const auto run = [&]<class Kernel>() {
+    return launchKernel(headChainsSm90<Kernel>, gridOf(parts * itemsOf(problem), ctas), Kernel::kThreads,
                         sizeof(typename Kernel::Memory), launch.stream, false, chains);
   };
   const auto runPanels = [&]<bool kGated>() {
-    return panelsOf(problem) == 1 ? run.template operator()<kGated, 1>() : run.template operator()<kGated, 2>();
+    if (isWide(problem)) return run.template operator()<WideChainKernel<Bf16, kGated>>();
+    return panelsOf(problem) == 1 ? run.template operator()<HeadChainKernel<Bf16, kGated, 1>>()
+                                  : run.template operator()<HeadChainKernel<Bf16, kGated, 2>>();
   };
   const bool gated = problem.inputGates.data != nullptr;
   error = gated ? runPanels.template operator()<true>() : runPanels.template operator()<false>();
+  const auto runTails = [&]<class Kernel>() {
+    return launchKernel(headChainTailsSm90<Kernel>, gridOf(Kernel::itemsOf(chains), 0), Kernel::kThreads,
+                        sizeof(typename Kernel::Memory), launch.stream, true, chains);
+  };
   if (error == cudaSuccess && parts > 1) {
-    using Kernel = HeadChainTailKernel<Bf16>;
-    error = launchKernel(headChainTailsSm90<Kernel>, gridOf(Kernel::itemsOf(chains), 0), Kernel::kThreads,
-                         sizeof(typename Kernel::Memory), launch.stream, true, chains);
+    error = isWide(problem) ? runTails.template operator()<HeadChainTailKernel<Bf16, 2>>()
+                            : runTails.template operator()<HeadChainTailKernel<Bf16>>();
   }
   if (launch.sequence != nullptr) launch.sequence->end();  // the launch is not recorded
   return true;
@@ -93,7 +103,7 @@ bool launchChains(const Outputs& pass, float* saved, const Launch& launch, int& 
 bool formsHeadChains(const LinearProblem& problem) {
   if (problem.type != seqparBfloat16 || !fits(problem)) return false;
   if (problem.gate == Gate::Channel || panelsOf(problem) == 0) return false;
-  if (problem.dk > backward::kBlock) return false;
+  if (problem.dk > WideChainMemory<Bf16>::kBlocks * backward::kBlock) return false;
   const int64_t items = itemsOf(problem), sms = forward_sm90::ctasAtOnce(problem);
   return items * 100 >= (items + sms - 1) / sms * sms * kMostDivided || firstChunksOf(problem, sms) > 0;
 }
