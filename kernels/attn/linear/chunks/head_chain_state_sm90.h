@@ -40,6 +40,7 @@ class HeadChainState {
       if (number + 1 < first + chunks) loadValues(next, number + 1);
       warpgroup::wait<0>();
       fenceState();
+      if constexpr (kRounds) keepUntilRead(values);
       ptx::syncwarp();
       if (me_.lane == 0) ptx::mbarrierArrive(memory_.empty(number));
     }
@@ -61,6 +62,14 @@ class HeadChainState {
       } else {
         words[i / 4][i % 4] = ptx::pack<T>(values[2 * i], values[2 * i + 1]);
       }
+    }
+  }
+  /// After the product that reads them in registers: otherwise the compiler assigns `next` of loadValues() to these.
+  SEQPAR_DEVICE static void keepUntilRead(uint32_t (&words)[kSteps][4]) {
+    SEQPAR_UNROLL
+    for (auto& step : words) {
+      SEQPAR_UNROLL
+      for (uint32_t& word : step) word = static_cast<uint32_t>(ptx::opaque(static_cast<int>(word)));
     }
   }
   SEQPAR_DEVICE void fenceState() {
