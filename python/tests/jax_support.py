@@ -10,6 +10,7 @@ DEVICES, ON_GPU = int(sys.argv[1]), os.environ.get("SEQPAR_TEST_DEVICE") == "cud
 if ON_GPU:
     jax.config.update("jax_default_matmul_precision", "highest")  # of the reference computations
 else:
+    jax.config.update("jax_platforms", "cpu")  # also where there are GPUs
     jax.config.update("jax_num_cpu_devices", DEVICES)
 
 import jax.numpy as jnp  # noqa: E402
