@@ -122,6 +122,12 @@ def unequal_programs_end(n):
     finally:
         del os.environ["SEQPAR_TIMEOUT"]
     with other:
-        branches = [lambda x, by=by: sp.ring_permute(x, other, by=by) for by in (1, 2)]
-        function = sharded(lambda x: jax.lax.cond(other.rank() == 0, *branches, x), (P("sp"),), P("sp"))
-        raises(Exception, "seqparSendRecv", lambda: jax.block_until_ready(function(whole(1, n, 8))))
+        for steps in ((1, 2), (2, 1), (1, 1 + 2 * n)):  # by 2 of 2 ranks: a call that needs no other rank
+            branches = [lambda x, by=by: sp.ring_permute(x, other, by=by) for by in steps]
+            function = sharded(lambda x: jax.lax.cond(other.rank() == 0, *branches, x), (P("sp"),), P("sp"))
+            try:
+                jax.block_until_ready(function(whole(1, n, 8)))
+            except Exception as error:
+                assert any(text in str(error) for text in ("seqparSendRecv", "devices run different calls")), error
+            else:
+                raise AssertionError("devices that take different branches raised no error")

@@ -25,7 +25,7 @@ def on_gpus():
         sys.exit(77)
     failed = 0
     for devices in sorted({1, min(gpus, 2)}):
-        failed |= subprocess.run([python, CHECKS, str(devices)], timeout=900, env=venvs.environment(
+        failed |= subprocess.run([python, CHECKS, str(devices)], timeout=2400, env=venvs.environment(
             SEQPAR_TEST_DEVICE="cuda", XLA_PYTHON_CLIENT_PREALLOCATE="false")).returncode
     sys.exit(1 if failed else 0)
 
@@ -37,19 +37,19 @@ def main():
     with tempfile.TemporaryDirectory() as cache:  # compiles the handlers again
         for arguments in (["2"], ["3", "collectives", "errors"], ["1", "operators", "errors"]):
             failed |= subprocess.run([python, CHECKS, *arguments], env=venvs.environment(SEQPAR_CACHE=cache),
-                                     timeout=900).returncode
+                                     timeout=2400).returncode
         losses = []
         for devices in ("1", "2"):
             done = subprocess.run([python, venvs.ROOT / "examples" / "shard_map.py", "--devices", devices, "--steps", "4",
-                                   "--tokens", "64", "--plot", f"{cache}/losses.png"], env=venvs.environment(SEQPAR_CACHE=cache), timeout=900, text=True,
+                                   "--tokens", "64", "--plot", f"{cache}/losses.png"], env=venvs.environment(SEQPAR_CACHE=cache), timeout=2400, text=True,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             print(done.stdout)
             failed |= done.returncode or pathlib.Path(f"{cache}/losses.png").read_bytes()[:4] != b"\x89PNG"
             losses.append([float(x) for x in re.findall(r"loss ([\d.]+) +\d+ tokens/s +\d+ MiB", done.stdout)])
         for code in (venvs.code_of("jax.md"), (venvs.ROOT / "examples" / "quickstart_jax.py").read_text()):
-            failed |= subprocess.run([python, "-c", code], env=venvs.environment(SEQPAR_CACHE=cache), timeout=900).returncode
+            failed |= subprocess.run([python, "-c", code], env=venvs.environment(SEQPAR_CACHE=cache), timeout=2400).returncode
         unusable = f"{cache}/losses.png"  # no folder
-        done = subprocess.run([python, "-c", "from seqpar.jax import _library; _library.library()"], timeout=900, text=True,
+        done = subprocess.run([python, "-c", "from seqpar.jax import _library; _library.library()"], timeout=2400, text=True,
                               env=venvs.environment(SEQPAR_CACHE=unusable), stderr=subprocess.PIPE)
         failed |= done.returncode == 0 or f"cannot store the compiled handlers in {unusable}" not in done.stderr
         one, two = losses

@@ -31,9 +31,9 @@ class Call:
     def __init__(self, function, *arguments):
         self.function, self.arguments = function, arguments
 
-    def define(self, library, key, device, rank, ranks, group, comm, operands):
-        """Registers it as call `key` of the device, which is this rank; results follow the `operands` operands. group: the
-        communicator of rank 0, the same for all ranks."""
+    def define(self, library, key, device, rank, ranks, timeout, group, comm, operands):
+        """Registers it as call `key` of the device, which is this rank; results follow the `operands` operands. timeout: in
+        ms, for a device that does not arrive at the call. group: the communicator of rank 0, the same for all ranks."""
         attn = self.function.startswith(("seqparAttn", "seqparShortConv"))
         source = _abi.attn_lib() if attn else _abi.lib
         slots, blob, patches = [], b"", []
@@ -62,5 +62,5 @@ class Call:
         packed = [b"".join(struct.pack("=qq", *pair) for pair in pairs) for pairs in (slots, patches)]
         text = ctypes.cast(source.seqparAttnGetLastError if attn else source.seqparGetLastError, ctypes.c_void_p)
         fail = ctypes.cast(_abi.lib.seqparCommFail, ctypes.c_void_p)
-        library.seqparJaxDefine(key, device, rank, ranks, group, comm, fail, ctypes.cast(getattr(source, self.function), ctypes.c_void_p), text,
+        library.seqparJaxDefine(key, device, rank, ranks, timeout, group, comm, fail, ctypes.cast(getattr(source, self.function), ctypes.c_void_p), text,
                                 None if attn else comm, packed[0], len(slots), blob, len(blob), packed[1], len(patches))

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import functools
 import inspect
+import os
 import threading
 import time
 
@@ -62,6 +63,7 @@ class Comm:
             _abi.check(_abi.lib.seqparCommInitAll(handles, self.size, numbers))
             self._ranks += [(ordinal, rank, ctypes.c_void_p(handle))
                             for rank, (ordinal, handle) in enumerate(zip(ordinals, handles))]
+        self._timeout = int(1000 * float(os.environ.get("SEQPAR_TIMEOUT") or 300))  # ms, checked by the library
 
     def __repr__(self):
         return f"seqpar.jax.Comm(axis={self.axis!r}, size={self.size}, platform={self.platform!r})"
@@ -94,7 +96,7 @@ class Comm:
             calls = self.on_each_rank(make)
             key = self._keys[description] = next(_numbers)
             for i, ((ordinal, rank, handle), call) in enumerate(zip(self._ranks, calls)):
-                call.define(library(), key, ordinal, rank, self.size, self._ranks[i - rank][2], handle, operands)
+                call.define(library(), key, ordinal, rank, self.size, self._timeout, self._ranks[i - rank][2], handle, operands)
             self._kept.append(calls)
         return self._keys[description]
 

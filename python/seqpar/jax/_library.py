@@ -49,7 +49,7 @@ def library():
             if not path.exists():
                 _compile(path)
         _library = ctypes.CDLL(str(path))
-        _library.seqparJaxDefine.argtypes = [ctypes.c_int64, *[ctypes.c_int32] * 3, *[ctypes.c_void_p] * 7,
+        _library.seqparJaxDefine.argtypes = [ctypes.c_int64, *[ctypes.c_int32] * 3, ctypes.c_int64, *[ctypes.c_void_p] * 7,
                                              ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64]
         _library.seqparJaxDefine.restype = None
         _library.seqparJaxForget.argtypes = [ctypes.c_int64, ctypes.c_int32]

@@ -48,6 +48,7 @@ struct Call {
   void* fail;      // seqparCommFail
   void* group;     // the communicator of rank 0: the same for all ranks
   int32_t ranks;
+  int64_t timeout;  // of Order, ms
   std::vector<Slot> slots;
   std::vector<unsigned char> blob;  // structures of arguments
   std::vector<Patch> patches;
@@ -202,7 +203,10 @@ ffi::Future runOnHost(int32_t device, ffi::RunId run, Site* site, ffi::Remaining
   {
     std::lock_guard<std::mutex> lock(guard);
     std::shared_ptr<seqpar::jax::Order>& known = orders[arrival->call().group];
-    if (!known) known = std::make_shared<seqpar::jax::Order>(arrival->call().ranks);
+    if (!known) {
+      known = std::make_shared<seqpar::jax::Order>(arrival->call().ranks,
+                                                   std::chrono::milliseconds(arrival->call().timeout));
+    }
     order = known;
   }
   order->arrive(arrival->call().rank, site->number, run.run_id, arrival, arrival->error());
@@ -258,10 +262,10 @@ extern "C" const void* seqparJaxSiteInfo() {
 }
 
 // Defines call `key` for the rank of `device`.
-extern "C" void seqparJaxDefine(int64_t key, int32_t device, int32_t rank, int32_t ranks, void* group, void* rankComm,
-                                void* fail, void* function, void* errorText, void* comm, const Slot* slots,
-                                int64_t slotCount, const unsigned char* blob, int64_t blobBytes, const Patch* patches,
-                                int64_t patchCount) {
+extern "C" void seqparJaxDefine(int64_t key, int32_t device, int32_t rank, int32_t ranks, int64_t timeout, void* group,
+                                void* rankComm, void* fail, void* function, void* errorText, void* comm,
+                                const Slot* slots, int64_t slotCount, const unsigned char* blob, int64_t blobBytes,
+                                const Patch* patches, int64_t patchCount) {
   std::lock_guard<std::mutex> lock(guard);
   calls[{key, device}] = {function,
                           errorText,
@@ -271,6 +275,7 @@ extern "C" void seqparJaxDefine(int64_t key, int32_t device, int32_t rank, int32
                           fail,
                           group,
                           ranks,
+                          timeout,
                           {slots, slots + slotCount},
                           {blob, blob + blobBytes},
                           {patches, patches + patchCount}};

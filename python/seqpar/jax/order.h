@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -72,7 +73,9 @@ inline void startOnThread(std::function<void()> task) {
 // other threads than those that arrive; of one rank, one at a time.
 class Order : public std::enable_shared_from_this<Order> {
  public:
-  explicit Order(int32_t ranks) : next_(ranks), busy_(ranks), waiting_(ranks) {}
+  // `timeout`: how long a rank may wait for its own arrival at the next call of the order; 0: forever.
+  explicit Order(int32_t ranks, std::chrono::milliseconds timeout = {})
+      : timeout_(timeout), next_(ranks), busy_(ranks), waiting_(ranks), since_(ranks) {}
 
   // `rank` arrives at `site` in execution `run` of its program; in a loop, again after the call before has ended. With
   // the text of an error, the call fails, and with it the execution.
@@ -90,6 +93,7 @@ class Order : public std::enable_shared_from_this<Order> {
     while (place < last() && (at(place) != Key{site, run} || waiting_[rank].count(place) != 0)) ++place;
     if (place == last()) order_.push_back({site, run});
     waiting_[rank][place] = std::move(call);
+    since_[rank] = Clock::now();
     startNext(rank);
   }
 
@@ -101,12 +105,14 @@ class Order : public std::enable_shared_from_this<Order> {
       for (auto& [place, call] : of) dropped.push_back(std::move(call));
       of.clear();
     }
+    changed_.notify_all();
     lock.unlock();
     for (const auto& one : dropped) one->end("seqpar: the communicator is closed");
   }
 
  private:
   using Key = std::pair<int64_t, int64_t>;  // site, execution
+  using Clock = std::chrono::steady_clock;
 
   int64_t last() const { return first_ + static_cast<int64_t>(order_.size()); }
   const Key& at(int64_t place) const { return order_[place - first_]; }
@@ -121,6 +127,10 @@ class Order : public std::enable_shared_from_this<Order> {
       startOnThread(
           [self = shared_from_this(), rank, run, call = std::move(found->second)] { self->run(rank, run, *call); });
       waiting_[rank].erase(found);
+    }
+    if (!watched_ && timeout_.count() > 0 && isStuck(rank)) {
+      watched_ = true;
+      startOnThread([self = shared_from_this()] { self->watch(); });
     }
     for (const int64_t end = *std::min_element(next_.begin(), next_.end()); first_ < end; ++first_) order_.pop_front();
   }
@@ -140,12 +150,41 @@ class Order : public std::enable_shared_from_this<Order> {
     return dropped;
   }
 
+  // Calls wait, until the rank arrives at another call that precedes them in the order.
+  bool isStuck(size_t rank) const { return !busy_[rank] && !waiting_[rank].empty(); }
+
+  // While ranks are stuck: ends executions with calls at which a rank has not arrived within the timeout.
+  void watch() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (;;) {
+      size_t first = waiting_.size();
+      for (size_t rank = 0; rank < waiting_.size(); ++rank) {
+        if (isStuck(rank) && (first == waiting_.size() || since_[rank] < since_[first])) first = rank;
+      }
+      watched_ = first < waiting_.size();
+      if (!watched_) return;
+      if (const auto end = since_[first] + timeout_; Clock::now() < end) {
+        changed_.wait_until(lock, end);
+        continue;
+      }
+      since_[first] = Clock::now();
+      const std::string error = "seqpar: rank " + std::to_string(first) + " did not arrive within " +
+                                std::to_string(timeout_.count()) +
+                                " ms at a call that other devices started: devices run different calls";
+      const auto dropped = fail(at(next_[first]).second, error);
+      lock.unlock();
+      for (const auto& one : dropped) one->end(error);
+      lock.lock();
+    }
+  }
+
   void run(int32_t rank, int64_t run, OrderedCall& call) {
     const std::string error = call.run();
     std::vector<std::shared_ptr<OrderedCall>> dropped;
     {
       std::lock_guard<std::mutex> lock(mutex_);
       busy_[rank] = false;
+      since_[rank] = Clock::now();
       if (!error.empty()) dropped = fail(run, error);
       startNext(rank);
     }
@@ -153,13 +192,17 @@ class Order : public std::enable_shared_from_this<Order> {
     for (const auto& one : dropped) one->end(error);
   }
 
+  const std::chrono::milliseconds timeout_;
   std::mutex mutex_;
-  std::deque<Key> order_;  // from place first_ on
+  std::condition_variable changed_;  // no rank is stuck any longer
+  std::deque<Key> order_;            // from place first_ on
   int64_t first_ = 0;
   std::vector<int64_t> next_;                                             // of each rank: the place of its next call
   std::vector<bool> busy_;                                                // ranks with a call that runs
   std::vector<std::map<int64_t, std::shared_ptr<OrderedCall>>> waiting_;  // of each rank: by place
-  std::map<int64_t, std::string> failed_;                                 // executions with an error
+  std::vector<Clock::time_point> since_;   // of each rank: its last arrival, or end of a call
+  std::map<int64_t, std::string> failed_;  // executions with an error
+  bool watched_ = false;                   // watch() runs
 };
 
 }  // namespace seqpar::jax

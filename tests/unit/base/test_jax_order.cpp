@@ -1,6 +1,7 @@
 // The order of independent calls of seqpar.jax on ranks that are threads.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <future>
 #include <random>
 #include <set>
 
@@ -176,6 +177,25 @@ TEST_CASE("calls of an execution with an error end on all ranks, and those of ot
       }
     }
   }
+}
+
+TEST_CASE("an execution ends if a rank does not arrive at one of its calls within the timeout") {
+  struct Call final : OrderedCall {
+    std::string run() override { return ""; }
+    void end(const std::string& text) override { ended.set_value(text); }
+    std::promise<std::string> ended;
+  };
+  const auto order = std::make_shared<Order>(2, std::chrono::milliseconds(20));
+  const auto alone = std::make_shared<Call>(), stuck = std::make_shared<Call>(), later = std::make_shared<Call>(),
+             of0 = std::make_shared<Call>();
+  order->arrive(0, 1, 7, alone);  // rank 1 takes another branch
+  order->arrive(1, 2, 7, stuck);
+  order->arrive(1, 3, 8, later);  // in the next execution
+  order->arrive(0, 3, 8, of0);
+  CHECK(alone->ended.get_future().get() == "");
+  CHECK(stuck->ended.get_future().get().find("rank 1 did not arrive within 20 ms") != std::string::npos);
+  CHECK(later->ended.get_future().get() == "");
+  CHECK(of0->ended.get_future().get() == "");
 }
 
 TEST_CASE("a communicator that closes ends the calls that wait") {
