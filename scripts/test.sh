@@ -88,7 +88,7 @@ phase() { # NAME
     asan) leave_out='_threads: [12467] ranks$|packed sequences apart' build_and_test asan ;;
     # Tests with threads. Pure functions cannot race. Random cases run every algorithm with the same thread programs.
     tsan)
-      leave_out='_threads: [124678] ranks$|packed sequences apart|every algorithm with every feature|unit_device_matrix:(The product|Infinity and NaN|Splitting a value|16-bit types)|test_ring:(every form|a round may|a double ring|slices)' build_and_test tsan \
+      leave_out='_threads: [124678] ranks$|packed sequences apart|every algorithm with every feature|unit_device_matrix:(The product|Infinity and NaN|Splitting a value|16-bit types)|test_ring:(every form|a round may|a double ring|slices)|keys of 256, other decays|more than 128 keys with random|wide keys in one chain with random' build_and_test tsan \
         '^(test_(base|bootstrap|transport|api|ring)|unit_(device|exchange)|attn|fault|.*_threads)' \
         test_base test_bootstrap test_transport test_api test_ring unit_device_channels unit_device_matrix unit_exchange \
         unit_exchange_byte_fifos \
