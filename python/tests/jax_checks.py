@@ -265,6 +265,20 @@ def linear_attention_reserves_memory(comm):
             compare(comm, lambda x, g: block(block(x, g), g), lambda x, g: once(once(x, g), g), (x, slow), (SEQ, SEQ), terms=300)
 
 
+def shifted_with_gradients(moved, arrays):
+    """moved() shifts the arrays by one rank; gradients do not depend on its results."""
+
+    def weighted(*x):
+        results = moved(*x)
+        return sum((y * w).sum() for y, w in zip(results, arrays)), results
+
+    both = jax.jit(jax.grad(weighted, tuple(range(len(arrays))), has_aux=True))
+    for _ in range(10):
+        gradients, results = both(*arrays)
+        for w, g, y in zip(arrays, gradients, results):
+            assert (y == jnp.roll(w, 1, 0)).all() and (g == jnp.roll(w, -1, 0)).all()
+
+
 def order_and_composition(comm):
     """Independent calls, which XLA may reorder, many times; rematerialization that saves the calls; a second axis."""
     n = comm.size
@@ -288,15 +302,7 @@ def order_and_composition(comm):
     arrays = [whole(i, n, 100000) for i in range(8)]  # XLA runs calls of large arrays concurrently
     moved = sharded(lambda *x: tuple(sp.ring_permute(y, comm) for y in x), (P("sp"),) * len(arrays), (P("sp"),) * len(arrays))
 
-    def weighted(*x):  # gradients that do not depend on the results of the forward pass
-        results = moved(*x)
-        return sum((y * w).sum() for y, w in zip(results, arrays)), results
-
-    both = jax.jit(jax.grad(weighted, tuple(range(len(arrays))), has_aux=True))
-    for _ in range(10):
-        gradients, results = both(*arrays)
-        for w, g, y in zip(arrays, gradients, results):
-            assert (y == jnp.roll(w, 1, 0)).all() and (g == jnp.roll(w, -1, 0)).all()
+    shifted_with_gradients(moved, arrays)
 
     policy = jax.checkpoint_policies.save_only_these_names("seqpar")
     q = whole(15, 1, 4 * n, n, 8)
@@ -335,16 +341,7 @@ def independent_calls(comm):
         loop = lambda x: jax.lax.scan(lambda c, _: (move(c), None), x, length=n + 1)[0]
         kinds = (move, nested, jax.checkpoint(move), loop, nested, lambda x: move(x, other))
         moved = sharded(lambda *x: tuple(kinds[i % len(kinds)](y) for i, y in enumerate(x)), specs, specs)
-
-        def weighted(*x):
-            results = moved(*x)
-            return sum((y * w).sum() for y, w in zip(results, arrays)), results
-
-        both = jax.jit(jax.grad(weighted, tuple(range(len(arrays))), has_aux=True))
-        for _ in range(10):
-            gradients, results = both(*arrays)
-            for w, g, y in zip(arrays, gradients, results):
-                assert (y == jnp.roll(w, 1, 0)).all() and (g == jnp.roll(w, -1, 0)).all()
+        shifted_with_gradients(moved, arrays)
 
 
 def stubs(comm):

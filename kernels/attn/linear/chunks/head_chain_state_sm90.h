@@ -1,6 +1,5 @@
-// The warpgroup with the state of a head in one chain (head_chain_sm90.h, wide_chain_sm90.h), transposed: S^T = S^T
-// decay
-// + V^T K, 64 columns x 128 channels, or two blocks of these.
+// The warpgroup with the state of a head in one chain (head_chain_sm90.h, wide_chain_sm90.h), transposed:
+// S^T = S^T decay + V^T K, 64 columns x 128 channels, or two blocks of these.
 #pragma once
 
 #include <type_traits>
