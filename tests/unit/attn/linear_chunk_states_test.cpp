@@ -336,7 +336,7 @@ TEST_CASE("states of chunks with random shapes") {
     const int every = 1 + static_cast<int>(random() % 2);
     const bool apart = random() % 2 == 0;
     if (i % 3 == 2) {
-      const BackwardShape shape = drawHeads({{2, 4, 8}, {48, 64, 80, 112, 128, 144}, {kWideColumns}}, random);
+      const BackwardShape shape = drawHeads({{2, 4, 8}, {48, 64, 80, 112, 128}, {kWideColumns}}, random);
       shape.inputGates ? checkStates<Bf16, kPair, true>(shape, every, seed, apart)
                        : checkStates<Bf16, kPair>(shape, every, seed, apart);
     } else if (i % 3 == 0) {
