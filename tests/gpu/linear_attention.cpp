@@ -100,6 +100,20 @@ TEST_CASE("long sequences on GPUs are cut into segments") {
   }
 }
 
+/// A rank with these heads and `tokens` tokens computes gradients by groups of heads.
+template <class Case>
+void requireGroups(const Case& c, int64_t tokens) {
+  seqpar::attn::LinearProblem shape;
+  shape.gate = seqpar::attn::Gate::Token;
+  shape.batch = 1;
+  shape.tokens = tokens;
+  shape.heads = static_cast<int>(c.heads);
+  shape.qkHeads = static_cast<int>(c.keyHeads);
+  shape.dk = static_cast<int>(c.dk);
+  shape.dv = static_cast<int>(c.dv);
+  REQUIRE(seqpar::attn::formsGroups(shape));
+}
+
 /// Shapes for which the backward computes groups of heads that share keys (formsGroups()). On one rank `reserve` then
 /// leaves no maps of segments.
 TEST_CASE("groups of heads that share keys on GPUs, with and without states of the forward") {
@@ -118,15 +132,7 @@ TEST_CASE("groups of heads that share keys on GPUs, with and without states of t
     c.dk = 16 * (1 + random() % 8) + (isLong ? 128 : 0);
     c.dv = random() % 2 == 0 ? 64 : isLong ? 128 : seqpar::attn::kWideColumns;
     c.fill(random());
-    seqpar::attn::LinearProblem shape;
-    shape.gate = seqpar::attn::Gate::Token;
-    shape.batch = 1;
-    shape.tokens = lengths.front();
-    shape.heads = kKeyHeads * kGroup;
-    shape.qkHeads = kKeyHeads;
-    shape.dk = static_cast<int>(c.dk);
-    shape.dv = static_cast<int>(c.dv);
-    REQUIRE(seqpar::attn::formsGroups(shape));
+    requireGroups(c, lengths.front());
     checkWithAndWithoutReserve(all, c, lengths, seed);
   }
 }
@@ -146,14 +152,7 @@ TEST_CASE("groups of many heads on GPUs, of which the next rank needs some token
   c.dk = 16 * (1 + random() % 8);
   c.dv = random() % 2 == 0 ? 64 : seqpar::attn::kWideColumns;
   c.fill(random());
-  seqpar::attn::LinearProblem shape;
-  shape.gate = seqpar::attn::Gate::Token;
-  shape.tokens = lengths.front();
-  shape.heads = kKeyHeads * kGroup;
-  shape.qkHeads = kKeyHeads;
-  shape.dk = static_cast<int>(c.dk);
-  shape.dv = static_cast<int>(c.dv);
-  REQUIRE(seqpar::attn::formsGroups(shape));
+  requireGroups(c, lengths.front());
   checkWithAndWithoutReserve(all, c, lengths, seed);
 }
 

@@ -66,7 +66,7 @@ SEQPAR_DEVICE void storeTiles(const TensorRows& to, int row, const SquareRows& b
   constexpr int kOfRow = kTiles, kStep = 32 / kOfRow;  // units; rows
   static_assert(kStep % 4 == 0);
   const int lane = threadAgain() % 32;
-  ptx::syncwarp();  // the warp has read what it replaces
+  ptx::syncwarp();  // other lanes read words that this one replaces
   SEQPAR_UNROLL
   for (int n = 0; n < kTiles; n += 2) {
     uint32_t words[4];
