@@ -110,6 +110,12 @@ def _place(kind):
     return names.index("position_ids") if "position_ids" in names else None
 
 
+def _without_tokens(registration):
+    """Ranks without tokens in the layout: modeling code reshapes tensors to [...][tokens][-1], which needs a token."""
+    lengths = registration.layout.lengths if registration.layout is not None else ()
+    return [rank for rank, length in enumerate(lengths) if not length]
+
+
 def _layer_types(model):
     return set(getattr(model.config, "layer_types", None) or ())
 
@@ -133,8 +139,11 @@ def _before(model, arguments, named):
                 module._seqpar_inside = True
     if registration.comm.size == 1:
         return
-    told = None
-    if not recurs and not any(_place(type(module)) is not None for _, module in _own_modules(model) if hasattr(module, "post_init")):
+    told, empty = None, _without_tokens(registration)
+    if empty or (positions is not None and not positions.numel()):
+        rank = empty[0] if empty else registration.comm.rank
+        told = f"got no tokens on rank {rank}, expected at least one on each rank"
+    elif not recurs and not any(_place(type(module)) is not None for _, module in _own_modules(model) if hasattr(module, "post_init")):
         told = "has no position_ids, so that it counts each rank's tokens from 0: expected a model that takes them"
     elif positions is None and (not inside if recurs else place is not None):
         told = "was called without position_ids, expected the positions that shard_batch() returns: position_ids=positions[None]"

@@ -34,7 +34,7 @@ def _whole(positions, layout, comm):
     if not isinstance(positions, torch.Tensor) or positions.dim() not in (1, 2):
         shape = tuple(positions.shape) if isinstance(positions, torch.Tensor) else type(positions).__name__
         raise ValueError(f"{_WHAT}: got {shape}, expected a tensor [batch][tokens of the rank]: one position a token")
-    rows = positions.detach().reshape(-1, positions.shape[-1])
+    rows = positions.detach()[None] if positions.dim() == 1 else positions.detach()
     local = layout.local_length(comm.rank)
     if rows.shape[1] != local:
         raise ValueError(f"{_WHAT}: got {rows.shape[1]} positions, expected {local}, the tokens that the layout gives rank {comm.rank}")
