@@ -103,6 +103,11 @@ def require_known_mask(function):
     return slides
 
 
+def runs_again():
+    """Whether code runs in a backward pass, as layers do that did not keep their results."""
+    return torch._C._current_graph_task_id() != -1
+
+
 @functools.lru_cache(maxsize=None)
 def _place(kind):
     """The index of position_ids among the arguments of a class's forward(), None if it has none."""
@@ -126,6 +131,9 @@ def _before(model, arguments, named):
     if registration is None or torch.compiler.is_compiling():
         return
     registration.sliding_mask = registration.sliding_layers = False
+    registration.kept = runs_again()  # the whole model, with its arguments
+    if not registration.kept and not registration.pending:
+        registration.packings.clear()
     place = _place(type(model))
     positions = named.get("position_ids")
     if positions is None and place is not None and place < len(arguments):
@@ -154,10 +162,27 @@ def _before(model, arguments, named):
         raise error
 
 
+class _Batch:
+    """A batch in Registration.pending, while its graph exists."""
+
+
+def _await_backward(registration, output):
+    """The batch is pending until a gradient of the model's output is computed, or its graph is freed."""
+    tensors = output if isinstance(output, (tuple, list)) else output.values() if hasattr(output, "values") else (output,)
+    first = next((x for x in tensors if isinstance(x, torch.Tensor) and x.requires_grad), None)
+    if first is not None and not runs_again():
+        batch = _Batch()
+        registration.pending.add(batch)
+        first.register_hook(lambda gradient: registration.pending.discard(batch))
+
+
 def _after(model, arguments, output):
     """Runs after each forward pass: in the first one, every layer must have called the attention function."""
     registration = registrations.get(_implementation(model))
-    if registration is None or torch.compiler.is_compiling() or model in registration.complete:
+    if registration is None or torch.compiler.is_compiling():
+        return
+    _await_backward(registration, output)
+    if model in registration.complete:
         return
     if registration.sliding_mask and not registration.sliding_layers and not _layer_types(model):
         error = ValueError(f"seqpar attention: {type(model).__name__} has a sliding mask, and its layers do not give the window to the "
@@ -187,6 +212,8 @@ def _ended(model, arguments, output):
     """Runs after each forward pass, also one that an exception ends: the other ranks would wait in the model's next layer."""
     error = sys.exc_info()[1]
     registration = registrations.get(_implementation(model))
+    if registration is not None and not torch.compiler.is_compiling():
+        registration.kept = False
     if output is None and error is not None and registration is not None and not torch.compiler.is_compiling():
         tell(registration.comm, error)
 
@@ -203,8 +230,8 @@ class _Checkpoint:
         if registration is None or torch.compiler.is_compiling():
             return self.original(function, *arguments, **named)
         positions = registration.given and registration.given()  # keeps them alive
-        fields = ("given", "layout", "cu_seqlens", "algorithm", "kernel")
-        first = [getattr(registration, name) for name in fields]
+        fields = ("given", "layout", "cu_seqlens", "algorithm", "kernel", "kept")
+        first = [getattr(registration, name) for name in fields[:-1]] + [True]
 
         def run(*arguments, **named):
             latest = [getattr(registration, name) for name in fields]
@@ -218,6 +245,34 @@ class _Checkpoint:
 
         run.positions = positions
         return self.original(run, *arguments, **named)
+
+
+def _registration_of_layer(layer):
+    return registrations.get(getattr(layer._seqpar_config, "_attn_implementation", None))
+
+
+def _before_layer(layer, arguments, named):
+    """Other functions of checkpointing run a layer again with its arguments alone. Its position_ids are those of its inner layers."""
+    registration = _registration_of_layer(layer)
+    positions = named.get("position_ids")
+    if registration is not None and isinstance(positions, torch.Tensor) and not torch.compiler.is_compiling():
+        registration.inside = weakref.ref(positions)
+
+
+def _after_layer(layer, arguments, output):
+    registration = _registration_of_layer(layer)
+    if registration is not None and not torch.compiler.is_compiling():
+        registration.inside = None
+
+
+def _follow_layers(model):
+    """The hooks of layers, in lists of layers."""
+    for _, layers in _own_modules(model):
+        for layer in layers if isinstance(layers, torch.nn.ModuleList) else ():
+            if not hasattr(layer, "_seqpar_config"):
+                layer._seqpar_config = model.config
+                layer.register_forward_pre_hook(_before_layer, with_kwargs=True)
+                layer.register_forward_hook(_after_layer, always_call=True)
 
 
 def _follow_checkpoints(model):
@@ -237,6 +292,7 @@ def watch(model):
         if hasattr(module, "post_init") and _implementation(module) in registrations:
             require_supported(module)
             _follow_checkpoints(module)
+            _follow_layers(module)
             for _, layer in _own_modules(module):
                 if _recurrent.supported(layer):
                     _recurrent.follow(layer, module.config, registrations)

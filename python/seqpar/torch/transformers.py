@@ -61,6 +61,10 @@ class Registration:
     complete: weakref.WeakSet = dataclasses.field(default_factory=weakref.WeakSet, repr=False, init=False)  # models with complete checks
     sliding_mask: bool = dataclasses.field(default=False, repr=False, init=False)  # in the model's call: a mask has a window,
     sliding_layers: bool = dataclasses.field(default=False, repr=False, init=False)  # a layer has
+    kept: bool = dataclasses.field(default=False, repr=False, init=False)  # in a layer that runs again: the fields are its batch's
+    inside: "weakref.ref | None" = dataclasses.field(default=None, repr=False, init=False)  # position_ids of the current layer's call
+    pending: weakref.WeakSet = dataclasses.field(default_factory=weakref.WeakSet, repr=False, init=False)  # batches before their backward pass
+    packings: set = dataclasses.field(default_factory=set, repr=False, init=False)  # of these batches; at most two of them
 
     def __call__(self, *arguments, **named):
         return self.run(self.algorithm, *arguments, **named)
@@ -86,18 +90,34 @@ class Registration:
                              "bounds: those of the whole sequence")
         return given[0] if given else None
 
+    def _remember(self, packing):
+        if len(self.packings) < 2 and not _models.runs_again():
+            self.packings.add((self.layout and self.layout.kind, packing))
+        return packing
+
+    def _packing_again(self, bounds, of_call):
+        """The packing of a layer that runs again in the backward pass, without positions: of its call, or of all pending batches."""
+        if not of_call and len(self.packings) != 1:
+            raise ValueError("seqpar attention: a layer that gets no position_ids runs again in the backward pass, after several batches with "
+                             "different packed sequences or layouts, expected gradient_checkpointing_enable() of the model, which keeps them")
+        return bounds if of_call else next(iter(self.packings))[1]
+
     def packing(self, query, dim, algorithm, positions, cu_seq_lens_q=None, cu_seq_lens_k=None, recurrent=False):
         """(query, cu_seqlens for attention()); the rank's tokens are dimension `dim` of query. recurrent: of a layer whose
         only use of positions is the packing."""
         bounds, local, comm = self._bounds(cu_seq_lens_q, cu_seq_lens_k), query.shape[dim], self.comm
-        if positions is None and self.given is not None and not torch.compiler.is_compiling():
-            positions = self.given()
+        if positions is None and not torch.compiler.is_compiling():
+            again = _models.runs_again() and not self.kept
+            latest = self.inside if again else self.given
+            positions = latest and latest()
+            if positions is None and again:
+                return query, self._packing_again(bounds, cu_seq_lens_q is not None)
         if positions is None:
             if comm.size > 1 and not (recurrent and bounds is not None):
                 raise ValueError("seqpar attention: the model does not pass position_ids to this layer, expected those of shard_batch()"
                                  + (", or under torch.compile Registration.cu_seqlens" if recurrent else
                                     "; under torch.compile the layers need them" if torch.compiler.is_compiling() else ""))
-            return query, bounds
+            return query, self._remember(bounds) if not torch.compiler.is_compiling() else bounds
         if torch.compiler.is_compiling():
             key = self.layout.key if self.layout is not None else (
                 f"{_plans.kind_of(algorithm)}:{local * comm.size}:{comm.size}:1:1:")
@@ -107,7 +127,7 @@ class Registration:
         packing = _positions.packing_of(positions, layout, bounds, comm)
         if packing is not None and len(packing) > 2 and query.shape[0] != 1:
             raise ValueError(f"seqpar attention: got a batch of {query.shape[0]} with packed sequences, expected 1")
-        return query, packing
+        return query, self._remember(packing)
 
     def _run(self, algorithm, module, query, key, value, attention_mask, scaling=None, dropout=0.0, is_causal=None,
              sliding_window=None, softcap=None, s_aux=None, position_ids=None, cu_seq_lens_q=None, cu_seq_lens_k=None, **rest):
