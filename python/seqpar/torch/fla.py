@@ -7,7 +7,8 @@
 
 chunk_delta_rule, chunk_gated_delta_rule, chunk_gated_delta_product and chunk_kda run on hosts and GPUs. For the delta rules of FLA's kernels,
 patch() replaces the gather by an All-Scan. Tensors are this rank's shards, the batch is 1, and the number of tokens is
-a multiple of the ranks, as in FLA.
+a multiple of the ranks, as in FLA. Options of FLA that are None or False are accepted, others that are not named below
+are errors.
 """
 
 import contextlib
@@ -92,10 +93,19 @@ def _require(name, context):
         raise ValueError(f"{name}: cp_context is None, expected build_cp_context()'s: without one FLA's own function serves")
 
 
+_OF_CONTEXT = ("cu_seqlens", "cu_seqlens_cpu", "chunk_indices")  # which FLA takes from the context, too
+
+
+def _require_no_more(name, rest):
+    """Raises TypeError for options of FLA's functions that change the result; None and False do not."""
+    unknown = sorted(option for option, x in rest.items() if option not in _OF_CONTEXT and x is not None and x is not False)
+    if unknown:
+        raise TypeError(f"{name}: got {', '.join(unknown)}, which it does not support")
+
+
 def _chunk(function, name):
     def chunk(q, k, v, g, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None, cp_context=None, **rest):
-        if rest:
-            raise TypeError(f"{name}: got {', '.join(sorted(rest))}, which it does not support")
+        _require_no_more(name, rest)
         _require(name, cp_context)
         if initial_state is not None or output_final_state:
             raise ValueError(f"{name}: got initial_state or output_final_state, expected neither with a cp_context")
@@ -113,8 +123,7 @@ chunk_simple_gla = _chunk(_linear_functions.simple_gla, "chunk_simple_gla")
 def _delta(function, q, k, v, rest, unknown, scale, initial_state, output_final_state, normalize, context):
     """rest: the arguments of `function` between v and comm."""
     name = f"chunk_{function.__name__}"
-    if unknown:
-        raise TypeError(f"{name}: got {', '.join(sorted(unknown))}, which it does not support")
+    _require_no_more(name, unknown)
     _require(name, context)
     if output_final_state and len(context.bounds) > 2:
         raise ValueError(f"{name}: got output_final_state with {len(context.bounds) - 1} sequences, expected one")
@@ -156,8 +165,10 @@ def chunk_kda(q, k, v, g, beta, scale=None, initial_state=None, output_final_sta
                   use_qk_l2norm_in_kernel, cp_context)
 
 
-def causal_conv1d(x, weight=None, bias=None, activation=None, cp_context=None):
-    """short_conv() with FLA's arguments: (y, None)."""
+def causal_conv1d(x, weight=None, bias=None, residual=None, initial_state=None, output_final_state=False, activation=None, backend="triton",
+                  cu_seqlens=None, cp_context=None, **rest):
+    """short_conv() with FLA's arguments: (y, None). cu_seqlens is the context's, backend has no effect."""
+    _require_no_more("causal_conv1d", {"residual": residual, "initial_state": initial_state, "output_final_state": output_final_state, **rest})
     _require("causal_conv1d", cp_context)
     return short_conv(x, weight, cp_context.comm, bias=bias, activation=activation, cu_seqlens=cp_context.bounds,
                       layout=cp_context.shards), None

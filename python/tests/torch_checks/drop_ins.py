@@ -12,6 +12,7 @@ import seqpar.torch as sp
 from seqpar.testing import reference
 from seqpar.torch import fla, ring_flash_attn, te
 from torch_checks import check, raises, same, summed, whole
+from torch_checks.building_blocks import _convolved
 
 
 @check
@@ -296,6 +297,7 @@ def contexts_of_fla(comm, seed):
         x, weight = whole(seed, 1, tokens, 8), whole(seed + 1, 8, 4)
         y, none = fla.causal_conv1d(sp.shard(x, context.shards, comm), weight, activation="silu", cp_context=context)
         assert none is None
+        same(y, sp.shard(_convolved(x, weight, None, True, bounds), context.shards, comm), 20)
         q = whole(seed + 2, 1, tokens, 2, 16)
         gate = -whole(seed + 3, 1, tokens, 2, 16).abs()
         o, _ = fla.chunk_gla(*(sp.shard(t, context.shards, comm) for t in (q, q, q, gate)), cp_context=context)
@@ -321,6 +323,16 @@ def contexts_of_fla(comm, seed):
     for wrong in ([1, tokens], [0, tokens - 1, 1, tokens]):
         raises(ValueError, f"build_cp_context: cu_seqlens is {tuple(wrong)}", fla.build_cp_context, wrong, dist.group.WORLD)
     raises(ValueError, "causal_conv1d: cp_context is None", fla.causal_conv1d, x, weight)
+    mine = sp.shard(x, context.shards, comm)
+    positional = fla.causal_conv1d(mine, weight, None, None, None, False, "silu", "cuda", context.cu_seqlens, cp_context=context)[0]
+    same(positional, fla.causal_conv1d(mine, weight, activation="silu", cu_seqlens_cpu=None, cp_context=context)[0])
+    raises(TypeError, "causal_conv1d: got residual, which it does not support", fla.causal_conv1d, mine, weight, None, mine, cp_context=context)
+    mine, gates = sp.shard(q, context.shards, comm), sp.shard(gate, context.shards, comm)
+    off = dict(use_gate_in_kernel=False, A_log=None, cu_seqlens=context.cu_seqlens, cu_seqlens_cpu=context.cu_seqlens_cpu, chunk_indices=None)
+    beta = gates[..., 0].sigmoid()
+    same(fla.chunk_kda(mine, mine, mine, gates, beta, **off, cp_context=context)[0], fla.chunk_kda(mine, mine, mine, gates, beta, cp_context=context)[0])
+    raises(TypeError, "chunk_kda: got A_log, use_gate_in_kernel, which", fla.chunk_kda, mine, mine, mine, gates, beta,
+           use_gate_in_kernel=True, A_log=beta, cp_context=context)
 
 
 class _FlaModule:
