@@ -79,13 +79,17 @@ struct GroupKernels {
   using Number = T;
 
   static void maps(const Task& task, uint64_t seed) { Kernels<T, kBlock, false>::maps(task, seed); }
-  template <class Shape, int kHeads, bool kGated>
+  template <class Shape, int kHeads, bool kGated, bool kSingle = false>
   static void statesOf(const sm90::ChunkStatesTask& task, uint64_t seed) {
-    using Kernel = sm90::ChunkStatesKernel<T, kHeads, kGated, typename Shape::OfBlock>;
+    using Kernel = sm90::ChunkStatesKernel<T, kHeads, kGated, typename Shape::OfBlock, kSingle>;
     emulator::run(2, Kernel::kThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(task); });
   }
   template <class Shape, bool kGated>
-  static void states(const sm90::ChunkStatesTask& task, uint64_t seed) {
+  static void states(sm90::ChunkStatesTask task, uint64_t seed) {
+    if (seed % 4 == 3) {
+      task.together = 1;
+      return statesOf<Shape, 1, kGated, true>(task, seed);
+    }
     if constexpr (Shape::kKeyBlocks > 1) {
       if (task.together == 1) return statesOf<Shape, 1, kGated>(task, seed);
     }
@@ -113,10 +117,11 @@ struct GroupKernels {
     };
     if (seed % 2 == 0) {
       run(chain);
-    } else {  // GradientsPart::States and AfterStates
+    } else {  // GradientsPart::States and AfterStates, or the two others
       sm90::ChunkStatesTask direction = chain;
       direction.to.directions = 1;
-      for (const int first : {0, 1}) {
+      const int before = static_cast<int>(seed / 4 % 2);
+      for (const int first : {before, 1 - before}) {
         direction.to.firstDirection = first;
         run(direction);
       }

@@ -29,8 +29,8 @@ struct GatesApart {
   }
 };
 
-/// A case's task, and the kernel's results.
-template <class T, int kHeads, bool kGated>
+/// A case's task, and the kernel's results. kSingle: items of one head of a pair, or of half of a head's columns.
+template <class T, int kHeads, bool kGated, bool kSingle = false>
 struct StatesRun {
   GatedValues gated;
   GatesApart decaysApart, inputsApart;
@@ -67,8 +67,9 @@ struct StatesRun {
     gradients.assign(elements, 0xffff);
     task.to.states = states.data();
     task.to.gradients = gradients.data();
+    if (kSingle) task.together = 1;
     const auto run = [&]<class Shape>() {
-      using Kernel = sm90::ChunkStatesKernel<T, kHeads, kGated, Shape>;
+      using Kernel = sm90::ChunkStatesKernel<T, kSingle ? 1 : kHeads, kGated, Shape, kSingle>;
       emulator::run(2, Kernel::kThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(task); });
     };
     if constexpr (kHeads == kPair) {
@@ -168,12 +169,12 @@ std::vector<std::vector<double>> recurrence(const BackwardCase& c, int sequence,
   return states;
 }
 
-template <class T, int kHeads, bool kGated = false>
+template <class T, int kHeads, bool kGated = false, bool kSingle = false>
 void checkStates(BackwardShape shape, int every, uint64_t seed, bool apart) {
   shape.type = ptx::kIsBf16<T> ? seqparBfloat16 : seqparFloat16;
   INFO(shape.name() << ", every " << every << ", seed " << seed);
   const BackwardCase c(shape, seed);
-  const StatesRun<T, kHeads, kGated> run(c, every, seed, apart);
+  const StatesRun<T, kHeads, kGated, kSingle> run(c, every, seed, apart);
   const double most = ptx::kIsBf16<T> ? 0x1p-8 : 0x1p-11;
   const int64_t group = int64_t{kChunk} * every;
   for (const bool reverse : {false, true}) {
@@ -203,10 +204,10 @@ void checkStates(BackwardShape shape, int every, uint64_t seed, bool apart) {
   }
 }
 
-template <class T, int kHeads, bool kGated = false>
+template <class T, int kHeads, bool kGated = false, bool kSingle = false>
 void checkStates(const BackwardShape& shape, int every, bool apart = false) {
   const Seed seed;
-  checkStates<T, kHeads, kGated>(shape, every, seed, apart);
+  checkStates<T, kHeads, kGated, kSingle>(shape, every, seed, apart);
 }
 
 BackwardShape pairShape(int64_t tokens, double decay, int dv = 64) {
@@ -301,6 +302,33 @@ TEST_CASE("states of chunks of single heads") {
     shape.segmentTokens = 128;
     checkStates<Bf16, 1, true>(shape, 2);
     checkStates<Fp16, 1>(shape, 1);
+  }
+}
+
+TEST_CASE("states of chunks with a head of a pair per item") {
+  for (const int columns : {64, kWideColumns}) {
+    for (const int keys : {128, 112, columns == 64 ? 48 : 80}) {
+      BackwardShape shape = pairShape(460, 0.05, columns);
+      shape.heads = 4;
+      shape.qkHeads = keys == 112 ? 2 : 1;
+      shape.dk = keys;
+      checkStates<Bf16, kPair, false, true>(shape, 1);
+      checkStates<Bf16, kPair, true, true>(shape, 1);
+    }
+    checkStates<Fp16, kPair, false, true>(pairShape(300, kZeros, columns), 1);
+    BackwardShape shape = pairShape(400, 0.05, columns);
+    shape.starts = {-3, 5, 64, 65, 130, 200};
+    checkStates<Bf16, kPair, true, true>(shape, 2);
+  }
+}
+
+TEST_CASE("states of chunks with half of a head's columns per item") {
+  for (const int keys : {128, 240}) {
+    BackwardShape shape = pairShape(330, 0.05, keys == 128 ? 256 : 128);
+    shape.heads = 3;
+    shape.dk = keys;
+    checkStates<Bf16, 1, false, true>(shape, 1);
+    checkStates<Bf16, 1, true, true>(shape, 1);
   }
 }
 

@@ -2,14 +2,16 @@
 // before each chunk, from keys and values, and the gradient of the state after each chunk, from queries and dOut.
 //
 // Work      a CTA of 512 threads, one per SM, takes items (sequence, head or pair of heads, 128 columns of v, segment,
-//           128 channels of k, direction) in steps of the grid
+//           128 channels of k, direction) in steps of the grid. Single: items of half as many columns, for more CTAs
 // Roles     warpgroups 0, 1: consumers, wgmma, 64 rows of the state each; 2: scales values by their decays; 3: two
 //           warps compute factors of tokens, one issues TMA loads, one copies images of states to device memory
 // Tiles     64 tokens x 128; the state 128 x 128 fp32 in registers of the consumers. Pair: a panel of values, and of
 //           the state, is a head; or, of heads of 80 columns, two panels and 80 columns, images transposed. Pair with
-//           keys of up to 64: tiles and states of 64 channels, a consumer warpgroup has a head
+//           keys of up to 64: tiles and states of 64 channels, a consumer warpgroup has a head. Single: one head of a
+//           pair, or a panel of 64 columns
 // Smem      five stages of keys and values (16 KiB each), two images of states (32 KiB); heads of 80 columns: three
-//           stages with 32 KiB of values, images of 40 KiB; keys of up to 64: six stages with 8 KiB of keys, 16 KiB
+//           stages with 32 KiB of values, images of 40 KiB; keys of up to 64: six stages with 8 KiB of keys, 16 KiB.
+//           Single: five or six stages, half of the values and images
 // Barriers  mbarriers of a stage: full (tiles and factors), prepared, empty; of an image: stored, copied.
 //           __syncthreads(): items
 // Overlap   later chunks are loaded and scaled, and an image is stored, while a chunk is multiplied. Loads of gates are
@@ -19,6 +21,7 @@
 
 #include "kernels/arch/pdl.h"
 #include "kernels/attn/linear/backward/chunk_factors_sm90.h"
+#include "kernels/attn/linear/backward/chunk_rows_sm90.h"
 #include "kernels/attn/linear/backward/chunk_states.h"
 #include "kernels/attn/linear/backward/loads_sm90.h"
 
@@ -28,12 +31,17 @@ struct ChunkStatesTask : MappedTask {
   ChunkStates to;
 };
 
-template <class T, class Shape>
+template <class T, class Shape, bool kSingle = false>
 struct ChunkStatesMemory {
-  static constexpr int kStages = Shape::kWide ? 3 : Shape::kShort ? 6 : 5, kImages = 2;
-  static constexpr int kTileOfKeys = Shape::kKeyPanels * kTilePanel, kTileOfValues = 2 * Shape::kPanels * kTilePanel;
+  static constexpr int kStages = kSingle         ? (Shape::kWide ? 5 : 6)
+                                 : Shape::kWide  ? 3
+                                 : Shape::kShort ? 6
+                                                 : 5,
+                       kImages = 2, kParts = kSingle ? 1 : kPair;
+  static constexpr int kTileOfKeys = Shape::kKeyPanels * kTilePanel,
+                       kTileOfValues = kParts * Shape::kPanels * kTilePanel;
   T tiles[kStages][kTileOfKeys + kTileOfValues];
-  T images[kImages][kPair * Shape::kElements];
+  T images[kImages][kParts * Shape::kElements];
   alignas(16) float factors[kStages][kPair][kChunk];  ///< of values, per head
   float totals[kStages][kPair];                       ///< the decay of a chunk, per head
   alignas(8) uint64_t barriers[kStages][3], imageBarriers[kImages][2];
@@ -55,21 +63,29 @@ struct ChunkStatesMemory {
   }
 };
 
-/// kHeads: of an item. kGated: with input gates. Shape: of a pair.
-template <class T, int kHeads, bool kGated, class Shape = ImageShape<kPanel, kBlock>>
+/// kHeads: of an item. kGated: with input gates. Shape: of a pair. kSingle: an item is one head of that shape, or one
+/// panel of a head with a multiple of 128 columns; Task::together is 1.
+template <class T, int kHeads, bool kGated, class Shape = ImageShape<kPanel, kBlock>, bool kSingle = false>
 struct ChunkStatesKernel {
   static constexpr bool kWide = Shape::kWide, kShort = Shape::kShort;
-  static constexpr int kColumns = Shape::kColumns;
-  static_assert(kHeads == kPair || (!kWide && !kShort));
+  static constexpr int kColumns = Shape::kColumns, kParts = kSingle ? 1 : kPair;
+  static_assert(kSingle ? kHeads == 1 : kHeads == kPair || (!kWide && !kShort));
   using Arguments = ChunkStatesTask;
-  using Memory = ChunkStatesMemory<T, Shape>;
-  using StateOf = State<T, Half, kShort ? kPair : 1, kShort ? kBlock : 2 * kColumns>;
+  using Memory = ChunkStatesMemory<T, Shape, kSingle>;
+  using StateOf = State<T, Half, kShort ? kPair : 1, kShort ? kBlock : kParts * kColumns>;
   using ByToken = ChunkFactors<T, kHeads, kGated>;
   static constexpr int kConsumers = Half::kThreads, kScalers = warpgroup::kThreads,
                        kThreads = kConsumers + kScalers + warpgroup::kThreads;
+  static constexpr int kMultiplying = kSingle && kShort ? warpgroup::kThreads : kConsumers;  ///< threads with a state
   static constexpr int kConsumerRegisters = 168, kScalerRegisters = 88;
   static_assert(sizeof(Memory) <= ptx::kSharedBytesSm90);
   static_assert(kConsumers * kConsumerRegisters + 2 * kScalers * kScalerRegisters <= warpgroup::kSmRegisters);
+
+  /// Items of a head's 128 columns.
+  SEQPAR_BOTH_INLINE static int partsOf(const Task& task) { return kSingle && !kWide && task.dv > kPanel ? 2 : 1; }
+  SEQPAR_BOTH_INLINE static int64_t itemsIn(const ChunkStatesTask& task) {
+    return task.to.directions * itemsOf(task) * partsOf(task);
+  }
 
   SEQPAR_DEVICE static void run(const ChunkStatesTask& task) {
     auto& memory = *reinterpret_cast<Memory*>(ptx::sharedMemory());
@@ -78,10 +94,10 @@ struct ChunkStatesKernel {
       for (int stage = 0; stage < Memory::kStages; ++stage) {
         ptx::mbarrierInit(memory.full(stage), 1 + 1);
         ptx::mbarrierInit(memory.prepared(stage), kScalers);
-        ptx::mbarrierInit(memory.empty(stage), kConsumers / 32);
+        ptx::mbarrierInit(memory.empty(stage), kMultiplying / 32);
       }
       for (int image = 0; image < Memory::kImages; ++image) {
-        ptx::mbarrierInit(memory.stored(image), kConsumers);
+        ptx::mbarrierInit(memory.stored(image), kMultiplying);
         ptx::mbarrierInit(memory.copied(image), 1);
       }
       ptx::fenceMbarrierInit();
@@ -90,7 +106,9 @@ struct ChunkStatesKernel {
     ptx::griddepcontrolLaunchDependents();
     if (warp < kConsumers / 32) {
       warpgroup::setmaxnregInc<kConsumerRegisters>();
-      each(task, memory, [](const Walk& walk) { walk.multiply(); });
+      each(task, memory, [&](const Walk& walk) {
+        if (kMultiplying == kConsumers || warp < kMultiplying / 32) walk.multiply();
+      });
     } else if (warp < (kConsumers + kScalers) / 32) {
       warpgroup::setmaxnregDec<kScalerRegisters>();
       each(task, memory, [](const Walk& walk) { walk.scale(); });
@@ -113,6 +131,7 @@ struct ChunkStatesKernel {
     const Item<T>& item;
     Memory& memory;
     bool reverse;
+    int part;                            ///< of the item's columns, below partsOf()
     int chunks, firstChunk, firstImage;  ///< running numbers
 
     SEQPAR_DEVICE int chunkOf(int step) const { return reverse ? chunks - 1 - step : step; }
@@ -122,7 +141,7 @@ struct ChunkStatesKernel {
     SEQPAR_DEVICE void load() const {
       const CUtensorMap &keys = reverse ? task.queries : task.keys, &values = reverse ? task.outputs : task.values;
       const int sequence = item.sequence, channel = item.keyBlock * kBlock, qkHead = item.head / task.group,
-                head = item.head, column = item.valueBlock * kBlock;
+                head = item.head, column = item.valueBlock * kBlock + part * kPanel;
       const int64_t firstToken = item.first;
       for (int step = 0; step < chunks; ++step) {
         const int number = firstChunk + step, token = static_cast<int>(tokenOf(firstToken, step));
@@ -136,6 +155,7 @@ struct ChunkStatesKernel {
             ptx::tmaLoad(ptx::sharedAddress(memory.keys(number) + at), keys, full, channel + first, qkHead, token,
                          sequence);
           }
+          if (panel >= kParts) continue;
           T* ofHead = memory.values(number) + at * Shape::kPanels;
           ptx::tmaLoad(ptx::sharedAddress(ofHead), values, full, kHeads == 1 ? column + first : 0,
                        kHeads == 1 ? head : head + panel, token, sequence);
@@ -155,16 +175,23 @@ struct ChunkStatesKernel {
         const int number = firstChunk + step;
         const int64_t left = end - tokenOf(first, step);
         ptx::mbarrierWaitParity(memory.full(number), Memory::parity(number));
-        const float* factors = memory.factors[number % Memory::kStages][kHeads == 1 ? 0 : panel] + row;
-        if constexpr (kWide) {
-          T* values = memory.values(number) + 2 * panel * kTilePanel;
-          scaleRows(values + row * kPanel, factors, lane);
-          scaleSecond(values + kTilePanel, factors, warp / 2 * 32, lane);
+        const float* ofHead = memory.factors[number % Memory::kStages][kHeads == 1 ? 0 : panel];
+        T* const values = memory.values(number);
+        if constexpr (kSingle) {
+          constexpr int kRows = 4;  // of a lane
+          ScaledRows<T>::template scale<kRows>(values, ofHead, warp * 16 + lane / 8 * kRows, lane);
+          if (kWide) ScaledRows<T>::scaleUnit(values + kTilePanel, ofHead, warp * 16 + lane % 16, lane / 16);
+        } else if constexpr (kWide) {
+          ScaledRows<T>::template scale<8>(values + 2 * panel * kTilePanel, ofHead, row, lane);
+          SEQPAR_UNROLL
+          for (int unit = 0; unit < (kColumns - kPanel) / 8; ++unit) {
+            ScaledRows<T>::scaleUnit(values + (2 * panel + 1) * kTilePanel, ofHead, warp / 2 * 32 + lane, unit);
+          }
         } else {
-          scaleRows(memory.values(number) + at, factors, lane);
+          ScaledRows<T>::template scale<8>(values + panel * kTilePanel, ofHead, row, lane);
         }
         if (left < kChunk && panel < Shape::kKeyPanels)
-          clearRows(memory.keys(number) + at, static_cast<int>(left) - row, lane);
+          ScaledRows<T>::clear(memory.keys(number) + at, static_cast<int>(left) - row, lane);
         warpgroup::fenceProxyAsync();
         ptx::mbarrierArrive(memory.prepared(number));
       }
@@ -222,9 +249,9 @@ struct ChunkStatesKernel {
       for (int panel = 0; panel < 2; ++panel) {
         to[panel] = static_cast<T*>(reverse ? task.to.gradients : task.to.states) +
                     task.to.panelAt(task, item.sequence, kHeads == 1 ? item.head : item.head + panel, item.keyBlock,
-                                    kHeads == 1 ? item.valueBlock * 2 + panel : 0, number);
+                                    kHeads == 1 ? item.valueBlock * 2 + (kSingle ? part : panel) : 0, number);
       }
-      const bool both = kHeads > 1 || item.values > kPanel;
+      const bool both = !kSingle && (kHeads > 1 || item.values > kPanel);
       const int ofFirst = chunksOfFirst(), every = task.to.every, firstGroup = reverse ? (chunks - 1) / every : 0;
       int image = firstImage;
       for (int step = 0; step < chunks; step += step == 0 ? ofFirst : every) {
@@ -250,71 +277,28 @@ struct ChunkStatesKernel {
    private:
     /// Chunks of the first group in the direction. The state before each group is kept.
     SEQPAR_DEVICE int chunksOfFirst() const { return reverse ? (chunks - 1) % task.to.every + 1 : task.to.every; }
-    /// Eight rows of a lane's unit. Rows with a factor of 0 become 0, whatever their elements.
-    SEQPAR_DEVICE static void scaleRows(T* rows, const float* factors, int lane) {
-      constexpr int kRows = 8;
-      uint32_t words[kRows][4], by[kRows];
-      SEQPAR_UNROLL
-      for (int i = 0; i < kRows; ++i) ptx::load(words[i], rows + i * kPanel + ((lane % 8) ^ i) * 8);
-      SEQPAR_UNROLL
-      for (int i = 0; i < kRows; i += 4) ptx::load(reinterpret_cast<uint32_t(&)[4]>(by[i]), factors + i);
-      SEQPAR_UNROLL
-      for (int i = 0; i < kRows; ++i) {
-        const float factor = asFloat(by[i]);
-        SEQPAR_UNROLL
-        for (uint32_t& word : words[i]) {
-          const uint32_t scaled = ptx::pack<T>(ptx::lowOf<T>(word) * factor, ptx::highOf<T>(word) * factor);
-          word = factor == 0 ? 0 : scaled;
-        }
-        ptx::store(rows + i * kPanel + ((lane % 8) ^ i) * 8, words[i]);
-      }
-    }
-    /// The same for rows `first` to `first` + 31 of a second panel: two units of a lane's row.
-    SEQPAR_DEVICE static void scaleSecond(T* panel, const float* factors, int first, int lane) {
-      const float factor = factors[lane - lane / 8 * 8];
-      SEQPAR_UNROLL
-      for (int unit = 0; unit < (kColumns - kPanel) / 8; ++unit) {
-        T* at = unitOf<kChunk>(panel, first + lane, unit);
-        uint32_t words[4];
-        ptx::load(words, at);
-        SEQPAR_UNROLL
-        for (uint32_t& word : words) {
-          const uint32_t scaled = ptx::pack<T>(ptx::lowOf<T>(word) * factor, ptx::highOf<T>(word) * factor);
-          word = factor == 0 ? 0 : scaled;
-        }
-        ptx::store(at, words);
-      }
-    }
-    /// Starts x += keys^T values of two heads.
+    /// Starts x += keys^T values of two heads, or of one.
     SEQPAR_DEVICE static void addWide(StateOf& state, const T* keys, const T* values, const Half& me) {
       SEQPAR_UNROLL
-      for (int head = 0; head < kPair; ++head) {
+      for (int head = 0; head < kParts; ++head) {
         warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, kChunk / 16>(
-            reinterpret_cast<float(&)[kOfPanel][4]>(state.x[head * kOfPanel]), Operand{keys + me.group * kTilePanel},
-            kChunk, Operand{values + head * 2 * kTilePanel, kTilePanelBytes}, kChunk, true);
+            reinterpret_cast<float(&)[kColumns / 8][4]>(state.x[head * (kColumns / 8)]),
+            Operand{keys + me.group * kTilePanel}, kChunk, Operand{values + head * 2 * kTilePanel, kTilePanelBytes},
+            kChunk, true);
       }
     }
-    /// Stores two heads' states, transposed (ChunkStates).
+    /// Stores the states of the heads, transposed (ChunkStates).
     SEQPAR_DEVICE static void storeWide(T* image, const typename StateOf::Words& words, const Half& me) {
       const ptx::MatrixRowsAcross own{me.lane};
       const int unit = me.group * 8 + me.warpIndex * 2 + own.half();
       SEQPAR_UNROLL
-      for (int i = 0; i < kColumns / 8; ++i) {  // 16 columns
+      for (int i = 0; i < kParts * kColumns / 16; ++i) {  // 16 columns
         constexpr int kOfHead = kColumns / 16;
         T* row = unitOf<kColumns>(image + i / kOfHead * Shape::kElements, own.row(i % kOfHead * 16), unit);
         ptx::stmatrixX4Trans(ptx::sharedAddress(row), words[i]);
       }
     }
-    /// Zeroes the rows from `valid` on, counted from the lane's first one: they may belong to another sequence.
-    SEQPAR_DEVICE static void clearRows(T* rows, int valid, int lane) {
-      constexpr uint32_t kZeros[4] = {0, 0, 0, 0};
-      SEQPAR_UNROLL
-      for (int i = 0; i < 8; ++i) {
-        if (i >= valid) ptx::store(rows + i * kPanel + lane % 8 * 8, kZeros);
-      }
-    }
-
-    static constexpr int kOfPanel = StateOf::kTiles8 / 2;  ///< tiles of a panel's columns, or a head's
+    static constexpr int kOfPanel = StateOf::kTiles8 / 2;  ///< tiles of half of the columns
 
     SEQPAR_DEVICE static void decay(StateOf& state, const float (&totals)[kPair], const Half& me) {
       if constexpr (kShort) {
@@ -332,11 +316,16 @@ struct ChunkStatesKernel {
     }
 
     SEQPAR_DEVICE Incoming incoming(int which) const {
-      return reverse ? Incoming::after(task, item, which) : Incoming::before(task, item, which);
+      Incoming from = reverse ? Incoming::after(task, item, which) : Incoming::before(task, item, which);
+      from.states += part * kPanel;
+      if (from.intoRank != nullptr) from.intoRank += part * kPanel;
+      return from;
     }
     SEQPAR_DEVICE void loadIncoming(StateOf& state, const Half& me) const {
       state.clear();
-      if constexpr (kHeads == 1) {
+      if constexpr (kSingle) {
+        state.addFull(incoming(0), task.dv, item.keys, kColumns, me);
+      } else if constexpr (kHeads == 1) {
         state.addFull(incoming(0), task.dv, item.keys, item.values, me);
       } else if constexpr (kShort) {
         state.addFull(incoming(me.group), task.dv, item.keys, kPanel, me);
@@ -353,8 +342,10 @@ struct ChunkStatesKernel {
     }
     SEQPAR_DEVICE void storeFull(const StateOf& state, const Half& me) const {
       const int64_t head = int64_t{item.sequence} * task.heads + item.head, size = int64_t{task.dk} * task.dv;
-      float* to = (reverse ? task.dInitial : task.to.finalState) + head * size + item.stateOffset(task);
-      if constexpr (kHeads == 1) {
+      float* to = (reverse ? task.dInitial : task.to.finalState) + head * size + item.stateOffset(task) + part * kPanel;
+      if constexpr (kSingle) {
+        state.storeFull(to, task.dv, item.keys, kColumns, me);
+      } else if constexpr (kHeads == 1) {
         state.storeFull(to, task.dv, item.keys, item.values, me);
       } else if constexpr (kShort) {
         state.storeFull(to + me.group * size, task.dv, item.keys, kPanel, me);
@@ -370,10 +361,12 @@ struct ChunkStatesKernel {
   SEQPAR_DEVICE static void each(const ChunkStatesTask& task, Memory& memory, const Act& act) {
     const int directions = task.to.directions, firstDirection = task.to.firstDirection, every = task.to.every;
     int chunks = 0, images = 0;
-    for (int64_t index = ptx::block(); index < directions * itemsOf(task); index += ptx::blocks()) {
-      const Item<T>& item = itemAt<T>(memory.item, task, index / directions, ptx::thread());
+    const int parts = partsOf(task);
+    for (int64_t index = ptx::block(); index < itemsIn(task); index += ptx::blocks()) {
+      const int64_t number = index / directions;
+      const Item<T>& item = itemAt<T>(memory.item, task, number / parts, ptx::thread());
       const bool reverse = index % directions + firstDirection != 0;
-      act(Walk{task, item, memory, reverse, item.chunks, chunks, images});
+      act(Walk{task, item, memory, reverse, static_cast<int>(number % parts), item.chunks, chunks, images});
       chunks += item.chunks;
       images += (item.chunks + every - 1) / every;
     }

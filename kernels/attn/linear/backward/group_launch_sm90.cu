@@ -18,6 +18,13 @@ __global__ void __launch_bounds__(Kernel::kThreads, 1) groupGradients(const __gr
   Kernel::run(task);
 }
 
+/// Whether the states of one direction are faster with items of one head, or half of its columns: as many rounds of
+/// CTAs, of shorter chains.
+bool areSingle(const Task& task, int ctas) {
+  const int64_t items = itemsOf(task);
+  return (2 * items + ctas - 1) / ctas == (items + ctas - 1) / ctas;
+}
+
 template <class Shape>
 cudaError_t launchShape(const Task& task, const ChunkStates& chunks, GradientsPart part, const Launch& launch) {
   sm90::ChunkStatesTask chain;
@@ -26,16 +33,19 @@ cudaError_t launchShape(const Task& task, const ChunkStates& chunks, GradientsPa
     return cudaErrorNotSupported;
   chain.to = chunks;
   if (part != GradientsPart::Whole) chain.to.directions = 1;
-  if (part == GradientsPart::AfterStates) chain.to.firstDirection = 1;
+  if (part == GradientsPart::AfterStates) chain.to.firstDirection = 1 - chunks.firstDirection;
+  const bool single = part != GradientsPart::Whole && areSingle(task, launch.ctas);
+  if (single) chain.together = 1;
   const auto gridOfItems = [&](int64_t items) {
     return dim3(static_cast<unsigned>(std::clamp<int64_t>(items, 1, launch.ctas)));
   };
-  const auto runChain = [&]<int kHeads, bool kGated>() {
-    using Kernel = sm90::ChunkStatesKernel<Bf16, kHeads, kGated, typename Shape::OfBlock>;
-    return launchKernel(chunkStates<Kernel>, gridOfItems(chain.to.directions * itemsOf(task)), Kernel::kThreads,
+  const auto runChain = [&]<int kHeads, bool kGated, bool kSingle = false>() {
+    using Kernel = sm90::ChunkStatesKernel<Bf16, kHeads, kGated, typename Shape::OfBlock, kSingle>;
+    return launchKernel(chunkStates<Kernel>, gridOfItems(Kernel::itemsIn(chain)), Kernel::kThreads,
                         sizeof(typename Kernel::Memory), launch.stream, false, chain);
   };
   const auto runStates = [&]<bool kGated>() {
+    if (single) return runChain.template operator()<1, kGated, true>();
     if constexpr (Shape::kKeyBlocks > 1) {
       if (task.together == 1) return runChain.template operator()<1, kGated>();
     }

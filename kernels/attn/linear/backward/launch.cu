@@ -6,6 +6,7 @@
 #include "kernels/attn/linear/backward/sums.cuh"
 #include "kernels/attn/linear/fold.h"
 #include "kernels/attn/linear/forward_sm90.h"
+#include "kernels/attn/linear/gradients_first.h"
 #include "kernels/attn/linear/launch.cuh"
 #include "kernels/attn/linear/pairs.h"
 #include "kernels/attn/linear/sequence.h"
@@ -209,7 +210,8 @@ cudaError_t addUpAll(const Gradients& pass, const Task& task, const Workspace& w
 }
 
 /// Computes the gradients of groups of heads.
-cudaError_t runGroups(const Gradients& pass, Task& task, const Workspace& workspace, const Launch& launch) {
+cudaError_t runGroups(const Gradients& pass, Task& task, const Workspace& workspace, bool gradientsFirst,
+                      const Launch& launch) {
 #ifdef SEQPAR_SM90
   const LinearProblem& problem = pass.problem;
   auto* base = static_cast<char*>(pass.workspace);
@@ -225,12 +227,13 @@ cudaError_t runGroups(const Gradients& pass, Task& task, const Workspace& worksp
     give(task.dInputGates, pass.dInputGates, problem.inputGateType, workspace.inputGates);
   task.content = pass.content;
   ChunkStates chunks = chunkStatesOf(task, 1);
+  chunks.firstDirection = gradientsFirst ? 1 : 0;
   chunks.states = base + workspace.states;
   chunks.gradients = base + workspace.stateGradients;
   if (launch.sequence != nullptr) launch.sequence->end();
   return launchGroups(task, chunks, pass.part, {launch.stream, launch.ctas > 0 ? launch.ctas : sms()});
 #else
-  (void)pass, (void)task, (void)workspace, (void)launch;
+  (void)pass, (void)task, (void)workspace, (void)gradientsFirst, (void)launch;
   return cudaErrorNotSupported;
 #endif
 }
@@ -255,7 +258,10 @@ int gradientsAtOnce(const LinearProblem& problem, bool alone) {
   const bool joins = gradientsJoinHeads(problem);
   // Groups: one segment, because pass 1 would take longer than the states of a head's chunks one after the other. With
   // fewer heads and other ranks, which need pass 1 in any case, states of chunks are faster in segments.
-  const bool many = problem.batch * problem.heads * 4 >= 3 * int64_t{ctasAtOnce(problem)};
+  const int64_t panels = problem.dv > kWideColumns ? problem.dv / 64 : 1,
+                keyBlocks = (problem.dk + kBlock - 1) / kBlock,
+                items = problem.batch * problem.heads * panels * keyBlocks;
+  const bool many = items * 3 >= 2 * int64_t{ctasAtOnce(problem)};
   if (joins && (alone || many) && formsGroups(problem)) return static_cast<int>(problem.batch * problem.heads);
   return joins && pairsHeads(problem) ? ctasAtOnce(problem) * kPair : ctasAtOnce(problem);
 }
@@ -310,7 +316,10 @@ int launchSegmentStateGradients(const SegmentStateGradients& pass, const Launch&
       launch);
 }
 
-int launchGradients(const Gradients& pass, const Launch& launch) {
+namespace {
+
+/// launchGradients(); `gradientsFirst`: launchGradientsFirst().
+int runGradients(const Gradients& pass, bool gradientsFirst, const Launch& launch) {
   using namespace backward;
   const LinearProblem& problem = pass.problem;
   const auto stream = static_cast<cudaStream_t>(launch.stream);
@@ -330,9 +339,8 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
   task.finalGradient = pass.finalGradient;
   task.dInitial = pass.dInitial;
   if (groups) {
-    const cudaError_t error = runGroups(pass, task, workspace, launch);
-    const bool ends = pass.part != GradientsPart::States;
-    return error != cudaSuccess || !ends ? error : addUpAll(pass, task, workspace, launch);
+    const cudaError_t error = runGroups(pass, task, workspace, gradientsFirst, launch);
+    return error != cudaSuccess || pass.part == GradientsPart::States ? error : addUpAll(pass, task, workspace, launch);
   }
   if (pass.part == GradientsPart::States) return cudaSuccess;
   const int heads = problem.heads, items = heads / task.together;
@@ -394,6 +402,16 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
   }
   if (launch.sequence != nullptr) launch.sequence->end();  // further launches are not recorded
   return error != cudaSuccess ? error : addUpAll(pass, task, workspace, launch);
+}
+
+}  // namespace
+
+int launchGradients(const Gradients& pass, const Launch& launch) {
+  return runGradients(pass, false, launch);
+}
+
+int launchGradientsFirst(const Gradients& pass, const Launch& launch) {
+  return runGradients(pass, true, launch);
 }
 
 }  // namespace seqpar::attn

@@ -5,6 +5,7 @@
 
 #include "attn/linear/device/check.h"
 #include "attn/linear/passes/beside.h"
+#include "kernels/attn/linear/gradients_first.h"
 #include "kernels/attn/linear/save_initial.h"
 #include "kernels/attn/linear/scan_maps.h"
 #include "kernels/attn/linear/state_scan.h"
@@ -74,7 +75,7 @@ void DevicePasses::makeStateGradients(const Part& part, const Inputs& in, const 
 }
 
 void DevicePasses::makeGradients(const Part& part, const Inputs& in, const Gradients& to, const float* saved,
-                                 const float* incoming, float* dBefore, GradientsPart which) {
+                                 const float* incoming, float* dBefore, GradientsPart which, LaunchOfGradients launch) {
   const size_t first = part.piece.first;
   attn::Gradients pass;
   pass.problem = problem(part, in);
@@ -95,7 +96,7 @@ void DevicePasses::makeGradients(const Part& part, const Inputs& in, const Gradi
   pass.dInitial = dBefore;
   pass.workspace = workspace_;
   pass.part = which;
-  checkLaunch(launchGradients(pass, onMain()), "gradients");
+  checkLaunch(launch(pass, onMain()), "gradients");
 }
 
 void DevicePasses::launchScan(const OwnScan& args, seqparDirection_t direction, const Part& part, const StateMaps& maps,
@@ -245,6 +246,7 @@ void DevicePasses::backwardAlone(const Inputs& in, const Gradients& gradients, c
 void DevicePasses::backwardWithScan(const Inputs& in, const Gradients& gradients, const float* saved,
                                     const OwnScan& scan) {
   const bool parts = byParts(in, gradients);
+  if (!parts && sendsChainGradient(scan)) return backwardAndSend(in, gradients, saved, scan);
   const Part& sender = parts ? parts_.front() : rankPart();
   const auto launch = [&](void* stream, int ctas = 0) {
     launchScan(scan, seqparReverse, sender, mapsOf(sender, after_), stream, ctas);
@@ -284,6 +286,22 @@ void DevicePasses::backwardWithScan(const Inputs& in, const Gradients& gradients
     makeGradients(whole_, in, gradients, saved, incoming, nullptr,
                   early ? GradientsPart::AfterStates : GradientsPart::Whole);
   }
+  finishValues(in, gradients);
+}
+
+void DevicePasses::backwardAndSend(const Inputs& in, const Gradients& gradients, const float* saved,
+                                   const OwnScan& scan) {
+  sequence_.end();
+  multiplyValues(in);
+  clearInitialGradients(gradients);
+  const auto launch = [&](GradientsPart part) {
+    makeGradients(whole_, in, gradients, saved, scan.initial, rankState_, part, launchGradientsFirst);
+  };
+  launch(GradientsPart::States);
+  OwnScan sent = scan;
+  sent.flags |= SEQPAR_SCAN_CUT;  // rankState_ includes the contribution of `initial`
+  launchScan(sent, seqparReverse, whole_, {}, exec_.main());
+  launch(GradientsPart::AfterStates);
   finishValues(in, gradients);
 }
 

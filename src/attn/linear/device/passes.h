@@ -95,8 +95,10 @@ class DevicePasses final : public Passes {
   void makeStates(const Part& part, const Inputs& in, bool forRank);
   void makeOutputs(const Part& part, const Inputs& in, const Tensor& out, const float* incoming, float* final);
   void makeStateGradients(const Part& part, const Inputs& in, const Gradients& gradients, bool forRank);
+  using LaunchOfGradients = int (*)(const attn::Gradients&, const Launch&);
   void makeGradients(const Part& part, const Inputs& in, const Gradients& to, const float* saved, const float* incoming,
-                     float* dBefore, GradientsPart which = GradientsPart::Whole);
+                     float* dBefore, GradientsPart which = GradientsPart::Whole,
+                     LaunchOfGradients launch = launchGradients);
   /// The forward without maps of pass 1, or with its own ones.
   void forwardWhole(const Part& part, const Inputs& in, const Tensor& out, const float* incoming, float* final,
                     float* saved = nullptr);
@@ -104,6 +106,12 @@ class DevicePasses final : public Passes {
   void outputsByParts(const Inputs& in, const Tensor& out, const float* incoming, float* final);
   /// Recomputes the forward's states of the whole, unless they were kept.
   void statesAgain(const Inputs& in);
+  /// Whether the rank knows the gradient of its last state, and its chain of gradients of chunks' states, before all
+  /// other launches, computes the state that another rank needs: without pass 1.
+  bool sendsChainGradient(const OwnScan& scan) const {
+    return readsChunkStates_ && isOneSegment() && isFirst(seqparReverse) && scan.map != MapUse::Nothing && !empty();
+  }
+  void backwardAndSend(const Inputs& in, const Gradients& gradients, const float* saved, const OwnScan& scan);
   /// Gradients for sequences that start on other ranks stay 0.
   void clearInitialGradients(const Gradients& to);
   void gradientsByParts(const Inputs& in, const Gradients& to, const float* saved, const float* incoming);
