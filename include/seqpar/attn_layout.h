@@ -4,7 +4,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  *
- * The conventions of seqpar.h apply, except that seqparAttnGetLastError() returns the text of an error.
+ * The conventions of seqpar.h apply, except that seqparAttnGetLastError() of attn.h returns the text of an error.
  */
 #ifndef SEQPAR_ATTN_LAYOUT_H_
 #define SEQPAR_ATTN_LAYOUT_H_

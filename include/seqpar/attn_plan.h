@@ -4,7 +4,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  *
- * The conventions of seqpar.h apply, except that seqparAttnGetLastError() returns the text of an error. Use of a plan:
+ * The conventions of seqpar.h apply, except that seqparAttnGetLastError() of attn.h returns the text of an error. Use:
  *
  *     seqparAttnPlanCreate(&plan, &desc, comm);       checks the description, chooses the algorithm
  *     seqparAttnPlanPrepare(plan, NULL, 0);           builds kernels, allocates all memory

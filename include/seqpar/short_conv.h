@@ -4,7 +4,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  *
- * The conventions of seqpar.h apply; seqparAttnGetLastError() returns the text of an error.
+ * The conventions of seqpar.h apply; seqparAttnGetLastError() of attn.h returns the text of an error.
  */
 #ifndef SEQPAR_SHORT_CONV_H_
 #define SEQPAR_SHORT_CONV_H_

@@ -22,7 +22,7 @@ SEQPAR_API const char* seqparGetErrorString(seqparResult_t result) {
     case seqparSystemError:
       return "the operating system or a network library refused something";
     case seqparInternalError:
-      return "internal error: a defect of the library";
+      return "internal error: a defect of the library, or ranks with different arguments";
     case seqparInvalidArgument:
       return "an argument is invalid";
     case seqparInvalidUsage:
