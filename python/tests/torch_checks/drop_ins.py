@@ -19,14 +19,19 @@ from torch_checks.building_blocks import _convolved
 def drop_ins(comm, seed):
     q, kv = whole(seed, 2, 6 * comm.size, 4, 8), whole(seed + 1, 2, 6 * comm.size, 2, 2, 8)
     from seqpar.testing.reference import softmax
-    expected = softmax(q, kv[:, :, 0], kv[:, :, 1], causal=True)
-    for function, kind in ((ring_flash_attn.ring_flash_attn_kvpacked_func, "contiguous"),
-                           (ring_flash_attn.zigzag_ring_flash_attn_kvpacked_func, "zigzag"),
-                           (ring_flash_attn.stripe_flash_attn_kvpacked_func, "striped")):
+    expected = softmax(q, kv[:, :, 0], kv[:, :, 1], causal=True, scale=0.4)
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, kv[:, :, 0].repeat_interleave(2, 2)) * 0.4
+    exact_lse = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -torch.inf).logsumexp(-1)
+    equal = torch.cat((q[:, :, None], kv.repeat_interleave(2, 3)), 2)  # with as many keys as queries
+    for prefix, kind in (("ring", "contiguous"), ("zigzag_ring", "zigzag"), ("stripe", "striped")):
         layout = sp.Layout(kind, 6 * comm.size, comm.size)
-        out, lse, _ = function(sp.shard(q, layout, comm), sp.shard(kv, layout, comm), causal=True, return_attn_probs=True)
+        kvpacked, qkvpacked = (getattr(ring_flash_attn, f"{prefix}_flash_attn_{what}_func") for what in ("kvpacked", "qkvpacked"))
+        out, lse, _ = kvpacked(sp.shard(q, layout, comm), sp.shard(kv, layout, comm), 0.0, 0.4, True, return_attn_probs=True)
         same(out, sp.shard(expected, layout, comm), 50)
-        assert lse.shape == (2, 4, 6)
+        same(lse, sp.shard(exact_lse, layout, comm, dim=2), 50)
+        same(qkvpacked(sp.shard(equal, layout, comm), softmax_scale=0.4, causal=True), out, 50)
+        narrow = softmax(q, kv[:, :, 0], kv[:, :, 1], causal=True, window=(3, -1))
+        same(qkvpacked(sp.shard(equal, layout, comm), causal=True, window_size=(3, 0)), sp.shard(narrow, layout, comm), 50)
     bounds = (0, 2, 2, 5, 12)  # of the shards: each sequence is cut evenly
     qkv = whole(seed + 2, 12 * comm.size, 3, 4, 8)
     whole_bounds = tuple(x * comm.size for x in bounds)
@@ -201,9 +206,9 @@ def attention_of_transformer_engine(comm, seed):
         gradient, = torch.autograd.grad(out.square().sum(), q, retain_graph=True)
         exact, = torch.autograd.grad(expected.square().sum(), q)
         same(*(sp.shard(x, layout, comm) for x in (gradient, exact)), 100)
-    full = _of_te("bshd", "seqpar")(mine[0], None, None, None, "no_mask", kv_layer=sp.shard(kv, layout, comm),
-                                    window_size=(-1, -1))
-    same(full, sp.shard(reference.softmax(q, k, v, scale=0.3), layout, comm).flatten(2), 50)
+    for window in ((-1, -1), (2, 1)):
+        full = _of_te("bshd", "seqpar")(mine[0], None, None, None, "no_mask", kv_layer=sp.shard(kv, layout, comm), window_size=window)
+        same(full, sp.shard(reference.softmax(q, k, v, scale=0.3, window=window), layout, comm).flatten(2), 50)
     sinks = _of_te("bshd", "seqpar", softmax_type="learnable")
     expected = reference.softmax(q, k, v, causal=True, scale=0.3, sinks=sinks.softmax_offset)
     same(sinks(*mine, None, "causal"), sp.shard(expected, layout, comm).flatten(2), 50)
@@ -245,8 +250,8 @@ def context_parallel_agrees_with_torch(comm, seed):
     def model(ids, positions):
         x = table[ids] + positions
         q = (x @ weight).unflatten(2, (4, 8)).transpose(1, 2)
-        k = x.unflatten(2, (4, 8))[:, :, :2].transpose(1, 2)
-        return torch.nn.functional.scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=True).transpose(1, 2)
+        k, v = x.unflatten(2, (4, 8)).transpose(1, 2).chunk(2, 1)
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.6, enable_gqa=True).transpose(1, 2)
 
     expected = model(ids, positions)
     d_exact, = torch.autograd.grad(expected.square().sum(), weight)

@@ -14,7 +14,7 @@ _EXPERTS = dict(num_local_experts=4, num_experts_per_tok=2)
 _DELTA = dict(layer_types=["linear_attention", "full_attention"], linear_num_key_heads=2, linear_num_value_heads=4,
               linear_key_head_dim=8, linear_value_head_dim=8, linear_conv_kernel_dim=4)
 _QWEN_EXPERTS = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=16)
-_MAMBA = dict(mamba_n_heads=8, mamba_d_head=8, mamba_d_state=8, mamba_n_groups=2, mamba_chunk_size=8)
+_MAMBA = dict(mamba_n_heads=8, mamba_d_head=8, mamba_d_state=8, mamba_n_groups=2, mamba_chunk_size=8, time_step_limit=(1.2, 1.4))
 FAMILIES = {
     "Llama": {}, "Qwen2": {}, "Qwen3": {}, "Olmo2": {},
     "Mistral": dict(sliding_window=5),
@@ -31,16 +31,17 @@ FAMILIES = {
     "KimiLinear": dict(num_key_value_heads=4, q_lora_rank=None, kv_lora_rank=16, qk_rope_head_dim=4, qk_nope_head_dim=8, v_head_dim=8,
                        layer_types=["linear_attention", "full_attention"], linear_num_heads=4, linear_head_dim=8, num_experts=4,
                        num_experts_per_tok=2, n_group=1, topk_group=1, moe_intermediate_size=16, mlp_layer_types=["dense", "sparse"]),
-    "Mamba2": dict(num_heads=8, head_dim=8, state_size=8, n_groups=2, expand=2, chunk_size=8),
+    "Mamba2": dict(num_heads=8, head_dim=8, state_size=8, n_groups=2, expand=2, chunk_size=8, time_step_limit=(0.0, 0.02)),
     "Bamba": dict(**_MAMBA, attn_layer_indices=[1]),
     "NemotronH": dict(layers_block_type=["linear_attention", "mlp", "full_attention", "moe"], mamba_num_heads=8, mamba_head_dim=8,
                       ssm_state_size=8, n_groups=2, chunk_size=8, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=16,
-                      moe_shared_expert_intermediate_size=16, n_group=1, topk_group=1),
+                      moe_shared_expert_intermediate_size=16, n_group=1, topk_group=1, time_step_min=1.3),
     "GraniteMoeHybrid": dict(**_MAMBA, **_EXPERTS, layer_types=["linear_attention", "full_attention"], shared_intermediate_size=16,
                              position_embedding_type="rope"),
     "FalconH1": dict(**_MAMBA, mamba_d_ssm=64, mamba_rms_norm=True, ssm_in_multiplier=0.5, ssm_multipliers=[0.5, 1.5, 0.7, 1.2, 0.9]),
     "Zamba2": dict(layers_block_type=["linear_attention", "hybrid"], mamba_d_state=8, mamba_ngroups=2, n_mamba_heads=8, mamba_headdim=8,
-                   num_mem_blocks=1, use_mem_rope=True, chunk_size=8)}
+                   num_mem_blocks=1, use_mem_rope=True, chunk_size=8, time_step_min=1.3)}
+_VARIANTS = [("FalconH1", {**FAMILIES["FalconH1"], "mamba_rms_norm": False})]
 # The class of the config, its further fields, and a part of the refusal.
 REFUSED = {
     "Lfm2": (dict(layer_types=["conv", "full_attention"], block_multiple_of=8), "Lfm2ShortConv"),
@@ -100,7 +101,7 @@ def families_of_transformers(comm, seed):
     random = torch.Generator("cpu").manual_seed(seed)
     tokens, found = 29, 0
     cut = sorted(torch.randperm(tokens - 1, generator=random)[:3].add(1).tolist())
-    for i, (name, more) in enumerate(FAMILIES.items()):
+    for i, (name, more) in enumerate([*FAMILIES.items(), *_VARIANTS]):
         config = config_of(transformers, name, more)
         if config is None:
             continue
@@ -118,6 +119,29 @@ def families_of_transformers(comm, seed):
     assert found >= 7, found
     if comm.rank == 0:
         print(f"{found} families, packed at {cut}")
+
+
+@check
+def windows_on_both_sides(comm, seed):
+    """ModernBERT's layers see as many tokens behind their own as before it."""
+    try:
+        from transformers import ModernBertConfig, ModernBertForMaskedLM
+    except ImportError:
+        print("skipped: no ModernBERT in transformers")
+        return
+    from seqpar.torch.transformers import register
+    tokens = 29
+    register(comm, layout=sp.Layout(("zigzag", "contiguous")[seed % 2], tokens, comm.size))
+    torch.manual_seed(seed)
+    models = [ModernBertForMaskedLM._from_config(ModernBertConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, local_attention=8, pad_token_id=0,
+        bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2), attn_implementation=how) for how in ("eager", "seqpar")]
+    models[1].load_state_dict(models[0].state_dict())
+    for parameter in (p for model in models for p in model.parameters()):
+        dist.broadcast(parameter.data, 0)
+    for bounds in (None, (0, 4, 5, 21, tokens)):
+        ids = torch.randint(3, 64, (1, tokens), generator=torch.Generator("cpu").manual_seed(seed), device="cpu").to(comm.device)
+        _compare(models, ids, sp.Layout(("zigzag", "contiguous")[seed % 2], tokens, comm.size), comm, bounds)
 
 
 @check

@@ -38,7 +38,7 @@ def _tensors(seed, batch, tokens, sequences, wide):
 
 
 def _cases(tokens):
-    yield 2, (0, tokens), True, (0.0, math.inf)
+    yield 2, (0, tokens), True, (0.0, 0.8)
     yield 1, (0, 5, 6, tokens - 3, tokens), False, (0.01, 1.5)
 
 
