@@ -305,8 +305,8 @@ def contexts_of_fla(comm, seed):
         same(y, sp.shard(_convolved(x, weight, None, True, bounds), context.shards, comm), 20)
         q = whole(seed + 2, 1, tokens, 2, 16)
         gate = -whole(seed + 3, 1, tokens, 2, 16).abs()
-        o, _ = fla.chunk_gla(*(sp.shard(t, context.shards, comm) for t in (q, q, q, gate)), cp_context=context)
-        same(o, sp.shard(reference.linear("gla", q, q, q, gate, cu_seqlens=bounds)[0], context.shards, comm), 100)
+        o, _ = fla.chunk_gla(*(sp.shard(t, context.shards, comm) for t in (q, q, q, gate)), scale=0.4, cp_context=context)
+        same(o, sp.shard(reference.linear("gla", q, q, q, gate, scale=0.4, cu_seqlens=bounds)[0], context.shards, comm), 100)
         # The incoming state of each rank, from states and transitions of its parts, against products of all of them.
         parts = [whole(seed + 10 + r, 2, 4, 3 + 4) for r in range(comm.size)]
         entering = _states_passed_on(parts, bounds, 6, comm)

@@ -10,6 +10,18 @@ MASKS = (sp.Mask.documents((0, 5, 5, 23, 40)), sp.Mask.prefix_lm(9, 37), sp.Mask
 
 
 @check
+def masks_by_name_see_their_definitions(comm, seed):
+    q, k = torch.arange(40)[:, None], torch.arange(40)[None]
+    document, answer, block = (torch.bucketize(torch.arange(40), torch.tensor(ends), right=True) for ends in
+                               ((5, 23), (11, 18, 19), (8, 16)))
+    of = {name: (x[:, None], x[None]) for name, x in (("document", document), ("answer", answer), ("block", block))}
+    seen = ((of["document"][0] == of["document"][1]) & (k <= q), (k < 9) | (k <= q),
+            (k <= q) & ((k < 11) | (of["answer"][0] == of["answer"][1])), of["block"][1] <= of["block"][0], (k >= q - 6) & (k <= q + 2))
+    for mask, expected in zip(MASKS, seen):
+        assert mask.dense().cpu().equal(expected[:mask.tokens, :mask.tokens].cpu()), mask
+
+
+@check
 def masks_equal_dense_attention(comm, seed):
     for mask in MASKS:
         layout = sp.solve_layout(mask, comm.size)
