@@ -76,9 +76,12 @@ def gpt_of_megatron(ranks, cp, folder):
         random.initialize_rng_tracker(inference_rng_tracker=True)
         batch = get_batch_on_this_cp_rank({"ids": ids, "places": torch.arange(16).expand(2, 16), "labels": ids.roll(-1, 1)})
         future = torch.ones(16, 16, dtype=torch.bool).triu(1)[None, None]
-        for kind, options in (("seqpar", {}), ("seqpar:ulysses", {"window_size": (5, 0)})):
-            model = _gpt(ranks, kind, **(options if ranks > 1 else {}))  # its own windows need a GPU
-            mask = future | torch.ones_like(future).tril(-6) if options else future
+        for kind, options in (("seqpar", {}), ("seqpar:ulysses", {"window_size": (5, 0)}),
+                              ("seqpar:ring", {"apply_query_key_layer_scaling": True, "attention_softmax_in_fp32": True}),
+                              ("seqpar:zigzag", {"softmax_type": "learnable"}), ("seqpar:mesh", {"softmax_type": "off-by-one"})):
+            windowed = "window_size" in options
+            model = _gpt(ranks, kind, **(options if ranks > 1 or not windowed else {}))  # its own windows need a GPU
+            mask = future | torch.ones_like(future).tril(-6) if windowed else future
             loss = model(batch["ids"], batch["places"], mask if ranks == 1 else None, labels=batch["labels"]).sum() / ids.numel()
             loss.backward()
             if ranks > 1:

@@ -47,9 +47,8 @@ class CoreAttention(DotProductAttention):
         self.attention_dropout = config.attention_dropout if attention_dropout is None else attention_dropout
         windowed = is_layer_window_attention(config.window_size, config.window_attn_skip_freq, layer_number)
         self.window_size = tuple(config.window_size) if windowed else (-1, -1)
+        # apply_query_key_layer_scaling divides products by the layer's number, and multiplies them by it in the softmax.
         scale = (k_channels or config.kv_channels) ** -0.5 if softmax_scale is None else softmax_scale
-        if config.apply_query_key_layer_scaling:
-            scale /= self.layer_number
         self.flash_attention = types.SimpleNamespace(softmax_scale=scale)  # where TransformerEngine's module has it
         self._create_offset(config.num_attention_heads // groups.tp.size())
 
