@@ -23,7 +23,7 @@ from ._layout import Layout
 PREFIX = "seqpar"
 # Arguments of forward() that seqpar supports, and arguments without an effect on its results.
 _TAKEN = {"query_layer", "key_layer", "value_layer", "qkv_layer", "kv_layer", "qkv_interleave_dim", "qkv_format", "cu_seqlens_q",
-          "cu_seqlens_kv", "cu_seqlens_q_padded", "cu_seqlens_kv_padded", "attn_mask_type", "window_size"}
+          "cu_seqlens_kv", "cu_seqlens_q_padded", "cu_seqlens_kv_padded", "attn_mask_type", "window_size", "softcap"}
 _WITHOUT_EFFECT = {"attention_mask", "max_seqlen_q", "max_seqlen_kv", "checkpoint_core_attention", "fast_zero_fill", "num_splits",
                    "pad_between_seqs", "bottom_right_diagonal"}
 
@@ -40,8 +40,15 @@ def _mask(module, named):
              "causal_bottom_right": True, "padding_causal_bottom_right": True}  # queries and keys are equally many
     if kind not in kinds:
         raise ValueError(f"DotProductAttention: attn_mask_type is {kind!r}, expected one of {', '.join(kinds)}")
-    window = named.get("window_size") or module.window_size or (-1, -1)
-    return kind, kinds[kind], (window[0], -1) if kinds[kind] else tuple(window)
+    window = tuple(named.get("window_size") or module.window_size or (-1, -1))
+    if not kinds[kind] and window == (-1, 0):  # the module's own, for causal masks: without one TransformerEngine has no window
+        window = (-1, -1)
+    return kind, kinds[kind], (window[0], -1) if kinds[kind] else window
+
+
+def _softcap(module, named):
+    given = named.get("softcap")
+    return getattr(module, "softcap", 0.0) if given is None else given
 
 
 def _packed(named, kind, causal):
@@ -112,8 +119,8 @@ def _attend(module, named, defaults={}):
         q, k, v = (x.transpose(0, 1) for x in (q, k, v))
     _, _, algorithm = module.cp_comm_type.partition(":")
     out = attention(q, k, v, comm, causal=causal, window=window, scale=module.flash_attention.softmax_scale,
-                    sinks=_sinks(module), cu_seqlens=bounds, layout=_layout(q.shape[1] * comm.size, comm.size, bounds),
-                    algorithm=algorithm or "auto", deterministic=module.deterministic).flatten(2)
+                    softcap=_softcap(module, named), sinks=_sinks(module), cu_seqlens=bounds,
+                    layout=_layout(q.shape[1] * comm.size, comm.size, bounds), algorithm=algorithm or "auto", deterministic=module.deterministic).flatten(2)
     return out[0] if layout_of_tensors == "thd" else out.transpose(0, 1) if layout_of_tensors == "sbhd" else out
 
 

@@ -153,8 +153,9 @@ def kernels_by_name(comm, seed):
 class _DotProductAttention(torch.nn.Module):
     """The attributes of TransformerEngine's module that seqpar.torch.te uses."""
 
-    def __init__(self, qkv_format, softmax_type="vanilla", heads=4):
+    def __init__(self, qkv_format, softmax_type="vanilla", softcap=0.0, heads=4):
         super().__init__()
+        self.softcap = softcap
         self.qkv_format, self.attn_mask_type, self.window_size = qkv_format, "causal", (-1, 0)
         self.cp_group, self.cp_comm_type, self.deterministic, self.attention_dropout = None, "p2p", False, 0.1
         self.softmax_type = softmax_type
@@ -167,7 +168,7 @@ class _DotProductAttention(torch.nn.Module):
     def forward(self, query_layer=None, key_layer=None, value_layer=None, attention_mask=None, qkv_format=None,
                 cu_seqlens_q=None, cu_seqlens_kv=None, cu_seqlens_q_padded=None, cu_seqlens_kv_padded=None, max_seqlen_q=None,
                 max_seqlen_kv=None, attn_mask_type=None, window_size=None, core_attention_bias_type="no_bias", alibi_slopes=None,
-                fp8_output=False, qkv_layer=None, kv_layer=None, qkv_interleave_dim=-3):
+                fp8_output=False, qkv_layer=None, kv_layer=None, qkv_interleave_dim=-3, softcap=None):
         return "its own"
 
 
@@ -206,9 +207,12 @@ def attention_of_transformer_engine(comm, seed):
         gradient, = torch.autograd.grad(out.square().sum(), q, retain_graph=True)
         exact, = torch.autograd.grad(expected.square().sum(), q)
         same(*(sp.shard(x, layout, comm) for x in (gradient, exact)), 100)
-    for window in ((-1, -1), (2, 1)):
+    for window in ((-1, -1), (2, 1), None):  # None: the module's, which is that of causal masks
         full = _of_te("bshd", "seqpar")(mine[0], None, None, None, "no_mask", kv_layer=sp.shard(kv, layout, comm), window_size=window)
-        same(full, sp.shard(reference.softmax(q, k, v, scale=0.3, window=window), layout, comm).flatten(2), 50)
+        same(full, sp.shard(reference.softmax(q, k, v, scale=0.3, window=window or (-1, -1)), layout, comm).flatten(2), 50)
+    for module, call in ((0.0, 0.7), (0.7, None), (0.3, 0.7)):
+        capped = _of_te("bshd", "seqpar", softcap=module)(*mine, None, "causal", softcap=call)
+        same(capped, sp.shard(reference.softmax(q, k, v, causal=True, scale=0.3, softcap=0.7), layout, comm).flatten(2), 50)
     sinks = _of_te("bshd", "seqpar", softmax_type="learnable")
     expected = reference.softmax(q, k, v, causal=True, scale=0.3, sinks=sinks.softmax_offset)
     same(sinks(*mine, None, "causal"), sp.shard(expected, layout, comm).flatten(2), 50)
