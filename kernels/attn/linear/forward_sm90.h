@@ -38,7 +38,7 @@ size_t chunkStatesSize(const LinearProblem& problem);
 bool forwardByChunks(const Outputs& pass, const Launch& launch, int& error);
 
 /// Whether a forward of `problem` is faster with each head in one chain over all tokens (chunks/head_chain_sm90.h;
-/// keys of more than 128 channels: chunks/wide_chain_sm90.h). Token decays or none; not packed.
+/// keys of more than 128 channels: chunks/wide_chain_sm90.h; channel decays: chunks/channel_chain_sm90.h). Not packed.
 bool formsHeadChains(const LinearProblem& problem);
 
 /// The bytes of Outputs::workspace for that.

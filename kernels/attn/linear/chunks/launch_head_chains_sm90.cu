@@ -1,4 +1,5 @@
 // The launch of a forward by heads: all outputs of a head in one chain.
+#include "kernels/attn/linear/chunks/channel_chains_sm90.h"
 #include "kernels/attn/linear/chunks/head_chain_sm90.h"
 #include "kernels/attn/linear/chunks/head_chain_tail_sm90.h"
 #include "kernels/attn/linear/chunks/wide_chain_sm90.h"
@@ -60,6 +61,7 @@ size_t totalsSize(const LinearProblem& problem) {
 /// forwardByHeads(); `saved`: as for launchForwardAndSave(), NULL: not written.
 bool launchChains(const Outputs& pass, float* saved, const Launch& launch, int& error) {
   const LinearProblem& problem = pass.problem;
+  if (problem.gate == Gate::Channel) return launchChannelChains(pass, saved, launch, error);
   const bool whole = pass.segments.spans == nullptr && pass.heads.first == 0 && pass.heads.count == problem.heads;
   if (!whole || pass.storesMaps || !formsHeadChains(problem)) return false;
   Task task = taskOf(problem, {}, {0, problem.heads}, {pass.out.data, pass.out.batch, pass.out.token, pass.out.head});
@@ -101,14 +103,16 @@ bool launchChains(const Outputs& pass, float* saved, const Launch& launch, int& 
 }  // namespace
 
 bool formsHeadChains(const LinearProblem& problem) {
+  if (problem.gate == Gate::Channel) return formsChannelChains(problem);
   if (problem.type != seqparBfloat16 || !fits(problem)) return false;
-  if (problem.gate == Gate::Channel || panelsOf(problem) == 0) return false;
+  if (panelsOf(problem) == 0) return false;
   if (problem.dk > WideChainMemory<Bf16>::kBlocks * backward::kBlock) return false;
   const int64_t items = itemsOf(problem), sms = forward_sm90::ctasAtOnce(problem);
   return items * 100 >= (items + sms - 1) / sms * sms * kMostDivided || firstChunksOf(problem, sms) > 0;
 }
 
 size_t headChainsSize(const LinearProblem& problem) {
+  if (problem.gate == Gate::Channel) return channelChainsSize(problem);
   const bool divided = formsHeadChains(problem) && firstChunksOf(problem, forward_sm90::ctasAtOnce(problem)) > 0;
   return divided ? middleSize(problem) + totalsSize(problem) : 0;
 }

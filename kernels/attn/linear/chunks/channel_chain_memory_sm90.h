@@ -1,0 +1,206 @@
+// Parts of the sm_90 kernels for heads with channel decays in chains (channel_chain_sm90.h): a chunk's record in device
+// memory, the chain's shared memory, and items.
+#pragma once
+
+#include "kernels/attn/linear/chunks/head_chain_items_sm90.h"
+
+namespace seqpar::attn::forward_sm90 {
+
+/// A chunk of a head. Its factors are at most 1, so they are exact for any decays.
+template <class T, int kBlocks>
+struct alignas(128) ChannelRecord {
+  static constexpr int kChannels = kBlocks * backward::kBlock;
+  T queries[kBlocks * kTile];  ///< times the scale and the decay from the chunk's start; panels of 64 channels
+  T keys[kBlocks * kTile];     ///< times the decay to the chunk's end
+  float decays[kChannels];     ///< of the chunk
+  float forgets, unused[3];    ///< 1: a factor may be 0
+  uint32_t scores[kChunk / 16][warpgroup::kThreads][4];  ///< with decays and scale, as A of wgmma
+
+  /// A score as 16 bits.
+  SEQPAR_DEVICE uint16_t* scoreAt(int query, int key) {
+    const int thread = query / 16 * 32 + query % 8 * 4 + key % 8 / 2, word = query % 16 / 8 + key % 16 / 8 * 2;
+    return reinterpret_cast<uint16_t*>(&scores[key / 16][thread][word]) + key % 2;
+  }
+};
+
+/// Heads are in `parts` parts of `partChunks` chunks, which CTAs compute at the same time from zero states, except the
+/// first one; channel_chain_tail_sm90.h adds what they lack.
+struct ChannelChainTask : HeadChainTask {
+  int parts = 1, partChunks = 0;
+  char* records = nullptr;      ///< ChannelRecord: [batch][heads][chunks]
+  float* prefixes = nullptr;    ///< parts > 1: [batch][heads][chunks][channels], decays from the part's start
+  float* partDecays = nullptr;  ///< parts > 1: [batch][heads][parts][channels]
+  float* partStates = nullptr;  ///< parts > 1: [parts][chains], ChannelState of each thread, at the parts' ends
+
+  SEQPAR_DEVICE int64_t headOf(const ChainItem& item) const { return int64_t{item.sequence} * heads + item.head; }
+  template <class Record>
+  SEQPAR_DEVICE Record& recordOf(const ChainItem& item, int chunk) const {
+    return reinterpret_cast<Record*>(records)[headOf(item) * chunks() + chunk];
+  }
+  SEQPAR_DEVICE float* prefixOf(const ChainItem& item, int chunk, int channels) const {
+    return prefixes + (headOf(item) * chunks() + chunk) * channels;
+  }
+  SEQPAR_DEVICE float* partDecaysOf(const ChainItem& item, int part, int channels) const {
+    return partDecays + (headOf(item) * parts + part) * channels;
+  }
+  SEQPAR_DEVICE float* partStateOf(const ChainItem& item, int part, int channels) const {
+    const int64_t chain = headOf(item) * chainsOfHead<1>(*this) + item.column / kPanel;
+    return partStates + (part * chainsOf<1>(*this) + chain) * channels * kPanel;
+  }
+};
+
+/// A part of a head's chunks for 64 columns.
+struct ChannelItem : ChainItem {
+  int part = 0;
+
+  SEQPAR_DEVICE static ChannelItem at(const ChannelChainTask& task, int64_t chain, int part) {
+    ChannelItem item{ChainItem::at<1>(task, chain), part};
+    const int left = task.chunks() - part * task.partChunks;
+    item.chunk = part * task.partChunks;
+    item.chunks = left < task.partChunks ? left : task.partChunks;
+    return item;
+  }
+};
+/// Calls act(item, running number of its first chunk) for the CTA's items.
+template <class Act>
+SEQPAR_DEVICE void eachChannelItem(const ChannelChainTask& task, const Act& act) {
+  const int64_t chains = chainsOf<1>(task);
+  int first = 0;
+  for (int64_t index = ptx::block(); index < chains * task.parts; index += ptx::blocks()) {
+    const ChannelItem item = ChannelItem::at(task, index % chains, static_cast<int>(index / chains));
+    act(item, first);
+    first += item.chunks;
+  }
+}
+
+template <class T, int kOfBlocks>
+struct ChannelChainMemory {
+  static constexpr int kBlocks = kOfBlocks, kChannels = kBlocks * backward::kBlock;
+  using Record = ChannelRecord<T, kBlocks>;
+  struct Decays {
+    float of[kChannels], forgets, unused[3];
+  };
+  T queryTiles[2][kBlocks * kTile], keyTiles[2][kBlocks * kTile], images[2][kBlocks * kTile];  ///< images: as below
+  T valueTiles[3][kTilePanel], out[kTilePanel];
+  alignas(16) Decays decayStages[2];
+  float lost[2][4];  ///< per warp of the state: 1: not all elements of an image are finite, and the chunk forgets
+  alignas(8) uint64_t queryBarriers[2][2], keyBarriers[2][2], valueBarriers[3][2], imageBarriers[2][2], outBarriers[3];
+
+  // Argument: running number of a chunk over all items of the CTA.
+  SEQPAR_DEVICE T* queries(int number) { return queryTiles[number % 2]; }
+  SEQPAR_DEVICE T* keys(int number) { return keyTiles[number % 2]; }
+  SEQPAR_DEVICE T* values(int number) { return valueTiles[number % 3]; }
+  SEQPAR_DEVICE Decays& decays(int number) { return decayStages[number % 2]; }
+  SEQPAR_DEVICE T* image(int number) { return images[number % 2]; }  ///< a state, transposed: 64 columns
+  SEQPAR_DEVICE uint32_t queriesFull(int number) const { return ptx::sharedAddress(&queryBarriers[number % 2][0]); }
+  SEQPAR_DEVICE uint32_t queriesEmpty(int number) const { return ptx::sharedAddress(&queryBarriers[number % 2][1]); }
+  SEQPAR_DEVICE uint32_t keysFull(int number) const { return ptx::sharedAddress(&keyBarriers[number % 2][0]); }
+  SEQPAR_DEVICE uint32_t keysEmpty(int number) const { return ptx::sharedAddress(&keyBarriers[number % 2][1]); }
+  SEQPAR_DEVICE uint32_t valuesFull(int number) const { return ptx::sharedAddress(&valueBarriers[number % 3][0]); }
+  SEQPAR_DEVICE uint32_t valuesEmpty(int number) const { return ptx::sharedAddress(&valueBarriers[number % 3][1]); }
+  SEQPAR_DEVICE uint32_t stored(int number) const { return ptx::sharedAddress(&imageBarriers[number % 2][0]); }
+  SEQPAR_DEVICE uint32_t read(int number) const { return ptx::sharedAddress(&imageBarriers[number % 2][1]); }
+  // A warpgroup of outputs has every second chunk, and waits for a barrier of the others.
+  SEQPAR_DEVICE uint32_t outputsRead(int number) const { return ptx::sharedAddress(&outBarriers[number % 2]); }
+  SEQPAR_DEVICE uint32_t outputsFull() const { return ptx::sharedAddress(&outBarriers[2]); }
+
+  SEQPAR_DEVICE static void await2(uint32_t barrier, int number) { ptx::mbarrierWaitParity(barrier, number / 2 & 1); }
+  SEQPAR_DEVICE void awaitQueries(int number) const { await2(queriesFull(number), number); }
+  SEQPAR_DEVICE void awaitKeys(int number) const { await2(keysFull(number), number); }
+  SEQPAR_DEVICE void awaitValues(int number) const { ptx::mbarrierWaitParity(valuesFull(number), number / 3 & 1); }
+  SEQPAR_DEVICE void awaitStored(int number) const { await2(stored(number), number); }
+  // Before those of chunk `number` are loaded or written.
+  SEQPAR_DEVICE void awaitQueriesEmpty(int number) const {
+    if (number >= 2) await2(queriesEmpty(number), number - 2);
+  }
+  SEQPAR_DEVICE void awaitKeysEmpty(int number) const {
+    if (number >= 2) await2(keysEmpty(number), number - 2);
+  }
+  SEQPAR_DEVICE void awaitValuesEmpty(int number) const {
+    if (number >= 3) ptx::mbarrierWaitParity(valuesEmpty(number), (number / 3 - 1) & 1);
+  }
+  SEQPAR_DEVICE void awaitRead(int number) const {
+    if (number >= 2) await2(read(number), number - 2);
+  }
+  SEQPAR_DEVICE void awaitOutputsRead(int number) const {
+    if (number > 0) await2(outputsRead(number - 1), number - 1);
+  }
+};
+
+/// A state of 64 columns x 128 kBlocks channels, transposed, in the accumulators of a warpgroup.
+template <int kBlocks>
+using ChannelState = float[kBlocks][backward::kBlock / 8][4];
+
+/// Calls act(element, channel, its offset in the item's [dk][dv]) for the valid elements.
+template <int kBlocks, class Act>
+SEQPAR_DEVICE void eachOfState(ChannelState<kBlocks>& x, const ChannelChainTask& task, const ChainItem& item,
+                               const Half& me, const Act& act) {
+  constexpr int kTiles8 = backward::kBlock / 8;
+  const int columns = task.dv - item.column;
+  SEQPAR_UNROLL
+  for (int n = 0; n < kBlocks * kTiles8; ++n) {
+    SEQPAR_UNROLL
+    for (int e = 0; e < 4; ++e) {
+      const int channel = n * 8 + me.c * 2 + e % 2, column = me.row + e / 2 * 8;
+      if (channel < task.dk && column < columns) {
+        act(x[n / kTiles8][n % kTiles8][e], channel, int64_t{channel} * task.dv + column);
+      }
+    }
+  }
+}
+/// Calls act(accumulator tile, number of the tile, its four elements in the state of a part).
+template <int kBlocks, class Act>
+SEQPAR_DEVICE void eachTile(ChannelState<kBlocks>& x, float* state, const Half& me, const Act& act) {
+  constexpr int kTiles8 = backward::kBlock / 8;
+  SEQPAR_UNROLL
+  for (int n = 0; n < kBlocks * kTiles8; ++n) {
+    act(x[n / kTiles8][n % kTiles8], n, state + (n * warpgroup::kThreads + me.inGroup) * 4);
+  }
+}
+/// Whether all elements of this thread are finite.
+template <int kBlocks>
+SEQPAR_DEVICE bool isFinite(const ChannelState<kBlocks>& x) {
+  float sum = 0;
+  SEQPAR_UNROLL
+  for (const auto& block : x) {
+    SEQPAR_UNROLL
+    for (const auto& tile : block) {
+      SEQPAR_UNROLL
+      for (const float number : tile) sum += 0 * number;
+    }
+  }
+  return sum == 0;
+}
+/// Stores a state, of tiles(words, pair of tiles), as an image: 64 columns x channels.
+template <int kBlocks, class T, class Tiles>
+SEQPAR_DEVICE void storeStateImage(T* image, const Half& me, const Tiles& tiles) {
+  const ptx::MatrixRows own = me.matrixRows();
+  SEQPAR_UNROLL
+  for (int i = 0; i < kBlocks * backward::kBlock / 16; ++i) {
+    uint32_t words[4];
+    tiles(words, i);
+    ptx::stmatrixX4(backward::sm90::unitOf<kChunk>(image, own.row(me.warpIndex * 16), 2 * i + own.half()), words);
+  }
+}
+/// out += queries * state, except products of queries of 0, for states with elements that are not finite.
+template <class T, int kChannels>
+SEQPAR_DEVICE void addKnown(float (&out)[kPanel / 8][4], const T* queries, const T* image, const Half& me) {
+  const auto pairOf = [](const T* tile, int row, int channel) {
+    return *reinterpret_cast<const uint32_t*>(backward::sm90::unitOf<kChunk>(tile, row, channel / 8) + channel % 8);
+  };
+  SEQPAR_ROLLED
+  for (int channel = 0; channel < kChannels; channel += 2) {
+    const uint32_t rows[2] = {pairOf(queries, me.row, channel), pairOf(queries, me.row + 8, channel)};
+    SEQPAR_UNROLL
+    for (int n = 0; n < kPanel / 8; ++n) {
+      SEQPAR_UNROLL
+      for (int e = 0; e < 4; ++e) {
+        const uint32_t of = pairOf(image, n * 8 + me.c * 2 + e % 2, channel);
+        out[n][e] += backward::times(ptx::lowOf<T>(rows[e / 2]), ptx::lowOf<T>(of)) +
+                     backward::times(ptx::highOf<T>(rows[e / 2]), ptx::highOf<T>(of));
+      }
+    }
+  }
+}
+
+}  // namespace seqpar::attn::forward_sm90
