@@ -122,6 +122,11 @@ def _refusals(comm):
     long = LlamaForCausalLM(LlamaConfig(**_SIZES, rope_parameters=dict(rope_type="dynamic", rope_theta=1e4, factor=2.0))).eval()
     long.set_attn_implementation(generation.IMPLEMENTATION)
     _raises(ValueError, "expected generate() without prefill()", generation.prefill, long, ids, generation.ShardedCache(long.config, comm))
+    several, pads = ids.expand(2, -1), torch.ones(2, 9, dtype=torch.int64)
+    pads[0, :3] = 0
+    for prompt, mask in ((ids, None), (several, pads)):  # the second step would append all tokens to those of the first
+        _raises(ValueError, "the model computed 10 tokens again, of which the cache has 9", model.generate, prompt, attention_mask=mask,
+                use_cache=False, max_new_tokens=2, **{_name(model): generation.ShardedCache(model.config, comm)})
     generation.prefill(model, ids, cache)
     _raises(ValueError, "got 2 sequences, expected 1", model.generate, ids, num_beams=2, max_new_tokens=1, **{_name(model): cache})
     model.set_attn_implementation("sdpa")  # would attend the rank's keys only

@@ -209,6 +209,14 @@ def _k_positions(layer, mask):
     return torch.where(mask[:, positions].bool(), positions, -1)
 
 
+def _require_new_tokens(layer, queries, mask, positions):
+    """Raises ValueError if the queries are the whole sequence again, as in generate() without use_cache."""
+    again = mask.shape[-1] == queries if mask is not None else positions is not None and int(positions.max()) < queries
+    if again:
+        raise ValueError(f"seqpar_cache: the model computed {queries} tokens again, of which the cache has {layer.length - queries}, expected "
+                         "use_cache=True in generate() or in the model's generation_config, and reset() before another prompt")
+
+
 def _attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, sliding_window=None, softcap=None, s_aux=None,
                **rest):
     """transformers' interface of attention functions: (out [batch][queries][heads][dim], None)."""
@@ -229,6 +237,8 @@ def _attention(module, query, key, value, attention_mask, scaling=None, dropout=
     if shared.chunk is not None:
         return _chunk_attention(layer, q, k, v, sinks=s_aux, window=(sliding_window - 1, -1) if sliding_window else (-1, -1), scale=scaling,
                                 softcap=softcap or 0.0), None
+    if 1 < q.shape[1] < layer.length:
+        _require_new_tokens(layer, q.shape[1], attention_mask, rest.get("position_ids"))
     options = {"window": sliding_window or 0, "scale": scaling, "softcap": softcap or 0.0}
     # One new token sees all keys: the cache has dropped those before its window.
     if q.shape[1] > 1 or shared.pads(attention_mask) or options["window"] != layer.window:
