@@ -39,6 +39,19 @@ def padded_batches(ranks, cp, folder):
     return result_of(trainer, eval=trainer.evaluate()["eval_loss"], **more)
 
 
+@case((2, 2))
+def recurrent_layers(ranks, cp, folder):
+    """A layer of Mamba-2 and one of attention."""
+    torch.manual_seed(1)
+    own = transformers.BambaForCausalLM(transformers.BambaConfig(
+        vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, use_cache=False,
+        attn_layer_indices=[1], mamba_n_heads=8, mamba_d_head=8, mamba_d_state=8, mamba_n_groups=2))
+    trainer = (SeqparTrainer if ranks > 1 else Trainer)(own, arguments(folder, ranks, cp, max_steps=3, learning_rate=0.05), data_collator=padded,
+                                                         train_dataset=examples(), eval_dataset=examples(4, seed=5))
+    trainer.train()
+    return result_of(trainer, eval=trainer.evaluate()["eval_loss"])
+
+
 @case((2, 2), (4, 2))
 def packed_with_accumulation_and_resume(ranks, cp, folder):
     """Three batches a step; a run that stops after two steps and is resumed equals a run of four."""
