@@ -156,6 +156,25 @@ TEST_CASE("groups of many heads on GPUs, of which the next rank needs some token
   checkWithAndWithoutReserve(all, c, lengths, seed);
 }
 
+/// Shapes that form groups with one segment per head, and outputs of heads in two parts: with two ranks ZECO computes
+/// them before the incoming state is known, and adds its contribution.
+TEST_CASE("groups of wide heads on GPUs, of which outputs are in two parts") {
+  if (placed.ranks > 2) return;
+  PlacedRanks all(placed);
+  const unsigned seed = seqpar::test::drawSeed();
+  std::mt19937 random(seed);
+  constexpr int kHeads = 12, kTokens = 32 * 64;
+  std::vector<int64_t> lengths;
+  for (int r = 0; r < placed.ranks; ++r) lengths.push_back(kTokens + static_cast<int64_t>(random() % 64));
+  auto c = makeCase(random() % 2 == 0 ? seqparAttnScalar : seqparAttnFixed, lengths, seqparBfloat16, random);
+  c.keyHeads = c.heads = kHeads;
+  c.dk = 144;
+  c.dv = 256;
+  c.fill(random());
+  requireGroups(c, lengths.front());
+  checkWithAndWithoutReserve(all, c, lengths, seed);
+}
+
 /// Shapes with which a rank has one segment and many heads: the outputs are computed as on a single rank, and the last
 /// scan of the backward overlaps with the gradients' sweep.
 TEST_CASE("many heads on GPUs in one segment") {

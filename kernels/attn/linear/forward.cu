@@ -6,6 +6,7 @@
 #include "kernels/attn/linear/args.h"
 #include "kernels/attn/linear/fold.h"
 #include "kernels/attn/linear/forward_sm90.h"
+#include "kernels/attn/linear/from_zero.h"
 #include "kernels/attn/linear/instances.h"
 #include "kernels/attn/linear/numbers.cuh"
 #include "kernels/attn/linear/pairs.h"
@@ -88,6 +89,15 @@ bool savesInitial(const LinearProblem&) {
   return false;
 }
 int launchForwardAndSave(const Outputs&, float*, const Launch&) {
+  return cudaErrorNotSupported;
+}
+bool forwardFromZero(const LinearProblem&) {
+  return false;
+}
+int launchForwardFromZero(const Outputs&, const Launch&) {
+  return cudaErrorNotSupported;
+}
+int launchAddInitial(const Outputs&, const Launch&) {
   return cudaErrorNotSupported;
 }
 #endif

@@ -45,6 +45,31 @@ void checkChains(BackwardShape shape, uint64_t seed, int firstChunks = 0) {
   initial.resize(saved.size());
   CHECK(saved == initial);
 }
+/// The chains start from zero states, and the contribution of the initial ones is added afterwards.
+template <bool kGated, int kPanels = 1, bool kWide = false>
+void checkFromZero(BackwardShape shape, uint64_t seed, int firstChunks = 0) {
+  INFO(shape.name() << ", " << firstChunks << " first chunks, seed " << seed);
+  shape.segmentTokens = std::max<int64_t>((shape.tokens + 63) / 64 * 64, 64);
+  const BackwardCase c(shape, seed);
+  ChunksRun run(c, kGated, seed);
+  forward_sm90::HeadChainTask chains;
+  REQUIRE(sm90::encodeMaps<Bf16>(chains, run.task));
+  chains.initial = nullptr;
+  using Kernel = std::conditional_t<kWide, forward_sm90::WideChainKernel<Bf16, kGated>,
+                                    forward_sm90::HeadChainKernel<Bf16, kGated, kPanels>>;
+  using Tail = forward_sm90::HeadChainTailKernel<Bf16, kWide ? 2 : 1, kPanels>;
+  std::vector<float> middle(c.stateGradient.size(), NAN),
+      totals(static_cast<size_t>(shape.batch * shape.heads) * static_cast<size_t>(chains.chunks()), NAN);
+  chains.firstChunks = firstChunks;
+  chains.middle = middle.data();
+  chains.totals = totals.data();
+  const int heads = static_cast<int>(forward_sm90::chainsOf<kPanels>(run.task)), ctas = firstChunks > 0 ? heads + 2 : 2;
+  emulator::run(ctas, Kernel::kThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(chains); });
+  chains.incoming = c.initial.data();
+  emulator::run(static_cast<int>(Tail::itemsOf(chains)), Tail::kThreads, sizeof(typename Tail::Memory), seed,
+                [&] { Tail::run(chains); });
+  run.checkOutputs();
+}
 template <bool kGated, int kPanels = 1, bool kWide = false>
 void checkChains(const BackwardShape& shape) {
   const Seed seed;
@@ -130,6 +155,28 @@ TEST_CASE("outputs of heads in two chains each") {
   for (const Gate gate : {Gate::None, Gate::Head}) {
     shape.gate = gate;
     checkChains<true, 1>(shape, seed, 2);
+  }
+}
+
+TEST_CASE("outputs of heads in chains from zero states") {
+  const Seed seed;
+  for (const double decay : {0.005, 0.05, 30.0, kZeros}) {
+    checkFromZero<true>(shapeOfHeads(460, 3, 1, decay), seed);
+    checkFromZero<true>(shapeOfHeads(700, 3, 1, decay), seed, 5);
+    BackwardShape shape = shapeOfHeads(330, 2, 1, decay);
+    shape.dv = 80;
+    checkFromZero<false, 2>(shape, seed);
+    shape.dv = 128;
+    shape.dk = 240;
+    checkFromZero<true, 1, true>(shape, seed, 3);
+  }
+  BackwardShape shape = shapeOfHeads(500, 2, 2, 0.02);
+  shape.batch = 2;
+  shape.dk = 80;
+  for (const Gate gate : {Gate::None, Gate::Head}) {
+    shape.gate = gate;
+    checkFromZero<false>(shape, seed, 2);
+    checkFromZero<false>(shape, seed);
   }
 }
 

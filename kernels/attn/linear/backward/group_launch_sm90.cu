@@ -34,6 +34,8 @@ cudaError_t launchShape(const Task& task, const ChunkStates& chunks, GradientsPa
   chain.to = chunks;
   if (part != GradientsPart::Whole) chain.to.directions = 1;
   if (part == GradientsPart::AfterStates) chain.to.firstDirection = 1 - chunks.firstDirection;
+  // The scan's kernel waits for all earlier ones, and this one for the scan's, before all accesses.
+  const bool afterScan = part == GradientsPart::AfterStates;
   const bool single = part != GradientsPart::Whole && areSingle(task, launch.ctas);
   if (single) chain.together = 1;
   const auto gridOfItems = [&](int64_t items) {
@@ -42,7 +44,7 @@ cudaError_t launchShape(const Task& task, const ChunkStates& chunks, GradientsPa
   const auto runChain = [&]<int kHeads, bool kGated, bool kSingle = false>() {
     using Kernel = sm90::ChunkStatesKernel<Bf16, kHeads, kGated, typename Shape::OfBlock, kSingle>;
     return launchKernel(chunkStates<Kernel>, gridOfItems(Kernel::itemsIn(chain)), Kernel::kThreads,
-                        sizeof(typename Kernel::Memory), launch.stream, false, chain);
+                        sizeof(typename Kernel::Memory), launch.stream, afterScan, chain);
   };
   const auto runStates = [&]<bool kGated>() {
     if (single) return runChain.template operator()<1, kGated, true>();

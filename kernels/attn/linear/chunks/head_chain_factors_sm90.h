@@ -56,7 +56,7 @@ class HeadChainFactors {
         const int step = start + i * kWarps;
         if (step >= item.chunks) continue;
         const float total = compute(now[i], decays, inputs, first + step);
-        if (item.chunk > 0 && item.column == 0 && lane_ == 0) task_.totalsOf(item)[item.chunk + step] = total;
+        if (task_.totals != nullptr && item.column == 0 && lane_ == 0) task_.totalsOf(item)[item.chunk + step] = total;
       }
     }
   }

@@ -104,12 +104,15 @@ struct ChainItem {
 };
 
 /// dOut is the output; only the final state is used of `to`. Heads may be in two parts, which other CTAs compute at the
-/// same time: the second one starts from a zero state, and head_chain_tail_sm90.h adds what it lacks.
+/// same time: the second one starts from a zero state, and head_chain_tail_sm90.h adds what it lacks. It also adds the
+/// contribution of a state before all tokens that was not known to the chains.
 struct HeadChainTask : ChunkStatesTask {
-  float* saved = nullptr;   ///< out: a copy of `initial`, or zeros; NULL: not written
-  int firstChunks = 0;      ///< of the first part; 0: heads are not divided
-  float* middle = nullptr;  ///< out, if divided: [batch][heads][dk][dv], the states after the first parts
-  float* totals = nullptr;  ///< out, if divided: [batch][heads][chunks], the log2-decays of the second parts' chunks
+  float* saved = nullptr;           ///< out: a copy of `initial`, or zeros; NULL: not written
+  int firstChunks = 0;              ///< of the first part; 0: heads are not divided
+  float* middle = nullptr;          ///< out, if divided: [batch][heads][dk][dv], the states after the first parts
+  float* totals = nullptr;          ///< out: [batch][heads][chunks], the log2-decays of chunks; NULL: not written
+  const float* incoming = nullptr;  ///< of the tail: [batch][heads][dk][dv], the state before all tokens; NULL: 0, or
+                                    ///< known to the chains
 
   SEQPAR_BOTH_INLINE int chunks() const { return static_cast<int>((tokens + kChunk - 1) / kChunk); }
   SEQPAR_DEVICE float* totalsOf(const ChainItem& item) const {

@@ -1,10 +1,10 @@
-// The second parts of heads in two chains each on sm_90a (head_chain_sm90.h, wide_chain_sm90.h): those kernels compute
-// them from a zero state; this one adds the contribution of the first part's last state: O += decays * (Q S), and the
-// final state.
+// The contribution of a state to the outputs of later chunks of a head on sm_90a: O += decays * (Q S), and to the final
+// state. head_chain_sm90.h and wide_chain_sm90.h compute second parts of heads from a zero state, and all chunks if the
+// state before the tokens is not known yet. S is the state before the part.
 //
-// Work      a CTA of 128 threads has kRun chunks of 64 columns of a head; it ends where decays have forgotten S
+// Work      a CTA of 128 threads has kRun chunks of 64 columns of a head, or 80; it ends where decays have forgotten S
 // Tiles     64 tokens x 128, or x 256; S rounded, an image, in shared memory
-// Smem      the image and queries (16 KiB each, or 32 KiB), outputs (8 KiB)
+// Smem      the image and queries (16 KiB each, or 32 KiB), outputs (8 KiB); 80 columns: 20, 16 and 16 KiB
 // Barriers  an mbarrier: queries and outputs are loaded. __syncthreads()
 // Overlap   several CTAs per SM. Starts early, and waits before all accesses
 #pragma once
@@ -13,40 +13,55 @@
 
 namespace seqpar::attn::forward_sm90 {
 
-template <class T, int kBlocks>
+template <class T, int kBlocks, int kPanels>
 struct HeadChainTailMemory {
-  T image[kBlocks * kTile], queries[kBlocks * kTile], out[kTilePanel];
-  float rows[kChunk];  ///< the scale times the decay from the first part's end
+  T image[kBlocks * kChainColumns<kPanels> * backward::kBlock];
+  T queries[kBlocks * kTile], out[kPanels * kTilePanel];
+  float rows[kChunk];  ///< the scale times the decay since S
   float end;           ///< log2-decay from there to the chunk's end
   alignas(8) uint64_t full;
 };
 
-/// kBlocks: of 128 channels of keys.
-template <class T, int kBlocks = 1>
+/// kBlocks: of 128 channels of keys. kPanels: as in HeadChainKernel.
+template <class T, int kBlocks = 1, int kPanels = 1>
 struct HeadChainTailKernel {
+  static_assert(kBlocks == 1 || kPanels == 1);
   using Arguments = HeadChainTask;
-  using Memory = HeadChainTailMemory<T, kBlocks>;
+  using Memory = HeadChainTailMemory<T, kBlocks, kPanels>;
   static constexpr int kThreads = warpgroup::kThreads, kRun = 4;
 
-  SEQPAR_BOTH_INLINE static int runsOf(const HeadChainTask& task) {
-    return (task.chunks() - task.firstChunks + kRun - 1) / kRun;
+  /// Runs of chunks of a head's only or first part, and of the second part.
+  SEQPAR_BOTH_INLINE static int firstRuns(const HeadChainTask& task) {
+    if (task.incoming == nullptr) return 0;
+    return ((task.firstChunks > 0 ? task.firstChunks : task.chunks()) + kRun - 1) / kRun;
   }
-  SEQPAR_BOTH_INLINE static int64_t itemsOf(const HeadChainTask& task) { return chainsOf<1>(task) * runsOf(task); }
+  SEQPAR_BOTH_INLINE static int secondRuns(const HeadChainTask& task) {
+    return task.firstChunks > 0 ? (task.chunks() - task.firstChunks + kRun - 1) / kRun : 0;
+  }
+  SEQPAR_BOTH_INLINE static int64_t itemsOf(const HeadChainTask& task) {
+    return chainsOf<kPanels>(task) * (firstRuns(task) + secondRuns(task));
+  }
 
   SEQPAR_DEVICE static void run(const HeadChainTask& task) {
     auto& memory = *reinterpret_cast<Memory*>(ptx::sharedMemory());
-    const int thread = ptx::thread(), runs = runsOf(task), run = ptx::block() % runs;
+    const int thread = ptx::thread(), firsts = firstRuns(task), runs = firsts + secondRuns(task),
+              run = ptx::block() % runs;
     if (thread == 0) {
       ptx::mbarrierInit(ptx::sharedAddress(&memory.full), 1);
       ptx::fenceMbarrierInit();
     }
     ptx::griddepcontrolWait();
-    const ChainItem item = ChainItem::at<1>(task, ptx::block() / runs);
-    const int first = task.firstChunks + run * kRun, end = first + kRun < task.chunks() ? first + kRun : task.chunks();
-    if (run == 0 && task.to.finalState != nullptr) addToFinal(task, item, decayOf(task, item, task.chunks()), thread);
-    float before = decayOf(task, item, first);
+    const ChainItem item = ChainItem::at<kPanels>(task, ptx::block() / runs);
+    const bool second = run >= firsts;
+    const int start = second ? task.firstChunks : 0,
+              last = second || task.firstChunks == 0 ? task.chunks() : task.firstChunks,
+              first = start + (second ? run - firsts : run) * kRun, end = first + kRun < last ? first + kRun : last;
+    if (second && first == start && task.to.finalState != nullptr) {
+      addToFinal(task, item, decayOf(task, item, start, task.chunks()), thread);
+    }
+    float before = decayOf(task, item, start, first);
     if (backward::decayOf(before) == 0) return;
-    makeImage(task, item, memory.image, thread);
+    makeImage(task, item, second, memory.image, thread);
     warpgroup::fenceProxyAsync();
     ptx::syncthreads();
     const Half me;
@@ -66,12 +81,14 @@ struct HeadChainTailKernel {
   }
 
  private:
-  /// Log2-decay from the first part's end to the start of `chunk`. Each warp.
-  SEQPAR_DEVICE static float decayOf(const HeadChainTask& task, const ChainItem& item, int chunk) {
+  static constexpr int kColumns = kChainColumns<kPanels>;
+
+  /// Log2-decay from the start of chunk `from` to that of chunk `to`. Each warp.
+  SEQPAR_DEVICE static float decayOf(const HeadChainTask& task, const ChainItem& item, int from, int to) {
     const float* totals = task.totalsOf(item);
     const int lane = ptx::thread() % 32;
     float sum = 0;
-    for (int i = task.firstChunks + lane; i < chunk; i += 32) sum += totals[i];
+    for (int i = from + lane; i < to; i += 32) sum += totals[i];
     SEQPAR_UNROLL
     for (int mask = 16; mask > 0; mask /= 2) sum += ptx::shflXor(sum, mask);
     return sum;
@@ -85,21 +102,29 @@ struct HeadChainTailKernel {
       task.to.finalState[offset] += by * task.middle[offset];
     }
   }
-  /// As HeadChainState::storeImage().
-  SEQPAR_DEVICE static void makeImage(const HeadChainTask& task, const ChainItem& item, T* image, int thread) {
-    const int column = thread % kPanel;
-    const float* from = task.middle + item.stateOffset(task) + column;
-    for (int unit = thread / kPanel; unit < kBlocks * backward::kBlock / 8; unit += kThreads / kPanel) {
+  /// As HeadChainState::storeImage(): the state before the first or the second part.
+  SEQPAR_DEVICE static void makeImage(const HeadChainTask& task, const ChainItem& item, bool second, T* image,
+                                      int thread) {
+    const bool both = second && task.incoming != nullptr;
+    const float by = both ? backward::decayOf(decayOf(task, item, 0, task.firstChunks)) : 0;
+    const int64_t at = item.stateOffset(task);
+    const float *const state = (second ? task.middle : task.incoming) + at, *const added =
+                                                                                by != 0 ? task.incoming + at : nullptr;
+    for (int i = thread; i < kBlocks * backward::kBlock / 8 * kColumns; i += kThreads) {
+      const int column = i % kColumns, unit = i / kColumns;
       float numbers[8];
       SEQPAR_UNROLL
-      for (int i = 0; i < 8; ++i) {
-        const int channel = unit * 8 + i;
-        numbers[i] = channel < task.dk ? from[int64_t{channel} * task.dv] : 0;
+      for (int j = 0; j < 8; ++j) {
+        const int channel = unit * 8 + j;
+        const int64_t offset = int64_t{channel} * task.dv + column;
+        const bool valid = channel < task.dk && item.column + column < task.dv;
+        numbers[j] = valid ? state[offset] : 0;
+        if (valid && added != nullptr) numbers[j] += by * added[offset];
       }
       uint32_t words[4];
       SEQPAR_UNROLL
-      for (int i = 0; i < 4; ++i) words[i] = ptx::pack<T>(numbers[2 * i], numbers[2 * i + 1]);
-      ptx::store(backward::sm90::unitOf<kChunk>(image, column, unit), words);
+      for (int j = 0; j < 4; ++j) words[j] = ptx::pack<T>(numbers[2 * j], numbers[2 * j + 1]);
+      ptx::store(backward::sm90::unitOf<kColumns>(image, column, unit), words);
     }
   }
   /// One thread.
@@ -113,11 +138,19 @@ struct HeadChainTailKernel {
       ptx::tmaLoad(ptx::sharedAddress(memory.queries + panel * kTilePanel), task.queries, full, panel * kPanel,
                    item.head / task.group, token, item.sequence);
     }
-    ptx::tmaLoad(ptx::sharedAddress(memory.out), task.outputs, full, item.column, item.head, token, item.sequence);
+    SEQPAR_UNROLL
+    for (int panel = 0; panel < kPanels; ++panel) {
+      ptx::tmaLoad(ptx::sharedAddress(memory.out + panel * kTilePanel), task.outputs, full,
+                   item.column + panel * kPanel, item.head, token, item.sequence);
+    }
   }
   /// One thread.
   SEQPAR_DEVICE static void store(const HeadChainTask& task, const ChainItem& item, Memory& memory, int chunk) {
-    ptx::tmaStore(task.outputs, ptx::sharedAddress(memory.out), item.column, item.head, chunk * kChunk, item.sequence);
+    SEQPAR_UNROLL
+    for (int panel = 0; panel < kPanels; ++panel) {
+      ptx::tmaStore(task.outputs, ptx::sharedAddress(memory.out + panel * kTilePanel), item.column + panel * kPanel,
+                    item.head, chunk * kChunk, item.sequence);
+    }
     ptx::cpAsyncBulkCommitGroup();
   }
   /// One warp. `before`: the log2-decay to the chunk's start.
@@ -151,19 +184,19 @@ struct HeadChainTailKernel {
     for (int step = 0; step < kChannelSteps; ++step) {
       ptx::ldmatrixX4(queries[step], backward::sm90::unitOf<kChunk>(memory.queries, row, 2 * step + own.half()));
     }
-    float out[kPanel / 8][4];
+    float out[kColumns / 8][4];
     warpgroup::arrive();
     SEQPAR_UNROLL
     for (int step = 0; step < kChannelSteps; ++step) {
-      warpgroup::multiplyStep<T, Terms::AlongRows>(out, queries[step], Operand{memory.image, kTilePanelBytes}, kPanel,
-                                                   step, step > 0);
+      multiplyColumns<T, Terms::AlongRows>(out, queries[step], memory.image, kPanel * warpgroup::kRowBytes,
+                                           kColumns * warpgroup::kRowBytes, kColumns, step, step > 0);
     }
     warpgroup::commit();
     warpgroup::wait<0>();
     warpgroup::fenceOperand(out);
     const float rows[2] = {memory.rows[me.row], memory.rows[me.row + 8]};
     SEQPAR_UNROLL
-    for (int n = 0; n < kPanel / 8; n += 2) {
+    for (int n = 0; n < kColumns / 8; n += 2) {
       T* const at = backward::sm90::unitOf<kChunk>(memory.out, row, n + own.half());
       uint32_t words[4];
       ptx::ldmatrixX4(words, at);

@@ -4,6 +4,7 @@
 #include "kernels/attn/linear/chunks/head_chain_tail_sm90.h"
 #include "kernels/attn/linear/chunks/wide_chain_sm90.h"
 #include "kernels/attn/linear/forward_sm90.h"
+#include "kernels/attn/linear/from_zero.h"
 #include "kernels/attn/linear/launch.cuh"
 #include "kernels/attn/linear/save_initial.h"
 #include "kernels/attn/linear/sequence.h"
@@ -55,27 +56,49 @@ size_t middleSize(const LinearProblem& problem) {
   return static_cast<size_t>(problem.batch) * problem.heads * problem.dk * problem.dv * sizeof(float);
 }
 size_t totalsSize(const LinearProblem& problem) {
-  return static_cast<size_t>(problem.batch) * problem.heads * ((problem.tokens + kChunk - 1) / kChunk) * sizeof(float);
+  constexpr int64_t kAligned = 4;  // floats, for the middle states that follow
+  const int64_t count = problem.batch * problem.heads * ((problem.tokens + kChunk - 1) / kChunk);
+  return static_cast<size_t>((count + kAligned - 1) / kAligned * kAligned) * sizeof(float);
 }
 
-/// forwardByHeads(); `saved`: as for launchForwardAndSave(), NULL: not written.
-bool launchChains(const Outputs& pass, float* saved, const Launch& launch, int& error) {
+int ctasOf(const LinearProblem& problem, const Launch& launch) {
+  const int sms = forward_sm90::ctasAtOnce(problem);
+  return launch.ctas > 0 ? std::min(launch.ctas, sms) : sms;
+}
+/// Returns false if no form supports the pass. `totals`: they are written even if heads are not divided.
+bool encodeChains(HeadChainTask& chains, const Outputs& pass, bool totals, const Launch& launch) {
   const LinearProblem& problem = pass.problem;
-  if (problem.gate == Gate::Channel) return launchChannelChains(pass, saved, launch, error);
   const bool whole = pass.segments.spans == nullptr && pass.heads.first == 0 && pass.heads.count == problem.heads;
-  if (!whole || pass.storesMaps || !formsHeadChains(problem)) return false;
+  if (!whole || pass.storesMaps || !formsHeadChains(problem) || (totals && pass.workspace == nullptr)) return false;
   Task task = taskOf(problem, {}, {0, problem.heads}, {pass.out.data, pass.out.batch, pass.out.token, pass.out.head});
-  task.initial = pass.initial;
-  HeadChainTask chains;
   if (!backward::sm90::encodeMaps<Bf16>(chains, task)) return false;
+  chains.firstChunks = pass.workspace == nullptr ? 0 : firstChunksOf(problem, ctasOf(problem, launch));
+  if (totals || chains.firstChunks > 0) chains.totals = pass.workspace;
+  if (chains.firstChunks > 0) chains.middle = pass.workspace + totalsSize(problem) / sizeof(float);
+  return true;
+}
+
+/// Adds what second parts lack, and the contribution of chains.incoming.
+cudaError_t launchTails(const HeadChainTask& chains, const LinearProblem& problem, const Launch& launch) {
+  const auto run = [&]<class Kernel>() {
+    return launchKernel(headChainTailsSm90<Kernel>, gridOf(Kernel::itemsOf(chains), 0), Kernel::kThreads,
+                        sizeof(typename Kernel::Memory), launch.stream, true, chains);
+  };
+  if (isWide(problem)) return run.template operator()<HeadChainTailKernel<Bf16, 2>>();
+  return panelsOf(problem) == 1 ? run.template operator()<HeadChainTailKernel<Bf16>>()
+                                : run.template operator()<HeadChainTailKernel<Bf16, 1, 2>>();
+}
+
+/// forwardByHeads(); `saved`: as for launchForwardAndSave(), NULL: not written. `fromZero`: launchForwardFromZero().
+bool launchChains(const Outputs& pass, float* saved, bool fromZero, const Launch& launch, int& error) {
+  const LinearProblem& problem = pass.problem;
+  if (problem.gate == Gate::Channel) return !fromZero && launchChannelChains(pass, saved, launch, error);
+  HeadChainTask chains;
+  if (!encodeChains(chains, pass, fromZero, launch)) return false;
+  chains.initial = pass.initial;
   chains.to.finalState = pass.finalState;
   chains.saved = saved;
-  const int sms = forward_sm90::ctasAtOnce(problem), ctas = launch.ctas > 0 ? std::min(launch.ctas, sms) : sms;
-  if (const int first = pass.workspace == nullptr ? 0 : firstChunksOf(problem, ctas); first > 0) {
-    chains.firstChunks = first;
-    chains.middle = pass.workspace;
-    chains.totals = pass.workspace + middleSize(problem) / sizeof(float);
-  }
+  const int ctas = ctasOf(problem, launch);
   const int64_t parts = chains.firstChunks > 0 ? 2 : 1;
   const auto run = [&]<class Kernel>() {
     return launchKernel(headChainsSm90<Kernel>, gridOf(parts * itemsOf(problem), ctas), Kernel::kThreads,
@@ -88,14 +111,7 @@ bool launchChains(const Outputs& pass, float* saved, const Launch& launch, int& 
   };
   const bool gated = problem.inputGates.data != nullptr;
   error = gated ? runPanels.template operator()<true>() : runPanels.template operator()<false>();
-  const auto runTails = [&]<class Kernel>() {
-    return launchKernel(headChainTailsSm90<Kernel>, gridOf(Kernel::itemsOf(chains), 0), Kernel::kThreads,
-                        sizeof(typename Kernel::Memory), launch.stream, true, chains);
-  };
-  if (error == cudaSuccess && parts > 1) {
-    error = isWide(problem) ? runTails.template operator()<HeadChainTailKernel<Bf16, 2>>()
-                            : runTails.template operator()<HeadChainTailKernel<Bf16>>();
-  }
+  if (error == cudaSuccess && parts > 1 && !fromZero) error = launchTails(chains, problem, launch);
   if (launch.sequence != nullptr) launch.sequence->end();  // the launch is not recorded
   return true;
 }
@@ -113,12 +129,13 @@ bool formsHeadChains(const LinearProblem& problem) {
 
 size_t headChainsSize(const LinearProblem& problem) {
   if (problem.gate == Gate::Channel) return channelChainsSize(problem);
-  const bool divided = formsHeadChains(problem) && firstChunksOf(problem, forward_sm90::ctasAtOnce(problem)) > 0;
-  return divided ? middleSize(problem) + totalsSize(problem) : 0;
+  if (!formsHeadChains(problem)) return 0;
+  const bool divided = firstChunksOf(problem, forward_sm90::ctasAtOnce(problem)) > 0;
+  return totalsSize(problem) + (divided ? middleSize(problem) : 0);
 }
 
 bool forwardByHeads(const Outputs& pass, const Launch& launch, int& error) {
-  return launchChains(pass, nullptr, launch, error);
+  return launchChains(pass, nullptr, false, launch, error);
 }
 
 }  // namespace seqpar::attn::forward_sm90
@@ -131,8 +148,26 @@ bool savesInitial(const LinearProblem& problem) {
 
 int launchForwardAndSave(const Outputs& pass, float* saved, const Launch& launch) {
   int error = cudaErrorNotSupported;
-  forward_sm90::launchChains(pass, saved, launch, error);
+  forward_sm90::launchChains(pass, saved, false, launch, error);
   return error;
+}
+
+bool forwardFromZero(const LinearProblem& problem) {
+  // With more heads, the added kernel takes as long as the wait.
+  using namespace forward_sm90;
+  return problem.gate != Gate::Channel && savesInitial(problem) && firstChunksOf(problem, ctasOf(problem, {})) > 0;
+}
+int launchForwardFromZero(const Outputs& pass, const Launch& launch) {
+  int error = cudaErrorNotSupported;
+  forward_sm90::launchChains(pass, nullptr, true, launch, error);
+  return error;
+}
+int launchAddInitial(const Outputs& pass, const Launch& launch) {
+  forward_sm90::HeadChainTask chains;
+  if (!forward_sm90::encodeChains(chains, pass, true, launch)) return cudaErrorNotSupported;
+  chains.incoming = pass.initial;
+  if (launch.sequence != nullptr) launch.sequence->end();
+  return forward_sm90::launchTails(chains, pass.problem, launch);
 }
 
 }  // namespace seqpar::attn

@@ -5,6 +5,7 @@
 
 #include "attn/linear/device/check.h"
 #include "attn/linear/passes/beside.h"
+#include "kernels/attn/linear/from_zero.h"
 #include "kernels/attn/linear/gradients_first.h"
 #include "kernels/attn/linear/save_initial.h"
 #include "kernels/attn/linear/scan_maps.h"
@@ -161,12 +162,18 @@ void DevicePasses::forwardAlone(const Inputs& in, const Tensor& out, const float
   forwardWhole(leavesMaps() ? whole_ : forward_, in, out, incoming, final);
 }
 
-void DevicePasses::forwardWhole(const Part& part, const Inputs& in, const Tensor& out, const float* incoming,
-                                float* final, float* saved) {
+attn::Outputs DevicePasses::wholePass(const Part& part, const Inputs& in, const Tensor& out, const float* incoming,
+                                      float* final) {
   attn::Outputs pass{problem(part, in), part.segments, allHeads(), mapsBefore(part), incoming, outputOf(out), final};
   pass.content = part.content;
   pass.storesMaps = keeps(part);
   pass.workspace = outputsWorkspace_;
+  return pass;
+}
+
+void DevicePasses::forwardWhole(const Part& part, const Inputs& in, const Tensor& out, const float* incoming,
+                                float* final, float* saved) {
+  const attn::Outputs pass = wholePass(part, in, out, incoming, final);
   checkLaunch(saved == nullptr ? launchForward(pass, onMain()) : launchForwardAndSave(pass, saved, onMain()),
               "outputs");
 }
@@ -181,10 +188,21 @@ void DevicePasses::outputsByParts(const Inputs& in, const Tensor& out, const flo
 }
 
 void DevicePasses::forwardWithScan(const Inputs& in, const Tensor& out, const OwnScan& scan) {
+  if (!byParts(in) && startsFromZero(scan)) return forwardFromZeros(in, out, scan);
   const Part& sender = byParts(in) ? parts_.back() : rankPart();
   states(in, scan.map);
   launchScan(scan, seqparForward, sender, mapsBefore(sender), exec_.main());
   outputs(in, out, isFirst(seqparForward) ? scan.initial : scan.incoming);
+}
+
+void DevicePasses::forwardFromZeros(const Inputs& in, const Tensor& out, const OwnScan& scan) {
+  sequence_.end();
+  multiplyValues(in);
+  attn::Outputs pass = wholePass(forward_, in, out, nullptr, nullptr);
+  checkLaunch(launchForwardFromZero(pass, onMain()), "outputs");
+  launchScan(scan, seqparForward, whole_, {}, exec_.main());
+  pass.initial = scan.incoming;
+  checkLaunch(launchAddInitial(pass, onMain()), "outputs of the incoming state");
 }
 
 void DevicePasses::stateGradients(const Inputs& in, const Gradients& gradients, MapUse use) {

@@ -99,6 +99,13 @@ class DevicePasses final : public Passes {
   void makeGradients(const Part& part, const Inputs& in, const Gradients& to, const float* saved, const float* incoming,
                      float* dBefore, GradientsPart which = GradientsPart::Whole,
                      LaunchOfGradients launch = launchGradients);
+  attn::Outputs wholePass(const Part& part, const Inputs& in, const Tensor& out, const float* incoming, float* final);
+  /// Whether the forward starts before the incoming state is known, and adds its contribution afterwards: no rank waits
+  /// for this one.
+  bool startsFromZero(const OwnScan& scan) const {
+    return fromZero_ && !isFirst(seqparForward) && scan.map == MapUse::Nothing && !empty();
+  }
+  void forwardFromZeros(const Inputs& in, const Tensor& out, const OwnScan& scan);
   /// The forward without maps of pass 1, or with its own ones.
   void forwardWhole(const Part& part, const Inputs& in, const Tensor& out, const float* incoming, float* final,
                     float* saved = nullptr);
@@ -123,6 +130,7 @@ class DevicePasses final : public Passes {
   bool readsChunkStates_ = false;  ///< gradientsReadChunkStates() of the whole
   Part forward_;                   // the whole, divided for launchForward()
   bool savesIncoming_ = false;     ///< savesInitial() of forward_
+  bool fromZero_ = false;          ///< forwardFromZero() of forward_
   std::optional<Part> ofRank_;     ///< the whole, divided for maps that only other ranks need, if it is one segment
   bool fusesInputGate_ = false;    // the passes' kernels apply it
   int idle_ = 0;                   // SMs that the gradients' sweep leaves idle, if it does not wait for pass 1

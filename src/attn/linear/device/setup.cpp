@@ -4,6 +4,7 @@
 #include "attn/linear/device/check.h"
 #include "attn/linear/device/passes.h"
 #include "device/upload.h"
+#include "kernels/attn/linear/from_zero.h"
 #include "kernels/attn/linear/pairs.h"
 #include "kernels/attn/linear/save_initial.h"
 #include "kernels/attn/linear/scan_maps.h"
@@ -86,6 +87,7 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
   }
   forward_.content = fastestMaps(shape, forward_.segments);
   savesIncoming_ = spans_.empty() && !leavesMaps() && savesInitial(shape);
+  fromZero_ = isOneSegment() && forwardFromZero(shape);
   for (auto& part : parts_) part.content = fastestMaps(withoutTensors(part.shape), part.segments);
 }
 
