@@ -339,7 +339,8 @@ def contexts_of_fla(comm, seed):
     mine, gates = sp.shard(q, context.shards, comm), sp.shard(gate, context.shards, comm)
     off = dict(use_gate_in_kernel=False, A_log=None, cu_seqlens=context.cu_seqlens, cu_seqlens_cpu=context.cu_seqlens_cpu, chunk_indices=None)
     beta = gates[..., 0].sigmoid()
-    same(fla.chunk_kda(mine, mine, mine, gates, beta, **off, cp_context=context)[0], fla.chunk_kda(mine, mine, mine, gates, beta, cp_context=context)[0])
+    on = dict(use_qk_l2norm_in_kernel=True, cp_context=context)
+    same(*(fla.chunk_kda(mine, mine, mine, gates, beta, **more, **on)[0] for more in (off, {})), 50)
     raises(TypeError, "chunk_kda: got A_log, use_gate_in_kernel, which", fla.chunk_kda, mine, mine, mine, gates, beta,
            use_gate_in_kernel=True, A_log=beta, cp_context=context)
 
