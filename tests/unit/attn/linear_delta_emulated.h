@@ -15,6 +15,7 @@
 #include "kernels/attn/linear/delta/half/differentiate_tokens_sm90.h"
 #include "kernels/attn/linear/delta/half/prepare_channels.h"
 #include "kernels/attn/linear/delta/half/prepare_sm90.h"
+#include "kernels/attn/linear/delta/half/prepare_turns_sm90.h"
 #include "kernels/attn/linear/delta/half/retreat.h"
 #include "kernels/attn/linear/delta/half/retreat_sm90.h"
 #include "kernels/attn/linear/delta/prepare.h"
@@ -37,7 +38,8 @@ inline Shard withReserve(Shard shard, bool reserves) {
 class EmulatedSteps final : public DeltaSteps {
  public:
   /// `sm90`: kernels with wgmma, for steps that have one.
-  explicit EmulatedSteps(bool sm90 = false) : sm90_(sm90) {}
+  /// `sms`: of the GPU, on which they overlap if possible; 0: they do not.
+  explicit EmulatedSteps(bool sm90 = false, int sms = 0) : sm90_(sm90), sms_(sms) {}
 
   void run(delta::Step step, const delta::Task& task, void*) override {
     if (sm90_ && task.half && delta::half::hasSm90(step, task)) {
@@ -56,6 +58,7 @@ class EmulatedSteps final : public DeltaSteps {
   void transpose(float* to, const float* from, int64_t count, int size, void*) override { set(to, from, count, size); }
   void identity(float* to, int64_t count, int size, void*) override { set(to, nullptr, count, size); }
   void upload(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
+  int overlappingSms(const delta::Task& task) const override { return sm90_ && delta::half::mayMark(task) ? sms_ : 0; }
 
  private:
   using Kernel = void (*)(const delta::Task&);
@@ -93,7 +96,8 @@ class EmulatedSteps final : public DeltaSteps {
   static Kernel sm90Kernel(delta::Step step, const delta::Task& task) {
     switch (step) {
       case delta::Step::Prepare:
-        return &delta::half::PrepareSm90<T>::run;
+        if (task.marks == nullptr) return &delta::half::PrepareSm90<T>::run;
+        return &delta::half::prepareTurns<T>;
       case delta::Step::Advance:
         return &delta::half::AdvanceSm90<T>::run;
       case delta::Step::Retreat:
@@ -117,12 +121,15 @@ class EmulatedSteps final : public DeltaSteps {
   }
 
   const bool sm90_;
+  const int sms_;
 };
 
-inline Maker emulated(bool sm90, size_t records, int partChunks = 16, bool reserves = false) {
+/// `sms`: as in EmulatedSteps.
+inline Maker emulated(bool sm90, size_t records, int partChunks = 16, bool reserves = false, int sms = 0) {
   return [=](const Shard& shard, Exec& exec) {
-    return std::make_unique<DeltaWindows>(withReserve(shard, reserves), exec, std::make_unique<EmulatedSteps>(sm90),
-                                          records, fitsHalf(shard), partChunks);
+    return std::make_unique<DeltaWindows>(withReserve(shard, reserves), exec,
+                                          std::make_unique<EmulatedSteps>(sm90, sms), records, fitsHalf(shard),
+                                          partChunks);
   };
 }
 

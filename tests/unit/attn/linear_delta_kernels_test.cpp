@@ -60,9 +60,10 @@ TEST_CASE("the GPU's passes of the delta rule for 16-bit tensors agree with the 
       const size_t records = random() % 2 == 0 ? 4 : 16;
       const int partChunks = random() % 2 == 0 ? 1 : 16;
       const bool reserves = random() % 2 == 0;
+      const int sms = random() % 2 == 0 ? 32 : 0;
       c.fill(random());
-      CAPTURE(c.describe(), lengths, sm90, records, partChunks, reserves);
-      check(c, lengths, 1, emulated(sm90, records, partChunks, reserves), roundingsOf(type));
+      CAPTURE(c.describe(), lengths, sm90, records, partChunks, reserves, sms);
+      check(c, lengths, 1, emulated(sm90, records, partChunks, reserves, sms), roundingsOf(type));
     }
   }
 }
@@ -70,7 +71,7 @@ TEST_CASE("the GPU's passes of the delta rule for 16-bit tensors agree with the 
 /// Counts launches without computing.
 class CountedSteps final : public DeltaSteps {
  public:
-  explicit CountedSteps(std::vector<delta::Task>& prepared) : prepared_(prepared) {}
+  explicit CountedSteps(std::vector<delta::Task>& prepared, int sms = 0) : prepared_(prepared), sms_(sms) {}
 
   void run(delta::Step step, const delta::Task& task, void*) override {
     if (step == delta::Step::Prepare) prepared_.push_back(task);
@@ -78,9 +79,11 @@ class CountedSteps final : public DeltaSteps {
   void transpose(float*, const float*, int64_t, int, void*) override {}
   void identity(float*, int64_t, int, void*) override {}
   void upload(void*, const void*, size_t) override {}
+  int overlappingSms(const delta::Task&) const override { return sms_; }
 
  private:
   std::vector<delta::Task>& prepared_;
+  const int sms_;
 };
 
 // Bounds of elements sum the worst case of all terms: a kernel may lose a block of columns and stay within them.
@@ -120,6 +123,30 @@ TEST_CASE("errors of the GPU's passes of the delta rule have small norms for ran
   c.fill(random());
   CAPTURE(c.describe(), lengths, sm90, records);
   check(c, lengths, 1, emulated(sm90, records, records == 4 ? 1 : 16), roundingsOf(c.dataType), true);
+}
+
+TEST_CASE("chains of the delta rule overlap with the preparation of their window if SMs remain for it") {
+  const bool fits = GENERATE(true, false);
+  constexpr size_t kChunks = 8, kTokens = kChunks * delta::kRows;
+  auto c = makeCase(seqparAttnKda, kTokens, DecayStrength::Weak);
+  c.dataType = seqparBfloat16;
+  c.fill(1);
+  const int chains = static_cast<int>(c.batch * c.heads * ((c.dv + delta::half::kColumns - 1) / delta::half::kColumns));
+  const int sms = chains + static_cast<int>(c.batch * c.heads) * (fits ? 8 : 4);
+  std::vector<delta::Task> prepared;
+  Rank rank(c, 0, kTokens, true, 1, [&](const Shard& shard, Exec& exec) {
+    return std::make_unique<DeltaWindows>(shard, exec, std::make_unique<CountedSteps>(prepared, sms), 2 * kChunks,
+                                          fitsHalf(shard), 1);
+  });
+  rank.exec.begin(nullptr);
+  const std::vector<float> zeros(c.states(), 0.0f);
+  rank.passes->forwardAlone(rank.in, rank.out.tensor, zeros.data(), rank.final.data());
+  REQUIRE(prepared.size() == 1);
+  const delta::Task& task = prepared.front();
+  REQUIRE((task.marks != nullptr) == fits);
+  if (!fits) return;
+  REQUIRE(task.leftSms == chains);
+  for (int i = 0; i < delta::markCount(task); ++i) REQUIRE(task.marks[i] == 0);
 }
 
 TEST_CASE("a window of the delta rule is prepared in parts, but not with decays of channels") {

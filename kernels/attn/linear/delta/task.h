@@ -63,7 +63,16 @@ struct Task {
   bool writesOut = false, keepsStates = false;  ///< not both
   /// Prepare of half/ may start before the previous kernel of the stream, Advance of other records, ends.
   bool overlaps = false;
+  /// half/, sm_90: Prepare marks each record that it has written, and Advance, which may start when all CTAs of Prepare
+  /// have started, waits for the mark. markCount() words, zeros before Prepare. NULL: Advance starts after Prepare.
+  uint32_t* marks = nullptr;
+  int leftSms = 0, sms = 1;  ///< Prepare with marks: how many of the GPU's SMs it leaves to Advance
 };
+
+constexpr int kMarksBefore = 32;  ///< words before the marks: the next record; CTAs that left
+SEQPAR_BOTH_INLINE int64_t markCount(const Task& task) {
+  return kMarksBefore + task.batch * task.heads * task.count;
+}
 
 SEQPAR_BOTH_INLINE int padded(int dimension) {
   return (dimension + kBlock - 1) / kBlock * kBlock;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/attn/linear/delta/half/memory.h"
+#include "kernels/attn/linear/delta/half/memory_sm90.h"
 
 namespace seqpar::attn::linear {
 using delta::Task;
@@ -44,6 +44,18 @@ std::vector<int> partsOf(const Task& task, int least) {
   const double share = ofChannels ? firstOfChannels(static_cast<double>(heads), chains) : 13.0 / 16;
   const int first = static_cast<int>(std::lround(share * task.count));
   return {first, task.count - first};
+}
+
+// Measured on one H200, bf16, heads of 128, 8192 tokens: 234 us instead of 280 with 16 heads, but 448 instead of 433
+// with 32, for which other SMs cannot prepare all records while the chains run.
+bool planOverlap(Task& task, int least) {
+  constexpr double kPrepare = 9.4, kChunk = 1.5;  // us on one H200: a record on an SM, a chain's chunk with overlap
+  if (task.sms == 0 || !task.writesOut || task.count < least) return false;
+  const int64_t chains = delta::half::ctasOfSm90(delta::Step::Advance, task);
+  const double others = static_cast<double>(task.sms - chains);
+  if (static_cast<double>(task.batch) * task.heads * kPrepare > others * kChunk * 1.05) return false;
+  task.leftSms = static_cast<int>(chains);
+  return true;
 }
 
 }  // namespace seqpar::attn::linear

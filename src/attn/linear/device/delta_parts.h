@@ -12,4 +12,8 @@ namespace seqpar::attn::linear {
 /// estimated to take longer. `least`: the least chunks of a part.
 std::vector<int> partsOf(const delta::Task& task, int least);
 
+/// Whether the preparation of a window and the chains that compute its outputs overlap record by record (Task::marks).
+/// Sets how many of Task::sms are left to the chains. `least`: the least chunks of the window.
+bool planOverlap(delta::Task& task, int least);
+
 }  // namespace seqpar::attn::linear

@@ -22,6 +22,9 @@ class DeviceSteps final : public DeltaSteps {
   void identity(float* to, int64_t count, int size, void* stream) override {
     checkLaunch(delta::launchIdentity(to, count, size, stream), "an identity");
   }
+  int overlappingSms(const delta::Task& task) const override {
+    return task.half ? delta::half::overlappingSms(task) : 0;
+  }
   void upload(void* to, const void* from, size_t bytes) override { seqpar::upload(to, from, bytes); }
 };
 

@@ -56,6 +56,7 @@ void DeltaWindows::carve(Arena& arena) {
   const int64_t bytes = half_ ? delta::half::recordBytes(task) : delta::recordNumbers(task) * int64_t{sizeof(float)};
   records_ = static_cast<float*>(arena.take(window_ * shard_.allHeads() * static_cast<size_t>(bytes)));
   running_ = take(shard_.states());
+  marks_ = reinterpret_cast<uint32_t*>(take(delta::kMarksBefore + window_ * shard_.allHeads()));
   if (shard_.training) checkpoints_ = take(windows() * shard_.states());
   if (shard_.alone) return;
   rankStates_ = take(shard_.states());
@@ -136,6 +137,16 @@ void DeltaWindows::prepare(Task& task, size_t window) {
 
 void DeltaWindows::advance(Task& task, size_t window) {
   select(task, window);
+  if (half_ && !isPrepared(window, task.training)) {
+    task.sms = steps_->overlappingSms(task);
+    if (planOverlap(task, partChunks_)) {
+      startMarks(task);
+      prepare(task, window);
+      run(Step::Advance, task);
+      task.marks = nullptr;
+      return;
+    }
+  }
   const std::vector<int> parts = half_ ? partsOf(task, partChunks_) : std::vector<int>{task.count};
   if (isPrepared(window, task.training) || parts.size() == 1) {
     prepare(task, window);
@@ -156,6 +167,11 @@ void DeltaWindows::advance(Task& task, size_t window) {
     first += chunks;
   }
   markPrepared(window, task.training);
+}
+
+void DeltaWindows::startMarks(Task& task) {
+  task.marks = marks_;
+  copy(reinterpret_cast<float*>(marks_), nullptr, static_cast<size_t>(markCount(task)));
 }
 
 // Other ranks compute what this one waits for.

@@ -18,6 +18,8 @@ class DeltaSteps {
   virtual void transpose(float* to, const float* from, int64_t count, int size, void* stream) = 0;
   virtual void identity(float* to, int64_t count, int size, void* stream) = 0;
   virtual void upload(void* to, const void* from, size_t bytes) = 0;
+  /// SMs of a GPU on which steps of a task may overlap record by record (Task::marks); 0: they may not.
+  virtual int overlappingSms(const delta::Task&) const { return 0; }
 };
 
 /// Whether the kernels for 16-bit tensors support a shard.
@@ -75,6 +77,8 @@ class DeltaWindows final : public Passes {
     prepared_ = {window, training};
     if (window == preparedWindows_) ++preparedWindows_;
   }
+  /// Clears the marks of a window, with which its next steps overlap.
+  void startMarks(delta::Task& task);
   /// A pass without work: prepares the records that the next one reads first.
   void prepareAhead(delta::Task& task);
   /// Start of a call: its tensors differ from those of the records.
@@ -104,6 +108,7 @@ class DeltaWindows final : public Passes {
   delta::Chunk* deviceChunks_ = nullptr;
   char* reserved_ = nullptr;
   float *records_ = nullptr, *running_ = nullptr, *checkpoints_ = nullptr;
+  uint32_t* marks_ = nullptr;
   float *rankStates_ = nullptr, *rankTransition_ = nullptr, *transposed_ = nullptr;
 };
 

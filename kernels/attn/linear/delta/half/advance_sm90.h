@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/attn/linear/delta/half/chain_sm90.h"
+#include "kernels/attn/linear/delta/half/marks_sm90.h"
 
 namespace seqpar::attn::delta::half {
 
@@ -37,12 +38,14 @@ class AdvanceSm90 : ChainSm90<T, ChainSm90Memory::kAdvanceHelpers> {
           if (!ofState_) return steps<false, false>();
           task_.writesOut ? steps<true, true>() : steps<true, false>();
         });
+    endMarked(task_);
   }
 
   SEQPAR_DEVICE void start(int i) const {
     const Record r = this->record(i);
     const ChainSm90Stage to = stage(i);
     this->waitEmpty(i);
+    if (task_.marks != nullptr) ptx::waitWordGpu(markOf(task_, this->batch_, this->head_, i), 1);
     ptx::mbarrierArriveExpectTx(this->full(i), 2 * kKeyBytes + 4 * kKeys + (ofState_ ? kSquareBytes : 0) +
                                                    (writesOut() ? kKeyBytes + kSquareBytes : 0));
     this->template load<kKeyBytes>(i, to.w.offset, r.w);

@@ -49,6 +49,16 @@ void (*kernelOf(Step step, const Task& task))(Task) {
 
 }  // namespace
 
+int overlappingSms([[maybe_unused]] const Task& task) {
+  int device = 0, sms = 0;
+#ifdef SEQPAR_SM90
+  if (!mayMark(task) || !hasWgmma() || cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) {
+    return 0;
+  }
+#endif
+  return sms;
+}
 int launch(Step step, const Task& task, void* stream) {
 #ifdef SEQPAR_SM90
   if (hasSm90(step, task) && hasWgmma()) return launchSm90(step, task, stream);

@@ -200,6 +200,7 @@ struct PrepareMemory {
   Ints steep;            ///< [kBlocks][kSteepParts] of Decays, then whether a warp has a row that does not fit fp16
   int ofKeys, ofValues;  ///< [kRows][kRows]: the inverse, left operands of W and U
   int w, u;              ///< [kRows][kKeys], [kKeys][kRows]
+  Ints turn;             ///< of a CTA with Task::marks
   SEQPAR_BOTH_INLINE int place(bool ofChannels, int parts) {
     Carver carver;
     keys = carver.take(kKeyBytes);
@@ -233,6 +234,7 @@ struct PrepareMemory {
       w = square.offset;
       u = keys;
     }
+    turn = {carver.take(16)};
     return carver.used;
   }
 };
@@ -358,6 +360,8 @@ inline int mostSharedBytes() {
   return most;
 }
 
+/// SMs of the current device if its kernels support Task::marks; else 0. Only in builds with CUDA.
+int overlappingSms(const Task& task);
 /// Enqueues a step. Returns a cudaError_t. Only in builds with CUDA.
 int launch(Step step, const Task& task, void* stream);
 

@@ -146,7 +146,7 @@ SEQPAR_BOTH_INLINE bool isWide(Step step, const Task& task) {
 /// Whether a step has a kernel for sm_90.
 SEQPAR_BOTH_INLINE bool hasSm90(Step step, const Task& task) {
   if (isChain(step)) return true;
-  if (step == Step::Prepare) return task.width <= 1;
+  if (step == Step::Prepare) return task.width <= 1 || task.marks != nullptr;
   return hasDifferentiateSm90(task) || isWide(step, task);
 }
 SEQPAR_BOTH_INLINE constexpr int threadsOfSm90(Step step) {
@@ -157,11 +157,21 @@ SEQPAR_BOTH_INLINE constexpr int threadsOfSm90(Step step) {
 SEQPAR_BOTH_INLINE int threadsOfSm90(Step step, const Task& task) {
   return isWide(step, task) ? kDifferentiateThreads : threadsOfSm90(step);
 }
+constexpr int kTurnsCtas = 2;  ///< per SM: of Prepare with marks
+/// Whether Prepare and Advance may have marks: Task::marks.
+SEQPAR_BOTH_INLINE bool mayMark(const Task& task) {
+  return supports(task) && task.width > 1 && task.type == seqparBfloat16;
+}
 SEQPAR_BOTH_INLINE int64_t ctasOfSm90(Step step, const Task& task) {
+  if (step == Step::Prepare && task.marks != nullptr) {
+    const int64_t records = ctasOf(step, task), most = int64_t{kTurnsCtas} * task.sms;
+    return records < most ? records : most;
+  }
   if (!isChain(step)) return ctasOf(step, task);
   return task.batch * task.heads * (slicesOf(task, kColumns) + transitionSlicesOf(task, kColumns));
 }
 SEQPAR_BOTH_INLINE int sharedBytesSm90(Step step, const Task& task) {
+  if (step == Step::Prepare && task.width > 1) return sharedBytes(step, task.type, true);
   if (isChain(step)) return ChainSm90Memory::kBytes;
   if (isWide(step, task)) return sharedBytes(step, task.type, true);
   return step == Step::Prepare ? PrepareSm90Memory::bytes() : DifferentiateSm90Memory::bytes(task.width > 1);
@@ -169,5 +179,7 @@ SEQPAR_BOTH_INLINE int sharedBytesSm90(Step step, const Task& task) {
 
 /// Enqueues such a step, on a device of compute capability 9.0. Returns a cudaError_t. Only in builds for sm_90a.
 int launchSm90(Step step, const Task& task, void* stream);
+/// The same for Prepare with marks.
+int launchTurnsSm90(const Task& task, void* stream);
 
 }  // namespace seqpar::attn::delta::half

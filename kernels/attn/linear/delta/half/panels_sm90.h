@@ -50,6 +50,7 @@ SEQPAR_DEVICE void storeTilesOfImage(uint16_t* to, int row, int column, const fl
   }
 }
 /// Stores elements of 16 rows from `row` on, columns from `column` on of a tile, as the tensor's first `width` columns.
+template <class = void>
 SEQPAR_DEVICE_NOINLINE void storeRowElements(const TensorRows to, int row, const SquareRows from, int column,
                                              int width) {
   SEQPAR_ROLLED

@@ -20,8 +20,13 @@ template <class T, bool kChannel>
 class Prepare {
  public:
   SEQPAR_DEVICE static void run(const Task& task) {
-    Prepare(task).steps();
+    const int index = ptx::block();  // heads first: their rows of a token are adjacent
+    Prepare(task, index % task.heads, index / task.heads % task.count, index / task.heads / task.count).steps();
     endOverlap(task);
+  }
+  /// The record of a head and a chunk.
+  SEQPAR_DEVICE static void runRecord(const Task& task, int head, int number, int64_t batch) {
+    Prepare(task, head, number, batch).steps();
   }
 
  private:
@@ -30,15 +35,12 @@ class Prepare {
   /// results. Two parts of bf16 need no other form.
   static constexpr bool kMayBeMild = kChannel && kParts == 1;
 
-  SEQPAR_DEVICE explicit Prepare(const Task& t)
+  SEQPAR_DEVICE Prepare(const Task& t, int head, int number, int64_t batch)
       : task_(t), columns_(paddedColumns(t)), warp_(ptx::uniform(threadAgain() / 32)), row_(warp_ % 4 * kBlock) {
-    int index = ptx::block();  // heads first: their rows of a token are adjacent
-    head_ = index % t.heads;
-    index /= t.heads;
-    const int chunk = index % t.count;
-    batch_ = index / t.count;
-    chunk_ = t.chunks[t.first + chunk];
-    record_ = recordOf(t, batch_, head_, chunk);
+    head_ = head;
+    batch_ = batch;
+    chunk_ = t.chunks[t.first + number];
+    record_ = recordOf(t, batch_, head_, number);
     memory_.place(kChannel, kParts);
   }
 

@@ -1,0 +1,69 @@
+// Words in device memory through which CTAs of concurrent kernels synchronize: gpu scope (PTX memory model). A kernel
+// may only wait for CTAs that have started.
+#pragma once
+
+#include "kernels/arch/ptx.h"
+
+#ifndef __CUDACC__
+#include <stdexcept>
+#endif
+
+namespace seqpar::ptx {
+
+#ifdef __CUDACC__
+
+/// atom.add. Returns the word before.
+SEQPAR_DEVICE uint32_t atomAddGpu(uint32_t* word, uint32_t more) {
+  uint32_t before = 0;
+  asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(word), "r"(more) : "memory");
+  return before;
+}
+/// red.add, after all accesses that this thread has made or a barrier has ordered before, also by bulk copies.
+SEQPAR_DEVICE void redAddReleaseGpu(uint32_t* word, uint32_t more) {
+  asm volatile("fence.proxy.async;\nfence.acq_rel.gpu;\nred.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(word), "r"(more)
+               : "memory");
+}
+/// fence.proxy.async for all memory: bulk copies see what a barrier has ordered before.
+SEQPAR_DEVICE void fenceProxyAsyncAll() {
+  asm volatile("fence.proxy.async;" ::: "memory");
+}
+/// Waits until a word is at least `least`. Later accesses of this thread, also by bulk copies, see what threads wrote
+/// before they added to it with redAddReleaseGpu().
+SEQPAR_DEVICE void waitWordGpu(const uint32_t* word, uint32_t least) {
+  for (;;) {
+    uint32_t value = 0;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    if (value >= least) break;
+    asm volatile("nanosleep.u32 64;");
+  }
+  fenceProxyAsyncAll();
+}
+/// %smid: the number of the SM.
+SEQPAR_DEVICE int smId() {
+  uint32_t sm = 0;
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+  return static_cast<int>(sm);
+}
+
+#else
+
+// In tests, kernels and CTAs run one after another.
+inline uint32_t atomAddGpu(uint32_t* word, uint32_t more) {
+  const uint32_t before = *word;
+  *word += more;
+  return before;
+}
+inline void redAddReleaseGpu(uint32_t* word, uint32_t more) {
+  *word += more;
+}
+inline void fenceProxyAsyncAll() {}
+inline void waitWordGpu(const uint32_t* word, uint32_t least) {
+  if (*word < least) throw std::logic_error("a thread waits for a kernel that has ended");
+}
+inline int smId() {
+  return block();
+}
+
+#endif
+
+}  // namespace seqpar::ptx
