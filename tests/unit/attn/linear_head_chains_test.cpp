@@ -13,8 +13,18 @@ using namespace seqpar::test;
 
 namespace {
 
-/// kPanels: 1: items have 64 columns, 2: 80. kWide: keys of 256. firstChunks: HeadChainTask::firstChunks.
-template <bool kGated, int kPanels, bool kWide = false>
+/// kKeyPanels: of 64 channels of keys, 1, 2 or 4. kPanels: 1: items have 64 columns, 2: 80.
+template <bool kGated, int kPanels, int kKeyPanels>
+struct KernelOf {
+  using Type = forward_sm90::HeadChainKernel<Bf16, kGated, kPanels, kKeyPanels>;
+};
+template <bool kGated>
+struct KernelOf<kGated, 1, 4> {
+  using Type = forward_sm90::WideChainKernel<Bf16, kGated>;
+};
+
+/// firstChunks: HeadChainTask::firstChunks.
+template <bool kGated, int kPanels, int kKeyPanels>
 void checkChains(BackwardShape shape, uint64_t seed, int firstChunks = 0) {
   INFO(shape.name() << ", seed " << seed);
   shape.segmentTokens = std::max<int64_t>((shape.tokens + 63) / 64 * 64, 64);
@@ -26,8 +36,7 @@ void checkChains(BackwardShape shape, uint64_t seed, int firstChunks = 0) {
   const bool saves = seed % 4 != 0;
   std::vector<float> saved(c.stateGradient.size(), NAN);
   chains.saved = saves ? saved.data() : nullptr;
-  using Kernel = std::conditional_t<kWide, forward_sm90::WideChainKernel<Bf16, kGated>,
-                                    forward_sm90::HeadChainKernel<Bf16, kGated, kPanels>>;
+  using Kernel = typename KernelOf<kGated, kPanels, kKeyPanels>::Type;
   std::vector<float> middle(firstChunks > 0 ? saved.size() : 0, NAN), totals(middle.empty() ? 0 : saved.size(), NAN);
   chains.firstChunks = firstChunks;
   chains.middle = middle.data();
@@ -35,7 +44,7 @@ void checkChains(BackwardShape shape, uint64_t seed, int firstChunks = 0) {
   const int heads = static_cast<int>(forward_sm90::chainsOf<kPanels>(run.task)), ctas = firstChunks > 0 ? heads + 2 : 2;
   emulator::run(ctas, Kernel::kThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(chains); });
   if (firstChunks > 0) {
-    using Tail = forward_sm90::HeadChainTailKernel<Bf16, kWide ? 2 : 1>;
+    using Tail = forward_sm90::HeadChainTailKernel<Bf16, kKeyPanels>;
     emulator::run(static_cast<int>(Tail::itemsOf(chains)), Tail::kThreads, sizeof(typename Tail::Memory), seed,
                   [&] { Tail::run(chains); });
   }
@@ -46,7 +55,7 @@ void checkChains(BackwardShape shape, uint64_t seed, int firstChunks = 0) {
   CHECK(saved == initial);
 }
 /// The chains start from zero states, and the contribution of the initial ones is added afterwards.
-template <bool kGated, int kPanels = 1, bool kWide = false>
+template <bool kGated, int kPanels = 1, int kKeyPanels = 2>
 void checkFromZero(BackwardShape shape, uint64_t seed, int firstChunks = 0) {
   INFO(shape.name() << ", " << firstChunks << " first chunks, seed " << seed);
   shape.segmentTokens = std::max<int64_t>((shape.tokens + 63) / 64 * 64, 64);
@@ -55,9 +64,8 @@ void checkFromZero(BackwardShape shape, uint64_t seed, int firstChunks = 0) {
   forward_sm90::HeadChainTask chains;
   REQUIRE(sm90::encodeMaps<Bf16>(chains, run.task));
   chains.initial = nullptr;
-  using Kernel = std::conditional_t<kWide, forward_sm90::WideChainKernel<Bf16, kGated>,
-                                    forward_sm90::HeadChainKernel<Bf16, kGated, kPanels>>;
-  using Tail = forward_sm90::HeadChainTailKernel<Bf16, kWide ? 2 : 1, kPanels>;
+  using Kernel = typename KernelOf<kGated, kPanels, kKeyPanels>::Type;
+  using Tail = forward_sm90::HeadChainTailKernel<Bf16, kKeyPanels, kPanels>;
   std::vector<float> middle(c.stateGradient.size(), NAN),
       totals(static_cast<size_t>(shape.batch * shape.heads) * static_cast<size_t>(chains.chunks()), NAN);
   chains.firstChunks = firstChunks;
@@ -70,15 +78,15 @@ void checkFromZero(BackwardShape shape, uint64_t seed, int firstChunks = 0) {
                 [&] { Tail::run(chains); });
   run.checkOutputs();
 }
-template <bool kGated, int kPanels = 1, bool kWide = false>
+template <bool kGated, int kPanels = 1, int kKeyPanels = 2>
 void checkChains(const BackwardShape& shape) {
   const Seed seed;
-  checkChains<kGated, kPanels, kWide>(shape, seed);
+  checkChains<kGated, kPanels, kKeyPanels>(shape, seed);
 }
 template <bool kGated>
 void checkWideChains(const BackwardShape& shape, int firstChunks = 0) {
   const Seed seed;
-  checkChains<kGated, 1, true>(shape, seed, firstChunks);
+  checkChains<kGated, 1, 4>(shape, seed, firstChunks);
 }
 
 BackwardShape shapeOfHeads(int64_t tokens, int heads, int qkHeads, double decay) {
@@ -142,11 +150,31 @@ TEST_CASE("outputs of heads of 80 columns in one chain") {
   }
 }
 
+TEST_CASE("outputs of heads with short keys in one chain each") {
+  const Seed seed;
+  BackwardShape shape = shapeOfHeads(460, 4, 1, 0.05);
+  shape.dk = 64;
+  checkChains<true, 1, 1>(shape);
+  checkChains<true, 1, 1>(shape, seed, 4);
+  checkFromZero<true, 1, 1>(shape, seed, 4);
+  shape.dk = 48;
+  shape.dv = 128;
+  shape.batch = 2;
+  for (const double decay : {0.5, 2.0, 30.0, kZeros}) {
+    shape.decay = decay;
+    checkChains<false, 1, 1>(shape);
+  }
+  for (const Gate gate : {Gate::None, Gate::Head}) {
+    shape.gate = gate;
+    checkChains<false, 1, 1>(shape, seed, 2);
+  }
+}
+
 TEST_CASE("outputs of heads in two chains each") {
   const Seed seed;
   for (const double decay : {0.005, 0.05, 0.5, 30.0, kZeros}) {
-    checkChains<true, 1>(shapeOfHeads(700, 3, 1, decay), seed, 4);
-    checkChains<false, 1>(shapeOfHeads(300, 4, 4, decay), seed, 3);
+    checkChains<true, 1, 2>(shapeOfHeads(700, 3, 1, decay), seed, 4);
+    checkChains<false, 1, 2>(shapeOfHeads(300, 4, 4, decay), seed, 3);
   }
   BackwardShape shape = shapeOfHeads(500, 2, 2, 0.02);
   shape.batch = 2;
@@ -154,7 +182,7 @@ TEST_CASE("outputs of heads in two chains each") {
   shape.dv = 128;
   for (const Gate gate : {Gate::None, Gate::Head}) {
     shape.gate = gate;
-    checkChains<true, 1>(shape, seed, 2);
+    checkChains<true, 1, 2>(shape, seed, 2);
   }
 }
 
@@ -168,7 +196,7 @@ TEST_CASE("outputs of heads in chains from zero states") {
     checkFromZero<false, 2>(shape, seed);
     shape.dv = 128;
     shape.dk = 240;
-    checkFromZero<true, 1, true>(shape, seed, 3);
+    checkFromZero<true, 1, 4>(shape, seed, 3);
   }
   BackwardShape shape = shapeOfHeads(500, 2, 2, 0.02);
   shape.batch = 2;
@@ -188,9 +216,11 @@ TEST_CASE("outputs of heads in one chain with random shapes") {
     const std::vector<int> keys = {16, 64, 80, 112, 128}, columns = {16, 64, 80, 128}, wideColumns = {16, 64, 72, 80};
     const BackwardShape shape = drawHeads({{1, 2, 3, 5, 8}, keys, wide ? wideColumns : columns, false}, random);
     if (wide) {
-      shape.inputGates ? checkChains<true, 2>(shape, seed) : checkChains<false, 2>(shape, seed);
+      shape.inputGates ? checkChains<true, 2, 2>(shape, seed) : checkChains<false, 2, 2>(shape, seed);
+    } else if (shape.dk <= 64) {
+      shape.inputGates ? checkChains<true, 1, 1>(shape, seed) : checkChains<false, 1, 1>(shape, seed);
     } else {
-      shape.inputGates ? checkChains<true, 1>(shape, seed) : checkChains<false, 1>(shape, seed);
+      shape.inputGates ? checkChains<true, 1, 2>(shape, seed) : checkChains<false, 1, 2>(shape, seed);
     }
   }
 }
@@ -241,6 +271,6 @@ TEST_CASE("outputs of heads with wide keys in one chain with random shapes") {
   std::mt19937_64 random(seed);
   for (int i = 0; i < 2; ++i) {
     const BackwardShape shape = drawHeads({{1, 2, 3, 5}, {144, 176, 240, 256}, {64, 128, 192}, false}, random);
-    shape.inputGates ? checkChains<true, 1, true>(shape, seed) : checkChains<false, 1, true>(shape, seed);
+    shape.inputGates ? checkChains<true, 1, 4>(shape, seed) : checkChains<false, 1, 4>(shape, seed);
   }
 }

@@ -40,16 +40,17 @@ struct alignas(16) ChainFactors {
 template <int kPanels>
 constexpr int kChainColumns = kPanels == 1 ? kPanel : kPanel + 16;
 
-template <class T, int kOfPanels>
+/// kOfPanels: of an item's columns. kOfKeyPanels: panels of 64 channels of keys, 1 or 2.
+template <class T, int kOfPanels, int kOfKeyPanels>
 struct HeadChainMemory {
-  static constexpr int kPanels = kOfPanels, kBlocks = 1;
+  static constexpr int kPanels = kOfPanels, kKeyPanels = kOfKeyPanels;
   using Factors = ChainFactors<true>;
   static constexpr int kStages = kPanels == 1 ? 4 : 3, kImages = 2;
   struct Tiles {
-    T queries[kTile], keys[kTile], values[kPanels * kTilePanel];
+    T queries[kKeyPanels * kTilePanel], keys[kKeyPanels * kTilePanel], values[kPanels * kTilePanel];
   };
   Tiles tiles[kStages];
-  T images[kImages][kChainColumns<kPanels> * backward::kBlock];  ///< states, transposed: columns x 128 channels
+  T images[kImages][kChainColumns<kPanels> * kKeyPanels * kPanel];  ///< states, transposed: columns x channels
   T out[2][kPanels * kTilePanel];
   Factors factors[kStages];
   alignas(8) uint64_t barriers[kStages][2], imageBarriers[kImages][2];

@@ -25,9 +25,9 @@ class HeadChainOutputs {
 
  private:
   static constexpr int kPanels = Memory::kPanels, kTiles8 = kChunk / 8, kKeySteps = kChunk / 16,
-                       kChannelSteps = Memory::kBlocks * backward::kBlock / 16;
+                       kChannelSteps = Memory::kKeyPanels * kPanel / 16;
   static constexpr int kColumns = kChainColumns<kPanels>, kImagePanelBytes = kColumns * warpgroup::kRowBytes;
-  static constexpr bool kWide = Memory::kBlocks > 1;  ///< wide_chain_sm90.h
+  static constexpr bool kWide = Memory::kKeyPanels > 2;  ///< wide_chain_sm90.h
   using Factors = typename Memory::Factors;
   using Scores = float[kTiles8][4];
   using Columns = float[kColumns / 8][4];  ///< of outputs

@@ -23,11 +23,12 @@
 
 namespace seqpar::attn::forward_sm90 {
 
-/// kGated: with input gates. kPanels: 1, an item has 64 columns, or 2, 80 columns.
-template <class T, bool kGated, int kPanels = 1>
+/// kGated: with input gates. kPanels: 1, an item has 64 columns, or 2, 80 columns. kKeyPanels: panels of 64 channels of
+/// keys, 1 or 2.
+template <class T, bool kGated, int kPanels, int kKeyPanels>
 struct HeadChainKernel {
   using Arguments = HeadChainTask;
-  using Memory = HeadChainMemory<T, kPanels>;
+  using Memory = HeadChainMemory<T, kPanels, kKeyPanels>;
   using Factors = HeadChainFactors<Memory, kGated>;
   using State = std::conditional_t<kPanels == 1, HeadChainState<T, Memory>, HeadChainRows<T, Memory>>;
   static constexpr int kThreads = 4 * warpgroup::kThreads;
@@ -87,7 +88,7 @@ struct HeadChainKernel {
       memory.awaitEmpty(number);
       ptx::mbarrierArriveExpectTx(full, int{sizeof(tiles)});
       SEQPAR_UNROLL
-      for (int panel = 0; panel < 2; ++panel) {
+      for (int panel = 0; panel < kKeyPanels; ++panel) {
         const int channel = panel * kPanel, at = panel * kTilePanel;
         ptx::tmaLoad(ptx::sharedAddress(tiles.keys + at), task.keys, full, channel, qkHead, token, item.sequence);
         ptx::tmaLoad(ptx::sharedAddress(tiles.queries + at), task.queries, full, channel, qkHead, token, item.sequence);

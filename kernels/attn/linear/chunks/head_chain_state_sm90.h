@@ -48,7 +48,8 @@ class HeadChainState {
   }
 
  private:
-  static constexpr int kBlocks = Memory::kBlocks, kTiles8 = backward::kBlock / 8, kSteps = kChunk / 16;
+  static constexpr int kBlocks = (Memory::kKeyPanels + 1) / 2, kTiles8 = Memory::kKeyPanels * 8 / kBlocks,
+                       kSteps = kChunk / 16;
   static constexpr bool kRounds = kBlocks > 1;  ///< registers do not suffice for values before they are rounded
   /// A of the state's product, two values a word; or before they are rounded.
   using Values = std::conditional_t<kRounds, uint32_t[kSteps * 4], float[kSteps * 8]>;

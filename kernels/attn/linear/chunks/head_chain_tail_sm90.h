@@ -3,8 +3,8 @@
 // state before the tokens is not known yet. S is the state before the part.
 //
 // Work      a CTA of 128 threads has kRun chunks of 64 columns of a head, or 80; it ends where decays have forgotten S
-// Tiles     64 tokens x 128, or x 256; S rounded, an image, in shared memory
-// Smem      the image and queries (16 KiB each, or 32 KiB), outputs (8 KiB); 80 columns: 20, 16 and 16 KiB
+// Tiles     64 tokens x 64, 128 or 256; S rounded, an image, in shared memory
+// Smem      the image and queries (8 to 32 KiB each), outputs (8 KiB); 80 columns: 20, 16 and 16 KiB
 // Barriers  an mbarrier: queries and outputs are loaded. __syncthreads()
 // Overlap   several CTAs per SM. Starts early, and waits before all accesses
 #pragma once
@@ -13,21 +13,21 @@
 
 namespace seqpar::attn::forward_sm90 {
 
-template <class T, int kBlocks, int kPanels>
+template <class T, int kKeyPanels, int kPanels>
 struct HeadChainTailMemory {
-  T image[kBlocks * kChainColumns<kPanels> * backward::kBlock];
-  T queries[kBlocks * kTile], out[kPanels * kTilePanel];
+  T image[kKeyPanels * kPanel * kChainColumns<kPanels>];
+  T queries[kKeyPanels * kTilePanel], out[kPanels * kTilePanel];
   float rows[kChunk];  ///< the scale times the decay since S
   float end;           ///< log2-decay from there to the chunk's end
   alignas(8) uint64_t full;
 };
 
-/// kBlocks: of 128 channels of keys. kPanels: as in HeadChainKernel.
-template <class T, int kBlocks = 1, int kPanels = 1>
+/// kKeyPanels: panels of 64 channels of keys, 1, 2 or 4. kPanels: as in HeadChainKernel.
+template <class T, int kKeyPanels, int kPanels = 1>
 struct HeadChainTailKernel {
-  static_assert(kBlocks == 1 || kPanels == 1);
+  static_assert(kKeyPanels == 2 || kPanels == 1);
   using Arguments = HeadChainTask;
-  using Memory = HeadChainTailMemory<T, kBlocks, kPanels>;
+  using Memory = HeadChainTailMemory<T, kKeyPanels, kPanels>;
   static constexpr int kThreads = warpgroup::kThreads, kRun = 4;
 
   /// Runs of chunks of a head's only or first part, and of the second part.
@@ -110,7 +110,7 @@ struct HeadChainTailKernel {
     const int64_t at = item.stateOffset(task);
     const float *const state = (second ? task.middle : task.incoming) + at, *const added =
                                                                                 by != 0 ? task.incoming + at : nullptr;
-    for (int i = thread; i < kBlocks * backward::kBlock / 8 * kColumns; i += kThreads) {
+    for (int i = thread; i < kKeyPanels * kPanel / 8 * kColumns; i += kThreads) {
       const int column = i % kColumns, unit = i / kColumns;
       float numbers[8];
       SEQPAR_UNROLL
@@ -134,7 +134,7 @@ struct HeadChainTailKernel {
     ptx::cpAsyncBulkWaitGroupRead<0>();
     ptx::mbarrierArriveExpectTx(full, int{sizeof(memory.queries) + sizeof(memory.out)});
     SEQPAR_UNROLL
-    for (int panel = 0; panel < 2 * kBlocks; ++panel) {
+    for (int panel = 0; panel < kKeyPanels; ++panel) {
       ptx::tmaLoad(ptx::sharedAddress(memory.queries + panel * kTilePanel), task.queries, full, panel * kPanel,
                    item.head / task.group, token, item.sequence);
     }
@@ -176,7 +176,7 @@ struct HeadChainTailKernel {
     if (lane == 31) memory.end = before + sum;
   }
   SEQPAR_DEVICE static void add(Memory& memory, const Half& me) {
-    constexpr int kChannelSteps = kBlocks * backward::kBlock / 16;
+    constexpr int kChannelSteps = kKeyPanels * kPanel / 16;
     const ptx::MatrixRows own = me.matrixRows();
     const int row = own.row(me.warpIndex * 16);
     uint32_t queries[kChannelSteps][4];

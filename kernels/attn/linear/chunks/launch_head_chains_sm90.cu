@@ -28,6 +28,10 @@ __global__ void __launch_bounds__(Kernel::kThreads) headChainTailsSm90(const __g
 bool isWide(const LinearProblem& problem) {
   return problem.dk > backward::kBlock;
 }
+/// Whether keys have one panel.
+bool isShort(const LinearProblem& problem) {
+  return problem.dk <= kPanel;
+}
 /// 0: no form for the problem.
 int panelsOf(const LinearProblem& problem) {
   if (isWide(problem)) return problem.dv % kPanel == 0 ? 1 : 0;
@@ -84,9 +88,10 @@ cudaError_t launchTails(const HeadChainTask& chains, const LinearProblem& proble
     return launchKernel(headChainTailsSm90<Kernel>, gridOf(Kernel::itemsOf(chains), 0), Kernel::kThreads,
                         sizeof(typename Kernel::Memory), launch.stream, true, chains);
   };
-  if (isWide(problem)) return run.template operator()<HeadChainTailKernel<Bf16, 2>>();
-  return panelsOf(problem) == 1 ? run.template operator()<HeadChainTailKernel<Bf16>>()
-                                : run.template operator()<HeadChainTailKernel<Bf16, 1, 2>>();
+  if (isWide(problem)) return run.template operator()<HeadChainTailKernel<Bf16, 4>>();
+  if (panelsOf(problem) > 1) return run.template operator()<HeadChainTailKernel<Bf16, 2, 2>>();
+  return isShort(problem) ? run.template operator()<HeadChainTailKernel<Bf16, 1>>()
+                          : run.template operator()<HeadChainTailKernel<Bf16, 2>>();
 }
 
 /// forwardByHeads(); `saved`: as for launchForwardAndSave(), NULL: not written. `fromZero`: launchForwardFromZero().
@@ -106,8 +111,9 @@ bool launchChains(const Outputs& pass, float* saved, bool fromZero, const Launch
   };
   const auto runPanels = [&]<bool kGated>() {
     if (isWide(problem)) return run.template operator()<WideChainKernel<Bf16, kGated>>();
-    return panelsOf(problem) == 1 ? run.template operator()<HeadChainKernel<Bf16, kGated, 1>>()
-                                  : run.template operator()<HeadChainKernel<Bf16, kGated, 2>>();
+    if (panelsOf(problem) > 1) return run.template operator()<HeadChainKernel<Bf16, kGated, 2, 2>>();
+    return isShort(problem) ? run.template operator()<HeadChainKernel<Bf16, kGated, 1, 1>>()
+                            : run.template operator()<HeadChainKernel<Bf16, kGated, 1, 2>>();
   };
   const bool gated = problem.inputGates.data != nullptr;
   error = gated ? runPanels.template operator()<true>() : runPanels.template operator()<false>();
@@ -122,7 +128,7 @@ bool formsHeadChains(const LinearProblem& problem) {
   if (problem.gate == Gate::Channel) return formsChannelChains(problem);
   if (problem.type != seqparBfloat16 || !fits(problem)) return false;
   if (panelsOf(problem) == 0) return false;
-  if (problem.dk > WideChainMemory<Bf16>::kBlocks * backward::kBlock) return false;
+  if (problem.dk > WideChainMemory<Bf16>::kKeyPanels * kPanel) return false;
   const int64_t items = itemsOf(problem), sms = forward_sm90::ctasAtOnce(problem);
   return items * 100 >= (items + sms - 1) / sms * sms * kMostDivided || firstChunksOf(problem, sms) > 0;
 }

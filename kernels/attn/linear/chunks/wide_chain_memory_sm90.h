@@ -7,14 +7,14 @@ namespace seqpar::attn::forward_sm90 {
 
 template <class T>
 struct WideChainMemory {
-  static constexpr int kPanels = 1, kBlocks = 2, kStages = 3, kImages = 2;
+  static constexpr int kPanels = 1, kKeyPanels = 4, kStages = 3, kImages = 2;
   using Factors = ChainFactors<false>;
   struct Tiles {
-    T keys[kBlocks * kTile], values[kTilePanel];
+    T keys[kKeyPanels * kTilePanel], values[kTilePanel];
   };
-  T chunkQueries[kBlocks * kTile];
+  T chunkQueries[kKeyPanels * kTilePanel];
   Tiles tiles[kStages];
-  T images[kImages][kBlocks * kTile];  ///< states, transposed: 64 columns x 256 channels
+  T images[kImages][kKeyPanels * kTilePanel];  ///< states, transposed: 64 columns x 256 channels
   T out[kTilePanel];
   Factors factors[kStages];
   alignas(8) uint64_t barriers[kStages][2], imageBarriers[kImages][2];

@@ -90,7 +90,7 @@ struct WideChainKernel {
       auto& tiles = memory.of(number);
       const auto loadChannels = [&](T* to, const CUtensorMap& map, uint32_t barrier) {
         SEQPAR_UNROLL
-        for (int panel = 0; panel < 2 * Memory::kBlocks; ++panel) {
+        for (int panel = 0; panel < Memory::kKeyPanels; ++panel) {
           ptx::tmaLoad(ptx::sharedAddress(to + panel * kTilePanel), map, barrier, panel * kPanel, qkHead, token,
                        item.sequence);
         }
