@@ -149,6 +149,16 @@ TEST_CASE("chains of the delta rule overlap with the preparation of their window
   for (int i = 0; i < delta::markCount(task); ++i) REQUIRE(task.marks[i] == 0);
 }
 
+TEST_CASE("chains of the delta rule that overlap with the preparation of records agree with the recurrence") {
+  const seqpar::test::Seed seed;
+  auto c = makeCase(seqparAttnKda, 200, DecayStrength::Mixed);
+  c.dataType = seqparBfloat16;
+  c.dv = 72;
+  c.fill(seed);
+  CAPTURE(c.describe());
+  check(c, {200}, 1, emulated(true, 3, 1, false, 64), roundingsOf(c.dataType));
+}
+
 TEST_CASE("a window of the delta rule is prepared in parts, but not with decays of channels") {
   const int family = GENERATE(seqparAttnDelta, seqparAttnGatedDelta, seqparAttnKda);
   constexpr size_t kChunks = 8, kTokens = kChunks * delta::kRows;
