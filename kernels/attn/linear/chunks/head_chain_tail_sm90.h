@@ -112,20 +112,26 @@ struct HeadChainTailKernel {
                                                                                 by != 0 ? task.incoming + at : nullptr;
     for (int i = thread; i < kKeyPanels * kPanel / 8 * kColumns; i += kThreads) {
       const int column = i % kColumns, unit = i / kColumns;
+      const int rows = item.column + column < task.dv ? task.dk - unit * 8 : 0;
+      const int64_t offset = int64_t{unit} * 8 * task.dv + column;
       float numbers[8];
-      SEQPAR_UNROLL
-      for (int j = 0; j < 8; ++j) {
-        const int channel = unit * 8 + j;
-        const int64_t offset = int64_t{channel} * task.dv + column;
-        const bool valid = channel < task.dk && item.column + column < task.dv;
-        numbers[j] = valid ? state[offset] : 0;
-        if (valid && added != nullptr) numbers[j] += by * added[offset];
+      loadColumn(numbers, state + offset, rows, task.dv);
+      if (added != nullptr) {
+        float more[8];
+        loadColumn(more, added + offset, rows, task.dv);
+        SEQPAR_UNROLL
+        for (int j = 0; j < 8; ++j) numbers[j] += by * more[j];
       }
       uint32_t words[4];
       SEQPAR_UNROLL
       for (int j = 0; j < 4; ++j) words[j] = ptx::pack<T>(numbers[2 * j], numbers[2 * j + 1]);
       ptx::store(backward::sm90::unitOf<kColumns>(image, column, unit), words);
     }
+  }
+  /// Zeros from row `rows` on.
+  SEQPAR_DEVICE static void loadColumn(float (&to)[8], const float* from, int rows, int64_t stride) {
+    SEQPAR_UNROLL
+    for (int j = 0; j < 8; ++j) to[j] = j < rows ? from[j * stride] : 0;
   }
   /// One thread.
   SEQPAR_DEVICE static void load(const HeadChainTask& task, const ChainItem& item, Memory& memory, int chunk) {
