@@ -99,7 +99,7 @@ class EmulatedSteps final : public DeltaSteps {
         if (task.marks == nullptr) return &delta::half::PrepareSm90<T>::run;
         return &delta::half::prepareTurns<T>;
       case delta::Step::Advance:
-        return &delta::half::AdvanceSm90<T>::run;
+        return task.marks == nullptr ? &delta::half::AdvanceSm90<T>::run : &delta::half::AdvanceSm90<T, true>::run;
       case delta::Step::Retreat:
         return &delta::half::RetreatSm90<T>::run;
       case delta::Step::Differentiate:

@@ -6,7 +6,8 @@
 
 namespace seqpar::attn::delta::half {
 
-template <class T>
+/// kMarked: with Task::marks. Another kernel: the check alone would slow all chains by 1 to 3 %.
+template <class T, bool kMarked = false>
 class AdvanceSm90 : ChainSm90<T, ChainSm90Memory::kAdvanceHelpers> {
  public:
   SEQPAR_DEVICE static void run(const Task& task) { AdvanceSm90(task).window(); }
@@ -38,14 +39,14 @@ class AdvanceSm90 : ChainSm90<T, ChainSm90Memory::kAdvanceHelpers> {
           if (!ofState_) return steps<false, false>();
           task_.writesOut ? steps<true, true>() : steps<true, false>();
         });
-    endMarked(task_);
+    if constexpr (kMarked) endMarked(task_);
   }
 
   SEQPAR_DEVICE void start(int i) const {
     const Record r = this->record(i);
     const ChainSm90Stage to = stage(i);
     this->waitEmpty(i);
-    if (task_.marks != nullptr) ptx::waitWordGpu(markOf(task_, this->batch_, this->head_, i), 1);
+    if constexpr (kMarked) ptx::waitWordGpu(markOf(task_, this->batch_, this->head_, i), 1);
     ptx::mbarrierArriveExpectTx(this->full(i), 2 * kKeyBytes + 4 * kKeys + (ofState_ ? kSquareBytes : 0) +
                                                    (writesOut() ? kKeyBytes + kSquareBytes : 0));
     this->template load<kKeyBytes>(i, to.w.offset, r.w);

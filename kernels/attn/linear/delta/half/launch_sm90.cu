@@ -58,10 +58,10 @@ void (*kernelOf(Step step, const Task& task))(Task) {
 int launchSm90(Step step, const Task& task, void* stream) {
   const int64_t blocks = ctasOfSm90(step, task);
   if (blocks == 0) return cudaSuccess;
-  if (step == Step::Prepare && task.marks != nullptr) return launchTurnsSm90(task, stream);
+  if (task.marks != nullptr) return launchMarkedSm90(step, task, stream);
   const auto kernel = task.type == seqparBfloat16 ? kernelOf<Bf16>(step, task) : kernelOf<Fp16>(step, task);
   return launchKernel(kernel, gridOf(blocks, 0), threadsOfSm90(step, task), sharedBytesSm90(step, task), stream,
-                      task.overlaps ? step == Step::Prepare : step == Step::Advance && task.marks != nullptr, task);
+                      task.overlaps && step == Step::Prepare, task);
 }
 
 }  // namespace seqpar::attn::delta::half

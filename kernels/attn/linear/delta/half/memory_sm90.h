@@ -179,7 +179,7 @@ SEQPAR_BOTH_INLINE int sharedBytesSm90(Step step, const Task& task) {
 
 /// Enqueues such a step, on a device of compute capability 9.0. Returns a cudaError_t. Only in builds for sm_90a.
 int launchSm90(Step step, const Task& task, void* stream);
-/// The same for Prepare with marks.
-int launchTurnsSm90(const Task& task, void* stream);
+/// The same for Prepare and Advance with marks.
+int launchMarkedSm90(Step step, const Task& task, void* stream);
 
 }  // namespace seqpar::attn::delta::half
