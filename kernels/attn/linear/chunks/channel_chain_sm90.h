@@ -2,12 +2,11 @@
 // channel_operands_sm90.h: O = P V + Q S, then S = decays S + K^T V.
 //
 // Work      a CTA of 512 threads, one per SM, takes items (part of a sequence's tokens, head, 64 columns of v)
-// Roles     warpgroup 0: one thread issues loads, one stores outputs, one warp multiplies decays of a part's chunks,
-// one
-//           saves the initial state; 1: the state; 2, 3: outputs, of every second chunk each
+// Roles     warpgroup 0: one thread issues loads, one stores outputs, one warp multiplies decays of a part's
+//           chunks, one saves the initial state; 1: the state; 2, 3: outputs, of every second chunk each
 // Tiles     64 tokens; S^T 64 x 128 kBlocks fp32 in registers, and rounded, an image, in shared memory
-// Smem      two stages of queries and keys (16 kBlocks KiB each), three of values (8 KiB), two images (16 kBlocks KiB),
-//           outputs (8 KiB)
+// Smem      two stages of queries and keys (16 kBlocks KiB each), three of values (8 KiB), two images (16 kBlocks
+//           KiB), outputs (8 KiB)
 // Barriers  mbarriers: queries, keys and values full, empty; of an image: stored, read; of outputs: full, read
 // Overlap   the chain is only the state's product and its decays. Starts early, and waits before all accesses
 #pragma once

@@ -2,10 +2,11 @@
 // the contribution of the state before the part: O += Q (decays S), and computes the final state.
 //
 // Work      a CTA of 128 threads has kRun chunks of a part for 64 columns of a head; it ends where decays have
-// forgotten S Tiles     64 tokens x 128 kBlocks; S fp32 in registers; times its decays and rounded, an image, in shared
-// memory Smem      the image and two stages of queries (16 kBlocks KiB each) and outputs (8 KiB) Barriers  an mbarrier
-// of a stage: queries and outputs are loaded. __syncthreads() Overlap   two CTAs per SM. Starts early, and waits before
-// all accesses
+//           forgotten S
+// Tiles     64 tokens x 128 kBlocks; S fp32 in registers; times its decays and rounded, an image, in shared memory
+// Smem      the image and two stages of queries (16 kBlocks KiB each) and outputs (8 KiB)
+// Barriers  an mbarrier of a stage: queries and outputs are loaded. __syncthreads()
+// Overlap   two CTAs per SM. Starts early, and waits before all accesses
 #pragma once
 
 #include "kernels/attn/linear/chunks/channel_chain_memory_sm90.h"

@@ -1,10 +1,12 @@
 // Operands of outputs with channel decays on sm_90a: of each chunk of a head, queries and keys times their decays, and
 // scores (channel_chain_memory_sm90.h). Items of all blocks of columns of the head read them.
 //
-// Work      a CTA of 256 threads has 64 tokens of a head; a thread has two channels of 32 tokens (keys of one block:
-// 16) Tiles     64 tokens x 128 kBlocks channels; scores 64 x 64 by one warpgroup Smem      queries and keys (16
-// kBlocks KiB each), sums of decays (2 KiB) Barriers  an mbarrier: queries and keys are loaded. __syncthreads() Overlap
-// two CTAs per SM
+// Work      a CTA of 256 threads has 64 tokens of a head; a thread has two channels of 32 tokens (keys of one
+//           block: 16)
+// Tiles     64 tokens x 128 kBlocks channels; scores 64 x 64 by one warpgroup
+// Smem      queries and keys (16 kBlocks KiB each), sums of decays (2 KiB)
+// Barriers  an mbarrier: queries and keys are loaded. __syncthreads()
+// Overlap   two CTAs per SM
 //
 // Scores are products of queries and keys times their decays from and to the chunk's middle. If one of these decays is
 // below kLeast, the scores between blocks of 16 tokens are products of queries times their decays from the block's
