@@ -5,6 +5,7 @@
 #include "kernels/arch/ptx.h"
 
 #ifndef __CUDACC__
+#include <atomic>
 #include <stdexcept>
 #endif
 
@@ -29,7 +30,7 @@ SEQPAR_DEVICE void fenceProxyAsyncAll() {
 }
 /// Waits until a word is at least `least`. Later accesses of this thread, also by bulk copies, see what threads wrote
 /// before they added to it with redAddReleaseGpu().
-SEQPAR_DEVICE void waitWordGpu(const uint32_t* word, uint32_t least) {
+SEQPAR_DEVICE void waitWordGpu(uint32_t* word, uint32_t least) {
   for (;;) {
     uint32_t value = 0;
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
@@ -47,18 +48,17 @@ SEQPAR_DEVICE int smId() {
 
 #else
 
-// In tests, kernels and CTAs run one after another.
+// In tests, kernels and CTAs run one after another. Atomic, because the thread sanitizer looks for races between CTAs.
 inline uint32_t atomAddGpu(uint32_t* word, uint32_t more) {
-  const uint32_t before = *word;
-  *word += more;
-  return before;
+  return std::atomic_ref<uint32_t>(*word).fetch_add(more, std::memory_order_relaxed);
 }
 inline void redAddReleaseGpu(uint32_t* word, uint32_t more) {
-  *word += more;
+  std::atomic_ref<uint32_t>(*word).fetch_add(more, std::memory_order_release);
 }
 inline void fenceProxyAsyncAll() {}
-inline void waitWordGpu(const uint32_t* word, uint32_t least) {
-  if (*word < least) throw std::logic_error("a thread waits for a kernel that has ended");
+inline void waitWordGpu(uint32_t* word, uint32_t least) {
+  const uint32_t value = std::atomic_ref<uint32_t>(*word).load(std::memory_order_acquire);
+  if (value < least) throw std::logic_error("a thread waits for a kernel that has ended");
 }
 inline int smId() {
   return block();
