@@ -120,8 +120,8 @@ struct GroupKernels {
     } else {  // GradientsPart::States and AfterStates, or the two others
       sm90::ChunkStatesTask direction = chain;
       direction.to.directions = 1;
-      const int before = static_cast<int>(seed / 4 % 2);
-      for (const int first : {before, 1 - before}) {
+      const int earlier = static_cast<int>(seed / 4 % 2);
+      for (const int first : {earlier, 1 - earlier}) {
         direction.to.firstDirection = first;
         run(direction);
       }
