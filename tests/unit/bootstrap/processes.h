@@ -66,6 +66,14 @@ class Processes {
     page_->id = id;
     page_->started = true;
   }
+  /// The same, with the id of one more process: a thread of the parent could hold a lock of the sanitizer's allocator
+  /// while it forks the next test's ranks, which would then wait for it forever.
+  void startWithId() {
+    const pid_t pid = fork();
+    if (pid < 0) failErrno("fork");
+    if (pid == 0) serve();
+    pids_.push_back(pid);
+  }
   /// Waits for `count` ranks to be ready; false if a rank reported a failure instead.
   bool allReady(int count) {
     waitUntil([&] { return page_->ready >= count || anyFailure(); });
@@ -86,6 +94,15 @@ class Processes {
                        [](const Report& one) { return one.arrived && one.text[0] != 0; });
   }
 
+  [[noreturn]] void serve() {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    try {
+      start(makeUniqueId(""));
+    } catch (const std::exception& error) {
+      for (auto& report : page_->reports) report.write(error.what());
+    }
+    for (;;) pause();
+  }
   [[noreturn]] void runChild(int rank, const std::function<void(int, Page&)>& body) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     std::string text;

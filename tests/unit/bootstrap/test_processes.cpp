@@ -64,7 +64,7 @@ TEST_CASE("processes with an id join, gather and leave") {
     rank.control->leave();
     expect(rank.health.ok(), rank.health.text());
   });
-  processes.start(makeUniqueId(""));
+  processes.startWithId();
   checkAllFine(processes, nranks);
 }
 
@@ -147,7 +147,7 @@ TEST_CASE("all ranks detect a killed rank before the timeout") {
   const int timeout = GENERATE(int{kNoTimeoutMs}, 0);
   CAPTURE(killed, timeout);
   Processes processes(4, [timeout](int rank, Page& page) { awaitFailure(rank, 4, page, withTimeout(timeout)); });
-  processes.start(makeUniqueId(""));
+  processes.startWithId();
   REQUIRE(processes.allReady(4));
   processes.signal(killed, SIGKILL);
   CHECK(othersReport(processes, killed, "closed its connection: the process is gone") == "");
@@ -158,7 +158,7 @@ TEST_CASE("all ranks detect a stopped rank after the timeout, and it fails when 
   CAPTURE(stopped);
   const auto wrong = withGrowingTimeout(1500, [&](int timeoutMs) -> std::string {
     Processes processes(4, [=](int rank, Page& page) { awaitFailure(rank, 4, page, withTimeout(timeoutMs)); });
-    processes.start(makeUniqueId(""));
+    processes.startWithId();
     if (!processes.allReady(4)) return "a failure before a rank was stopped";
     processes.signal(stopped, SIGSTOP);
     const auto others = othersReport(processes, stopped, concat("has been silent for ", timeoutMs, " ms"));
@@ -182,7 +182,7 @@ std::string stoppedForAWhile(const std::vector<int>& stopped, int timeoutMs, dou
     checkGathers(*rank.control, number, 3, 3);
     rank.control->leave();
   });
-  processes.start(makeUniqueId(""));
+  processes.startWithId();
   if (!processes.allReady(3)) return "a failure before a rank was stopped";
   for (const int rank : stopped) processes.signal(rank, SIGSTOP);
   std::this_thread::sleep_for(part * std::chrono::duration<double, std::milli>(timeoutMs));
@@ -226,7 +226,7 @@ TEST_CASE("a rank is killed while the others wait for it to join, gather or leav
       rank.control->leave();
     }
   });
-  processes.start(makeUniqueId(""));
+  processes.startWithId();
   REQUIRE(processes.allReady(where == 0 ? 2 : 3));
   std::this_thread::sleep_for(milliseconds(300));
   processes.signal(1, SIGKILL);
