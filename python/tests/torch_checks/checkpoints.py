@@ -13,6 +13,18 @@ def whole_ids(seed, tokens):
     return torch.randint(3, 64, (1, tokens), generator=torch.Generator("cpu").manual_seed(seed), device="cpu")
 
 
+def same_gradients(models, comm, what):
+    """Compares the gradients of models[1], summed over all ranks, with those of models[0]."""
+    for (of, one), other in zip(models[1].named_parameters(), models[0].parameters()):
+        if other.grad is None or one.grad is None:  # an expert without tokens, here or everywhere
+            one.grad, other.grad = (torch.zeros_like(x) if x.grad is None else x.grad for x in (one, other))
+        scale = max(1.0, other.grad.abs().max().item())
+        try:
+            same(summed(one.grad, comm) / scale, other.grad / scale, 400)
+        except AssertionError as error:
+            raise AssertionError(f"{what}: {of}") from error
+
+
 @check
 def layers_that_run_again_have_the_positions_of_their_batch(comm, seed):
     """Models with layers that get no positions: two batches with different documents, then both backward passes."""
@@ -47,14 +59,7 @@ def layers_that_run_again_have_the_positions_of_their_batch(comm, seed):
             del positions
             registration.layout = None
             loss.backward()
-            for (of, one), other in zip(models[1].named_parameters(), models[0].parameters()):
-                if other.grad is None or one.grad is None:  # an expert without tokens, here or everywhere
-                    one.grad, other.grad = (torch.zeros_like(x) if x.grad is None else x.grad for x in (one, other))
-                scale = max(1.0, other.grad.abs().max().item())
-                try:
-                    same(summed(one.grad, comm) / scale, other.grad / scale, 400)
-                except AssertionError as error:
-                    raise AssertionError(f"{name}, reentrant {reentrant}: {of}") from error
+            same_gradients(models, comm, f"{name}, reentrant {reentrant}")
 
 
 @check
@@ -95,14 +100,7 @@ def layers_wrapped_by_other_checkpoints(comm, seed):
                 loss_of(*batch).backward()
         for ids, edges in batches:
             torch.cat([models[0](ids[:, start:end]).logits for start, end in zip(edges, edges[1:])], 1).square().sum().backward()
-        for (of, one), other in zip(models[1].named_parameters(), models[0].parameters()):
-            if other.grad is None or one.grad is None:  # an expert without tokens, here or everywhere
-                one.grad, other.grad = (torch.zeros_like(x) if x.grad is None else x.grad for x in (one, other))
-            scale = max(1.0, other.grad.abs().max().item())
-            try:
-                same(summed(one.grad, comm) / scale, other.grad / scale, 400)
-            except AssertionError as error:
-                raise AssertionError(f"{name}, {how}: {of}") from error
+        same_gradients(models, comm, f"{name}, {how}")
         if not together:
             loss = loss_of(*batches[0]) + loss_of(*batches[1])
             # In a thread: PyTorch keeps the failed graph until the thread ends, and at exit then uses Python's locks, which are gone.

@@ -116,7 +116,7 @@ struct ChannelChainKernel {
   }
   /// One warp.
   SEQPAR_DEVICE static void multiplyDecays(const ChannelChainTask& task, const ChannelItem& item, int lane) {
-    constexpr int kPairs = kChannels / 64, kTogether = 2;  // chunks, the loads of which are in flight together
+    constexpr int kPairs = kChannels / 64, kTogether = 2;  // of chunks loaded together
     float products[kPairs][2];
     SEQPAR_UNROLL
     for (auto& pair : products) pair[0] = pair[1] = 1;
