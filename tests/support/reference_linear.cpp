@@ -1,5 +1,6 @@
 #include "support/reference_linear.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "support/recurrences.h"
@@ -27,17 +28,26 @@ struct Head {
     return {shape.scale * in.q[key(t) + i], in.k[key(t) + i], decay(t, i), in.v.data() + value(t), dOut};
   }
 
-  /// states[t + 1] is the state after token t.
-  std::vector<std::vector<double>> states() const {
-    std::vector<std::vector<double>> all(1, std::vector<double>(int64_t{shape.dk} * shape.dv));
-    if (!in.initial.empty()) all[0].assign(in.initial.begin() + state(), in.initial.begin() + state() + all[0].size());
+  int64_t stateSize() const { return int64_t{shape.dk} * shape.dv; }
+  /// The state before the first token.
+  void first(double* to) const {
+    if (!in.initial.empty()) std::copy_n(in.initial.begin() + state(), stateSize(), to);
+  }
+  void step(int64_t t, double* state) const {
+    for (int i = 0; i < shape.dk; ++i) decayStep(token(t, i), shape.dv, rowOf(state, i));
+  }
+  /// The state before each token, and after the last one.
+  std::vector<double> states() const {
+    std::vector<double> all((shape.tokens + 1) * stateSize());
+    first(all.data());
     for (int64_t t = 0; t < shape.tokens; ++t) {
-      all.push_back(all.back());
-      for (int i = 0; i < shape.dk; ++i) decayStep(token(t, i), shape.dv, rowOf(all.back(), i));
+      double* const after = all.data() + (t + 1) * stateSize();
+      std::copy_n(after - stateSize(), stateSize(), after);
+      step(t, after);
     }
     return all;
   }
-  StateRow rowOf(std::vector<double>& state, int i) const { return {state.data() + int64_t{i} * shape.dv, nullptr}; }
+  StateRow rowOf(double* state, int i) const { return {state + int64_t{i} * shape.dv, nullptr}; }
 };
 
 template <class Work>
@@ -54,12 +64,13 @@ LinearOutputs linearReference(const LinearShape& shape, const LinearInputs& inpu
   result.out.assign(shape.valueSize(), 0);
   result.finalState.assign(shape.stateSize(), 0);
   forHeads(shape, inputs, [&](const Head& head) {
-    auto states = head.states();
+    double* const state = result.finalState.data() + head.state();
+    head.first(state);
     for (int64_t t = 0; t < shape.tokens; ++t) {
+      head.step(t, state);
       const StateRow out{result.out.data() + head.value(t), nullptr};
-      for (int i = 0; i < shape.dk; ++i) decayOutput(head.token(t, i), shape.dv, head.rowOf(states[t + 1], i), out);
+      for (int i = 0; i < shape.dk; ++i) decayOutput(head.token(t, i), shape.dv, head.rowOf(state, i), out);
     }
-    std::copy(states.back().begin(), states.back().end(), result.finalState.begin() + head.state());
   });
   return result;
 }
@@ -74,21 +85,20 @@ LinearGradients linearGradientReference(const LinearShape& shape, const LinearIn
   result.dInitial.assign(shape.stateSize(), 0);
   forHeads(shape, inputs, [&](const Head& head) {
     auto states = head.states();
-    std::vector<double> gradient(int64_t{shape.dk} * shape.dv);  // of the state after the token
-    if (!dFinal.empty())
-      gradient.assign(dFinal.begin() + head.state(), dFinal.begin() + head.state() + gradient.size());
+    double* const gradient = result.dInitial.data() + head.state();  // of the state after the token
+    if (!dFinal.empty()) std::copy_n(dFinal.begin() + head.state(), head.stateSize(), gradient);
     for (int64_t t = shape.tokens - 1; t >= 0; --t) {
+      double* const before = states.data() + t * head.stateSize();
       for (int i = 0; i < shape.dk; ++i) {
         DecayTokenGradients own;
         own.dv.value = result.dv.data() + head.value(t);
-        decayStepBack(head.token(t, i, dOut.data() + head.value(t)), shape.dv, head.rowOf(states[t], i),
-                      head.rowOf(states[t + 1], i), head.rowOf(gradient, i), own);
+        decayStepBack(head.token(t, i, dOut.data() + head.value(t)), shape.dv, head.rowOf(before, i),
+                      head.rowOf(before + head.stateSize(), i), head.rowOf(gradient, i), own);
         result.dq[head.key(t) + i] += shape.scale * own.dq;
         result.dk[head.key(t) + i] += own.dk;
         result.dLogDecay[head.gate(t) + i] += own.dLogDecay;
       }
     }
-    std::copy(gradient.begin(), gradient.end(), result.dInitial.begin() + head.state());
   });
   return result;
 }

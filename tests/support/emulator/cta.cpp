@@ -17,6 +17,11 @@ namespace {
 constexpr size_t kStack = 256 << 10;
 constexpr int kOfBlock = 16;
 
+std::vector<std::unique_ptr<char[]>>& unusedStacks() {
+  static std::vector<std::unique_ptr<char[]>> stacks;
+  return stacks;
+}
+
 void fiberMain() {
   test::follow(cta->begin);
   // No exception may leave a fiber: the stack ends here.
@@ -54,10 +59,8 @@ std::unique_ptr<Cta> makeCta(int index, const Grid& grid, Launched& launch) {
   made->warps = std::vector<Meeting>(static_cast<size_t>(grid.threads / 32));
   made->fibers = std::vector<Fiber>(static_cast<size_t>(grid.threads));
   for (Fiber& fiber : made->fibers) {
-    fiber.stack = std::make_unique_for_overwrite<char[]>(kStack);
     getcontext(&fiber.start);
-    fiber.start.uc_stack.ss_sp = fiber.stack.get();
-    fiber.start.uc_stack.ss_size = kStack;
+    fiber.stack.giveTo(fiber.start);
     fiber.start.uc_link = nullptr;
     makecontext(&fiber.start, fiberMain, 0);
   }
@@ -169,6 +172,23 @@ class Stream {
 };
 
 }  // namespace
+
+Stack::Stack() {
+  auto& unused = unusedStacks();
+  if (unused.empty()) {
+    bytes_ = std::make_unique_for_overwrite<char[]>(kStack);
+    return;
+  }
+  bytes_ = std::move(unused.back());
+  unused.pop_back();
+}
+Stack::~Stack() {
+  if (bytes_ != nullptr) unusedStacks().push_back(std::move(bytes_));
+}
+void Stack::giveTo(ucontext_t& context) const {
+  context.uc_stack.ss_sp = bytes_.get();
+  context.uc_stack.ss_size = kStack;
+}
 
 /// Jumps need no system call, as swapcontext() does.
 void yield() {

@@ -29,11 +29,24 @@ struct Copy {
 using CopyGroups = std::vector<std::vector<Copy>>;  ///< the last one is not committed yet
 using Products = std::vector<std::function<void()>>;
 
+/// A thread's stack, in memory of earlier launches if there is any: a system call and page faults for each would take
+/// much of a test's time.
+class Stack {
+ public:
+  Stack();
+  Stack(Stack&&) = default;
+  ~Stack();
+  void giveTo(ucontext_t& context) const;
+
+ private:
+  std::unique_ptr<char[]> bytes_;
+};
+
 struct Fiber {
   ucontext_t start;
   jmp_buf state;
   bool started = false, done = false;
-  std::unique_ptr<char[]> stack;
+  Stack stack;
   test::Strand strand;
   CopyGroups groups{1}, bulk{1};
   size_t bulkTaken = 0;  ///< number of groups of `bulk` that have been read
