@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/covering.h"
 #include "common/ranks.h"
 #include "seqpar/exchange.h"
 
@@ -96,9 +97,12 @@ const std::vector<Pair>& pairs() {
 }  // namespace
 
 TEST_CASE("Without argument checks, messages of other calls are an error") {
-  const auto& pair = pairs().at(GENERATE(range(size_t{0}, pairs().size())));
-  const int64_t size = GENERATE(8, 4096, 1 << 18);
-  const std::string transport = GENERATE("auto", "network");
+  const size_t number = GENERATE(range(size_t{0}, pairs().size())), sizeNumber = GENERATE(range(size_t{0}, size_t{3}));
+  const bool network = GENERATE(false, true);
+  if (!seqpar::test::covers(number, sizeNumber, network, 2)) return;
+  const auto& pair = pairs().at(number);
+  const int64_t size = std::array{8, 4096, 1 << 18}.at(sizeNumber);
+  const std::string transport = network ? "network" : "auto";
   CAPTURE(pair.what, size, transport);
   setenv("SEQPAR_TRANSPORT", transport.c_str(), 1);
   std::array<seqparComm_t, kRanks> comms{};

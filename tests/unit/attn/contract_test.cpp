@@ -27,8 +27,7 @@ struct CountsOfRank {
   std::vector<float> dInitial;
 };
 
-std::vector<CountsOfRank> run(const Counts& c) {
-  const RankThreads ranks(static_cast<int>(c.lengths.size()));
+std::vector<CountsOfRank> run(const RankThreads& ranks, const Counts& c) {
   std::vector<CountsOfRank> results(c.lengths.size());
   const auto said = ranks.each([&](int rank) -> std::string {
     auto& result = results[static_cast<size_t>(rank)];
@@ -78,6 +77,7 @@ constexpr int kLinear[] = {seqparAttnLocal, seqparAttnZeco, seqparAttnLasp1, seq
 TEST_CASE("states of packed sequences: `final` of every rank, with and without tokens, and of LOCAL", "[contract]") {
   const std::vector<std::vector<int64_t>> lengthsOf{{3, 0, 4}, {0, 3, 4}, {3, 4, 0}, {0, 0, 7}, {2, 2, 3}};
   const std::vector<std::vector<int64_t>> boundsOf{{0, 3, 7}, {0, 5, 7}, {0, 7, 7}, {}};
+  const RankThreads ranks(3);
   for (const int algorithm : kLinear) {
     for (size_t which = 0; which < lengthsOf.size() * boundsOf.size(); ++which) {
       const auto& lengths = lengthsOf[which % lengthsOf.size()];
@@ -87,7 +87,7 @@ TEST_CASE("states of packed sequences: `final` of every rank, with and without t
         CAPTURE(seqparAttnAlgorithmName(algorithm), lengths, bounds, initial);
         const bool local = algorithm == seqparAttnLocal, packed = !bounds.empty();
         const auto first = [&](size_t s) { return initial ? 100 * static_cast<float>(s + 1) : 0; };
-        const auto results = run({lengths, bounds, algorithm, initial});
+        const auto results = run(ranks, {lengths, bounds, algorithm, initial});
         float state = packed ? 0 : first(0);
         int64_t token = 0;
         for (size_t rank = 0; rank < lengths.size(); ++rank) {

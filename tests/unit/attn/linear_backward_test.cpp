@@ -1,4 +1,5 @@
 // The backward kernels of linear attention on an emulated CTA, and the reference that they are compared with.
+#include "common/covering.h"
 #include "linear_backward_check.h"
 #include "unit/seed.h"
 

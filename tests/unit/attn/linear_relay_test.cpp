@@ -8,6 +8,7 @@
 #include "attn/boundary.h"
 #include "attn/linear/algorithms.h"
 #include "attn/linear/host/turns.h"
+#include "common/covering.h"
 #include "common/timeouts.h"
 #include "linear_check.h"
 #include "linear_rank.h"
@@ -17,6 +18,7 @@ namespace {
 
 using namespace seqpar::attn;
 using namespace seqpar::attn::test;
+using seqpar::test::covers;
 using seqpar::test::DecayStrength;
 using seqpar::test::linearFamilies;
 
@@ -72,6 +74,7 @@ TEST_CASE("states are expected first where each call changes the direction") {
 TEST_CASE("states that are sent head by head give the bits of one rank") {
   const int threads = GENERATE(1, 2), count = GENERATE(2, 3);
   const bool statesFirst = GENERATE(false, true);
+  if (!covers(static_cast<size_t>(threads), static_cast<size_t>(count), statesFirst, 2)) return;
   const int64_t heads = 8 * threads;
   const seqpar::test::Seed seed;
   const RankThreads ranks(count);
@@ -118,6 +121,7 @@ TEST_CASE("states that are sent head by head agree with the recurrence") {
   const Turns turns = turnsOf(ranks, static_cast<int>(lengths.size()));
   for (const int family : linearFamilies()) {
     for (const bool packed : {false, true}) {
+      if (!covers(static_cast<size_t>(family), lengths.size() + lengths.size() * statesFirst, packed, 2)) continue;
       LinearCase c;
       c.family = family;
       c.tokens = 200;

@@ -1,5 +1,6 @@
 // A few random cases on hosts; tests/gpu/random_attention.cpp runs many on GPUs.
 
+#include "common/covering.h"
 #include "random_run.h"
 #include "unit/seed.h"
 
@@ -12,7 +13,7 @@ void fewCases(RandomKind kind, uint64_t cases) {
   RandomRun run;
   run.kind = kind;
   run.seed = seed;
-  run.cases = cases;
+  run.cases = seqpar::test::kSanitized ? cases / 2 : cases;
   for (int ranks = 1; ranks <= kMostRandomRanks; ++ranks) {
     const RankThreads group(ranks);
     for (const auto& failure : runRandomCases(run, {&group, [] { return nullptr; }})) {

@@ -101,7 +101,7 @@ ReductionCase randomReduction(std::mt19937_64& random, int ranks) {
 TEST_CASE("an exchange follows its route") {
   const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
-  for (int i = 0; i < (seqpar::test::kSanitized ? 72 : 150); ++i) {
+  for (int i = 0; i < (seqpar::test::kSanitized ? 36 : 150); ++i) {
     const int ranks = 1 + i % 9;
     CAPTURE(i, ranks);
     const auto count = static_cast<size_t>(ranks);
@@ -265,7 +265,7 @@ TEST_CASE("a reduction adds in its order, bit for bit, however it is cut") {
   const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;
-  for (int i = 0; i < 120; ++i) {
+  for (int i = 0; i < (seqpar::test::kSanitized ? 45 : 120); ++i) {
     const int ranks = 1 + i % 9;
     CAPTURE(i, ranks);
     const auto count = static_cast<size_t>(ranks);

@@ -5,6 +5,7 @@
 #include <random>
 #include <utility>
 
+#include "common/covering.h"
 #include "group.h"
 #include "transport/segment.h"
 #include "unit/seed.h"
@@ -105,7 +106,8 @@ TEST_CASE("messages of all sizes arrive complete and in order over every transpo
   SECTION("two hosts") {
     for (size_t rank = 0; rank < options.hostIds.size(); rank += 2) options.hostIds[rank] = "there";
   }
-  const auto errors = runThreads(options, [&](Member& member) { exchange(member, seed, 120); });
+  const auto errors =
+      runThreads(options, [&](Member& member) { exchange(member, seed, seqpar::test::kSanitized ? 60 : 120); });
   REQUIRE(errors == none(errors));
 }
 
