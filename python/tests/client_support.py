@@ -99,9 +99,10 @@ def arguments(folder, ranks, cp, kind=TrainingArguments, parallelism=None, **mor
 
 
 def result_of(trainer, **more):
+    """Losses, and the parameters, whole ones if FSDP2 shards them."""
     logs = [x for x in trainer.state.log_history if "grad_norm" in x]
     return {"losses": [x["loss"] for x in logs], "norms": [x["grad_norm"] for x in logs],
-            "parameters": torch.cat([x.detach().flatten() for x in trainer.model.parameters()]), **more}
+            "parameters": torch.cat([getattr(x, "full_tensor", x.detach)().detach().flatten() for x in trainer.model.parameters()]), **more}
 
 
 class Metrics:

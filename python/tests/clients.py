@@ -22,6 +22,7 @@ import seqpar.torch as sp
 import venvs
 from client_support import (CASES, Metrics, SeqparSFTTrainer, SeqparTrainer, arguments, case, config_of, examples, lora, model,
                             padded, result_of, tokenizer)
+from seqpar.torch.accelerate import ParallelismConfig
 from seqpar.torch.transformers import PackingCollator
 
 
@@ -39,15 +40,18 @@ def padded_batches(ranks, cp, folder):
     return result_of(trainer, eval=trainer.evaluate()["eval_loss"], **more)
 
 
+def _bamba():
+    torch.manual_seed(1)
+    return transformers.BambaForCausalLM(transformers.BambaConfig(
+        vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, use_cache=False,
+        attn_layer_indices=[1], mamba_n_heads=8, mamba_d_head=8, mamba_d_state=8, mamba_n_groups=2))
+
+
 @case((2, 2))
 def recurrent_layers(ranks, cp, folder):
     """A layer of Mamba-2 and one of attention."""
-    torch.manual_seed(1)
-    own = transformers.BambaForCausalLM(transformers.BambaConfig(
-        vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, use_cache=False,
-        attn_layer_indices=[1], mamba_n_heads=8, mamba_d_head=8, mamba_d_state=8, mamba_n_groups=2))
-    trainer = (SeqparTrainer if ranks > 1 else Trainer)(own, arguments(folder, ranks, cp, max_steps=3, learning_rate=0.05), data_collator=padded,
-                                                         train_dataset=examples(), eval_dataset=examples(4, seed=5))
+    trainer = (SeqparTrainer if ranks > 1 else Trainer)(_bamba(), arguments(folder, ranks, cp, max_steps=3, learning_rate=0.05),
+                                                         data_collator=padded, train_dataset=examples(), eval_dataset=examples(4, seed=5))
     trainer.train()
     return result_of(trainer, eval=trainer.evaluate()["eval_loss"])
 
@@ -69,6 +73,41 @@ def packed_with_accumulation_and_resume(ranks, cp, folder):
     for one, other in zip(saved.parameters(), last.model.parameters()):
         assert one.equal(other)
     return result_of(last, eval=last.evaluate()["eval_loss"])
+
+
+def _fsdp2(folder, ranks, cp, layer, **more):
+    """Arguments with FSDP2 over data and sequence ranks. accelerate takes it on GPUs only: these ranks pretend to have some."""
+    from accelerate.state import PartialState
+    from accelerate.utils import DistributedType
+    options = {"fsdp_version": 2, "transformer_layer_cls_to_wrap": [layer], "reshard_after_forward": True, "activation_checkpointing": True}
+    made = arguments(folder, ranks, cp, parallelism=ParallelismConfig(cp_size=cp, dp_shard_size=ranks // cp), fsdp=True,
+                     fsdp_config=options, **more)
+    assert made.device.type == "cpu"  # creates the state
+    PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
+    return made
+
+
+@case((2, 2), (4, 2), alone=True)
+def fsdp2(ranks, cp, folder):
+    """Sharded parameters and layers that run again in the backward pass; a run that stops after two steps and is resumed equals
+    a run of four."""
+    found = {}
+    for name in ("Llama", "Bamba"):
+        def trainer(steps):
+            own, out = model() if name == "Llama" else _bamba(), f"{folder}-{name}"
+            more = {"max_steps": 4, "save_steps": 2, "save_strategy": "steps", "optim": "adamw_torch", "learning_rate": 1e-2}
+            options = _fsdp2(out, ranks, cp, f"{name}DecoderLayer", **more) if ranks > 1 else arguments(out, ranks, cp, **more)
+            return (SeqparTrainer if ranks > 1 else Trainer)(own, options, data_collator=padded, train_dataset=examples(),
+                                                             eval_dataset=examples(4, seed=5), callbacks=[_Stop(steps)])
+
+        if ranks > 1:
+            trainer(2).train()
+        last = trainer(4)
+        last.train(resume_from_checkpoint=f"{folder}-{name}/checkpoint-2" if ranks > 1 else None)
+        own = result_of(last, eval=last.evaluate()["eval_loss"])
+        assert ranks == 1 or type(last.model).__name__.startswith("FSDP"), type(last.model)
+        found.update({f"{key} of {name}": x for key, x in own.items()})
+    return found
 
 
 class _Stop(transformers.TrainerCallback):
