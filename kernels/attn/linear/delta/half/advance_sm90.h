@@ -35,7 +35,6 @@ class AdvanceSm90 : ChainSm90<T, ChainSm90Memory::kAdvanceHelpers> {
         writesOut() || this->keeps(), [&](int i) { start(i); }, [&](int i) { writesOut() ? copyOut(i) : keep(i); },
         [&] {
           if (ofState_ && task_.checkpoint != nullptr) this->storeState(task_.checkpoint, this->index());
-          begins_ = this->chunk(0).begins;
           if (!ofState_) return steps<false, false>();
           task_.writesOut ? steps<true, true>() : steps<true, false>();
         });
@@ -45,7 +44,9 @@ class AdvanceSm90 : ChainSm90<T, ChainSm90Memory::kAdvanceHelpers> {
   SEQPAR_DEVICE void start(int i) const {
     const Record r = this->record(i);
     const ChainSm90Stage to = stage(i);
+    const int begins = this->chunk(i).begins;
     this->waitEmpty(i);
+    this->begins(i) = begins;
     if constexpr (kMarked) ptx::waitWordGpu(markOf(task_, this->batch_, this->head_, i), 1);
     ptx::mbarrierArriveExpectTx(this->full(i), 2 * kKeyBytes + 4 * kKeys + (ofState_ ? kSquareBytes : 0) +
                                                    (writesOut() ? kKeyBytes + kSquareBytes : 0));
@@ -71,10 +72,11 @@ class AdvanceSm90 : ChainSm90<T, ChainSm90Memory::kAdvanceHelpers> {
     warpgroup::fenceOperand(out_);
     storeOut(task_.count - 1);
   }
-  /// U of chunk i.
+  /// U of chunk i, and whether it begins a sequence.
   template <bool kOfState>
   SEQPAR_DEVICE void startValues(int i) {
     this->waitFull(i);
+    begins_ = this->begins(i);
     SEQPAR_UNROLL
     for (int k = 0; k < kRows / kBlock; ++k) {
       if (!kOfState) break;
@@ -92,7 +94,6 @@ class AdvanceSm90 : ChainSm90<T, ChainSm90Memory::kAdvanceHelpers> {
   SEQPAR_DEVICE void step(int i) {
     lane_ = threadAgain() % 32;
     if (begins_ != 0) this->loadState(kOfState ? task_.initial : nullptr, this->sequenceIndex(this->chunk(i)));
-    begins_ = i + 1 < task_.count ? this->chunk(i + 1).begins : 0;  // now, because its use would wait for it
     const ChainSm90Stage s = stage(i);
     uint32_t a[kKeys / kBlock][4];
     if constexpr (kOut) startOut(i > 0 ? i - 1 : 0);  // no condition: products would wait for each other

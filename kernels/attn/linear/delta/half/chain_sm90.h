@@ -127,6 +127,11 @@ class ChainSm90 {
     if (lane_ == 0) ptx::mbarrierArrive(barrier);
   }
   SEQPAR_DEVICE void release(int i) const { arriveByWarp(empty(i)); }
+  /// Chunk::begins of chunk i, which the producer stores before it arrives on `full`. If the chain loaded it from
+  /// device memory, all instructions that use the state would wait for it, because a branch loads states.
+  SEQPAR_DEVICE static int& begins(int i) {
+    return *reinterpret_cast<int*>(ptx::sharedMemory() + Memory::kBegins + 4 * (i % Memory::kStages));
+  }
   template <int kBytes>
   SEQPAR_DEVICE static void load(int i, int to, const void* from) {
     ptx::cpAsyncBulkLoad(ptx::sharedMemory() + to, from, kBytes, full(i));

@@ -124,7 +124,8 @@ struct ChainSm90Memory {
   static constexpr int kOut = kValues + kSquareBytes;                           ///< [kRows][columns]
   static constexpr int kTotals = kOut + kSquareBytes;                           ///< [kStages][kKeys]
   static constexpr int kBarriers = kTotals + kStages * 4 * kKeys;               ///< [3][kStages]
-  static constexpr int kBytes = kBarriers + 3 * kStages * 8;
+  static constexpr int kBegins = kBarriers + 3 * kStages * 8;                   ///< [kStages]: Chunk::begins
+  static constexpr int kBytes = kBegins + 4 * kStages;
   static constexpr int kAdvanceHelpers = 64, kRetreatHelpers = 128;  ///< threads
   SEQPAR_BOTH_INLINE static constexpr int threads(int helpers) { return 128 + helpers + 32; }
 };

@@ -37,7 +37,9 @@ class RetreatSm90 : ChainSm90<T, ChainSm90Memory::kRetreatHelpers> {
   SEQPAR_DEVICE void start(int i) const {
     const Record r = this->record(number(i));
     const ChainSm90Stage to = stage(i);
+    const int begins = this->chunk(number(i)).begins;
     this->waitEmpty(i);
+    this->begins(i) = begins;
     ptx::mbarrierArriveExpectTx(this->full(i), 2 * kKeyBytes + 4 * kKeys + (ofState_ ? kKeyBytes + kSquareBytes : 0));
     this->template load<kKeyBytes>(i, to.kOut.offset, r.kOut);
     if (ofState_) {
@@ -79,10 +81,10 @@ class RetreatSm90 : ChainSm90<T, ChainSm90Memory::kRetreatHelpers> {
   template <bool kOfState>
   SEQPAR_DEVICE void step(int i) {
     lane_ = threadAgain() % 32;
-    const int begins = this->chunk(number(i)).begins;
     const ChainSm90Stage s = stage(i);
     uint32_t a[kKeys / kBlock][4], d[kRows / kBlock][4];
     this->waitFull(i);
+    const int begins = this->begins(i);
     if constexpr (kOfState) {
       warpgroup::arrive();
       multiplyTerms<T, Terms::Rows, Terms::Rows, kRows>(values_, operand(s.values.offset), operand(s.scores.offset),
