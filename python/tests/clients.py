@@ -110,6 +110,21 @@ def fsdp2(ranks, cp, folder):
     return found
 
 
+@case((2, 2), alone=True)
+def compiled(ranks, cp, folder):
+    """torch_compile, with layers of attention and with one of Mamba-2, of batches without padding: no step compiles again."""
+    found = {}
+    for name, own in (("Llama", model(layers=1)), ("Bamba", _bamba())):
+        more = {"torch_compile": True, "torch_compile_backend": "aot_eager"} if ranks > 1 else {}
+        trainer = (SeqparTrainer if ranks > 1 else Trainer)(own, arguments(folder, ranks, cp, max_steps=3, learning_rate=0.05, **more),
+                                                             data_collator=padded, train_dataset=examples(12, lengths=(17,)))
+        with torch._dynamo.config.patch(error_on_recompile=True):
+            trainer.train()
+        found.update({f"{key} of {name}": x for key, x in result_of(trainer).items()})
+        torch.compiler.reset()
+    return found
+
+
 class _Stop(transformers.TrainerCallback):
     def __init__(self, step):
         self.step = step
@@ -157,18 +172,19 @@ def sft(ranks, cp, folder):
     import datasets
     from trl import SFTConfig, SFTTrainer
     found = {}
-    for packing in (True, False):
+    mixed = (21, 3, 30, 8, 14)
+    for packing, lengths in ((True, mixed), (False, mixed), (False, (17,))):
         more = {"packing": packing, "max_length": 40 if packing else 64}
         trainer = (SeqparSFTTrainer if ranks > 1 else SFTTrainer)(
             model(), arguments(folder, ranks, cp, SFTConfig, max_steps=3, **more), processing_class=tokenizer(),
-            train_dataset=datasets.Dataset.from_list(examples(24, lengths=(21, 3, 30, 8, 14))),
+            train_dataset=datasets.Dataset.from_list(examples(24, lengths=lengths)),
             eval_dataset=datasets.Dataset.from_list(examples(3, seed=6)) if ranks in (1, cp) else None)
         trainer.train()
-        found[packing] = result_of(trainer)
-        found[packing]["tokens"] = [x["num_tokens"] for x in trainer.state.log_history if "num_tokens" in x][:3]
+        found[packing, len(lengths)] = result_of(trainer)
+        found[packing, len(lengths)]["tokens"] = [x["num_tokens"] for x in trainer.state.log_history if "num_tokens" in x][:3]
         if ranks in (1, cp):
             metrics = trainer.evaluate()
-            found[packing].update(eval=metrics["eval_loss"], entropy=metrics["eval_entropy"], top=metrics["eval_mean_token_accuracy"])
+            found[packing, len(lengths)].update(eval=metrics["eval_loss"], entropy=metrics["eval_entropy"], top=metrics["eval_mean_token_accuracy"])
     return {f"{name} {packing}": x for packing, one in found.items() for name, x in one.items()}
 
 

@@ -41,12 +41,23 @@ class Shard(dict):
     given        the labels of the whole batch, not shifted; None: no labels
     label_count  the number of shifted labels of the whole batch, a tensor; None: no labels
     whole        the Whole
+
+    shard["attention_mask"] is ones if the batch has such a mask and no padding, for counts of tokens. It is not an argument of
+    the model, since compiled models do not know its values.
     """
 
-    def __init__(self, arguments, whole, given, layout, comm):
+    def __init__(self, arguments, whole, given, layout, comm, mask=None):
         super().__init__(arguments)
-        self.whole, self.given, self.layout, self.comm = whole, given, layout, comm
+        self.whole, self.given, self.layout, self.comm, self._mask = whole, given, layout, comm, mask
         self.label_count = None if whole.shifted is None else whole.shifted.ne(IGNORED).sum()
+
+    def __contains__(self, name):
+        return super().__contains__(name) or (name == "attention_mask" and self._mask is not None)
+
+    def __missing__(self, name):
+        if name in self:
+            return self._mask
+        raise KeyError(name)
 
     def unshard(self, x):
         """Collective: [rows][tokens of the batch][...] on every rank from [rows][tokens of the rank][...]; 0 at padding."""
@@ -195,15 +206,14 @@ class BatchSharder:
         if 0 in layout.lengths:  # models do not take shards without tokens
             whole = _filled(whole, 2 * self.comm.size)
             layout = layout_of(whole.ids.shape[1], self.comm, self.registration.algorithm, self.layout)
-        self.registration.layout, self.registration.cu_seqlens = layout, whole.bounds
+        self.registration.layout, self.registration.cu_seqlens, self.registration.unpacked = layout, whole.bounds, whole.bounds is None
         arguments = {name: batch[name] for name in batch if name in _OPTIONS}
         arguments["input_ids"] = shard(whole.ids, layout, self.comm)
         arguments["position_ids"] = layout.positions(self.comm.rank, cu_seqlens=whole.bounds, device=whole.ids.device)[None]
         if whole.shifted is not None:
             arguments["labels"] = arguments["shift_labels"] = shard(whole.shifted, layout, self.comm)
-        if batch.get("attention_mask") is not None and whole.bounds is None:
-            arguments["attention_mask"] = torch.ones_like(arguments["input_ids"])
-        return Shard(arguments, whole, batch.get("labels"), layout, self.comm)
+        counted = batch.get("attention_mask") is not None and whole.bounds is None
+        return Shard(arguments, whole, batch.get("labels"), layout, self.comm, torch.ones_like(arguments["input_ids"]) if counted else None)
 
     @collective
     def mean(self, x):

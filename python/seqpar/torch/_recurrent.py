@@ -35,7 +35,8 @@ def _following(original, registrations):
             return original(self, hidden_states, *arguments, **named)
         chosen = name.rpartition(":")[2]
         try:
-            registration.called.add(self)
+            if not torch.compiler.is_compiling():  # a set of layers would be a constant of the graph
+                registration.called.add(self)
             return _forward(self, registration, chosen if chosen in _abi.ATTN_ALGORITHMS else registration.algorithm,
                             hidden_states, *arguments, **named)
         except Exception as error:

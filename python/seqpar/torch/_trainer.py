@@ -16,17 +16,17 @@ _USED = ("_prepare_inputs", "_get_num_items_in_batch", "prediction_step", "compu
 
 
 class _Loss:
-    """A model's loss function that requires labels that were shifted before sharding, and counts its calls."""
+    """A model's loss function that requires labels that were shifted before sharding, and notes its calls."""
 
     def __init__(self, function, model):
-        self.function, self.model, self.calls = function, type(model).__name__, 0
+        self.function, self.model, self.called = function, type(model).__name__, False
 
     def __call__(self, *arguments, **named):
         missing = [name for name in ("shift_labels", "num_items_in_batch") if named.get(name) is None]
         if missing:
             raise ValueError(f"TrainerMixin: {self.model} does not pass {' and '.join(missing)} to its loss function: it would shift the labels "
                              "of each shard, or divide by a rank's own tokens. Expected a model that passes its keyword arguments on")
-        self.calls += 1
+        self.called = True  # a counter would be a constant of compiled graphs, a new one each step
         return self.function(*arguments, **named)
 
 
@@ -166,10 +166,11 @@ class TrainerMixin:
         if num_items_in_batch is None and inputs.label_count is not None:  # evaluation by SFTTrainer: the mean of a batch's tokens
             scale = self.accelerator.num_processes if self.args.average_tokens_across_devices else 1
             num_items_in_batch = inputs.label_count * scale / self._seqpar.comm.size
-        calls = None if self._seqpar_loss is None else self._seqpar_loss.calls
+        if self._seqpar_loss is not None:
+            self._seqpar_loss.called = False
         with self._gathering_shards():
             found = super().compute_loss(model, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch)
-        if calls is not None and calls == self._seqpar_loss.calls:
+        if self._seqpar_loss is not None and not self._seqpar_loss.called:
             raise self._told(ValueError(f"TrainerMixin: {self._seqpar_loss.model} did not call its loss function, expected a model that computes "
                                         "its loss with self.loss_function()"))
         return found

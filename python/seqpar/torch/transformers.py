@@ -63,6 +63,7 @@ class Registration:
     sliding_layers: bool = dataclasses.field(default=False, repr=False, init=False)  # a layer has
     kept: bool = dataclasses.field(default=False, repr=False, init=False)  # in a layer that runs again: the fields are its batch's
     inside: "weakref.ref | None" = dataclasses.field(default=None, repr=False, init=False)  # position_ids of the current layer's call
+    unpacked: bool = dataclasses.field(default=False, repr=False, init=False)  # each row of the batch is one sequence, says BatchSharder
     pending: weakref.WeakSet = dataclasses.field(default_factory=weakref.WeakSet, repr=False, init=False)  # batches before their backward pass
     packings: set = dataclasses.field(default_factory=set, repr=False, init=False)  # of these batches; at most two of them
 
@@ -113,7 +114,7 @@ class Registration:
             if positions is None and again:
                 return query, self._packing_again(bounds, cu_seq_lens_q is not None)
         if positions is None:
-            if comm.size > 1 and not (recurrent and bounds is not None):
+            if comm.size > 1 and not (recurrent and (bounds is not None or (self.unpacked and torch.compiler.is_compiling()))):
                 raise ValueError("seqpar attention: the model does not pass position_ids to this layer, expected those of shard_batch()"
                                  + (", or under torch.compile Registration.cu_seqlens" if recurrent else
                                     "; under torch.compile the layers need them" if torch.compiler.is_compiling() else ""))
