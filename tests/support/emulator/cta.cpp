@@ -56,6 +56,7 @@ std::unique_ptr<Cta> makeCta(int index, const Grid& grid, Launched& launch) {
   made->threads = grid.threads;
   made->kernel = &grid.kernel;
   made->shared.assign(grid.sharedBytes + 1024, static_cast<char>(0xff));  // NaN
+  made->sharedStart = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(made->shared.data()) + 1023) / 1024 * 1024);
   made->warps = std::vector<Meeting>(static_cast<size_t>(grid.threads / 32));
   made->fibers = std::vector<Fiber>(static_cast<size_t>(grid.threads));
   for (Fiber& fiber : made->fibers) {
@@ -232,7 +233,7 @@ int blocks() {
 }
 
 char* sharedMemory() {
-  return reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(cta->shared.data()) + 1023) / 1024 * 1024);
+  return cta->sharedStart;
 }
 
 void griddepcontrolWait() {

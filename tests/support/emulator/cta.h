@@ -110,6 +110,7 @@ struct Cta {
   std::vector<Fiber> fibers;
   std::vector<Meeting> warps;
   std::vector<char> shared;
+  char* sharedStart = nullptr;  ///< in `shared`, aligned to 1024 bytes
   int current = 0;
   Barrier barriers[17];  ///< named ones, and that of the block
   std::map<uint32_t, TransferBarrier> transferBarriers;

@@ -1,4 +1,5 @@
 // Matrix products of an emulated warpgroup.
+#include <algorithm>
 #include <array>
 
 #include "kernels/arch/warpgroup.h"
@@ -25,9 +26,13 @@ struct Terms16 {
     const uint32_t address = field(0) + static_cast<uint32_t>(by);
     return reinterpret_cast<const uint16_t*>(ptx::sharedAt(address ^ (address >> 7 & 7U) << 4));
   }
-  float number(int line, int term) const {
-    const uint16_t bits = *at(line, term);
-    return bf16 ? bfloatToFloat(bits) : halfToFloat(bits);
+  /// The 16 terms of a line.
+  std::array<float, 16> values(int line) const {
+    std::array<uint16_t, 16> bits;
+    for (int term = 0; term < 16; term += rows ? 1 : 8) std::copy_n(at(line, term), rows ? 1 : 8, bits.begin() + term);
+    std::array<float, 16> found;
+    for (int term = 0; term < 16; ++term) found[term] = bf16 ? bfloatToFloat(bits[term]) : halfToFloat(bits[term]);
+    return found;
   }
   /// Eight contiguous elements at a time.
   void read(int firstLine, int lines) const {
@@ -65,15 +70,18 @@ void wait(int left) {
 void multiplyLater(bool bf16, float (*c)[4], int tiles, uint64_t a, bool rowsA, const uint32_t* words, uint64_t b,
                    bool rowsB, bool add) {
   const int lane = emulator::lane(), firstRow = ptx::thread() % kThreads / 32 * 16;
+  emulator::Meeting& warp = emulator::meet(11);
+  if (words != nullptr) std::copy_n(words, 4, warp.in[lane]);
+  emulator::together(warp, [&] {
+    for (int l = 0; l < 32; ++l) std::copy_n(warp.in[l], 4, warp.out[l]);
+  });
   std::array<std::array<float, 16>, 2> left{};
-  if (words != nullptr) {
-    for (int i = 0; i < 4; ++i) {
-      for (int from = 0; from < 4; ++from) {
-        const uint32_t pair = asBits(ptx::shfl(asFloat(words[i]), lane / 4 * 4 + from));
-        for (int e = 0; e < 2; ++e) {
-          const auto bits = static_cast<uint16_t>(pair >> (16 * e));
-          left[i % 2][i / 2 * 8 + from * 2 + e] = bf16 ? bfloatToFloat(bits) : halfToFloat(bits);
-        }
+  for (int i = 0; i < 4 && words != nullptr; ++i) {
+    for (int from = 0; from < 4; ++from) {
+      const uint32_t pair = warp.out[lane / 4 * 4 + from][i];
+      for (int e = 0; e < 2; ++e) {
+        const auto bits = static_cast<uint16_t>(pair >> (16 * e));
+        left[i % 2][i / 2 * 8 + from * 2 + e] = bf16 ? bfloatToFloat(bits) : halfToFloat(bits);
       }
     }
   }
@@ -86,22 +94,22 @@ void multiplyLater(bool bf16, float (*c)[4], int tiles, uint64_t a, bool rowsA, 
       ofB.read(0, tiles * 8);
     });
   };
-  emulator::together(emulator::meet(11), [] {});
   read();
   mine().products.push_back([=] {
     read();
     auto values = left;
     if (memory) {
-      for (int r = 0; r < 2; ++r) {
-        for (int k = 0; k < 16; ++k) values[r][k] = ofA.number(firstRow + lane / 4 + r * 8, k);
-      }
+      for (int r = 0; r < 2; ++r) values[r] = ofA.values(firstRow + lane / 4 + r * 8);
     }
     for (int n = 0; n < tiles; ++n) {
-      for (int e = 0; e < 4; ++e) {
-        float sum = add ? c[n][e] : 0.f;
-        for (int k = 0; k < 16; ++k) sum += values[e / 2][k] * ofB.number(n * 8 + lane % 4 * 2 + e % 2, k);
-        c[n][e] = sum;
+      const int column = n * 8 + lane % 4 * 2;
+      const std::array<float, 16> right[2] = {ofB.values(column), ofB.values(column + 1)};
+      float sums[4];
+      for (int e = 0; e < 4; ++e) sums[e] = add ? c[n][e] : 0.f;
+      for (int k = 0; k < 16; ++k) {
+        for (int e = 0; e < 4; ++e) sums[e] += values[e / 2][k] * right[e % 2][k];
       }
+      std::copy_n(sums, 4, c[n]);
     }
   });
 }
