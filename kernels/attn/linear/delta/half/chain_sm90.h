@@ -205,6 +205,10 @@ class ChainSm90 {
 
   /// state = total * state. A total of 0 forgets.
   SEQPAR_DEVICE void decayState(const float* total, bool exact) {
+    exact ? decayState<true>(total) : decayState<false>(total);
+  }
+  template <bool kExact>
+  SEQPAR_DEVICE void decayState(const float* total) {
     const ptx::AccumulatorLayout layout{lane_};
     SEQPAR_UNROLL
     for (int n = 0; n < kTiles; ++n) {
@@ -213,7 +217,7 @@ class ChainSm90 {
       SEQPAR_UNROLL
       for (int e = 0; e < 4; ++e) {
         const float decay = e % 2 == 0 ? low : high;
-        state_[n][e] = exact ? decay * state_[n][e] : forgetting(decay, state_[n][e]);
+        state_[n][e] = kExact ? decay * state_[n][e] : forgetting(decay, state_[n][e]);
       }
     }
   }
