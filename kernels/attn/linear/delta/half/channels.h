@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "kernels/arch/predicated.h"
 #include "kernels/attn/linear/delta/half/tokens.h"
 
 namespace seqpar::attn::delta::half {
@@ -29,15 +30,23 @@ SEQPAR_DEVICE float inverseOfPower(float x) {
   return asFloat(0x7f000000U - asBits(x));
 }
 
+/// The larger ones of the low and of the high 16 bits.
+SEQPAR_DEVICE uint32_t maxOfPairs(uint32_t x, uint32_t y) {
+#ifdef __CUDA_ARCH__
+  return __vmaxu2(x, y);
+#else
+  const uint32_t low = (x & 0xffffU) > (y & 0xffffU) ? x & 0xffffU : y & 0xffffU;
+  return low | (x >> 16 > y >> 16 ? x & 0xffff0000U : y & 0xffff0000U);
+#endif
+}
 /// The largest magnitude of elements of type bf16, as the bits of a float. NaN is the largest.
 struct Magnitude {
-  uint32_t low = 0, high = 0;  // bits behind those of an element do not matter
-  SEQPAR_DEVICE void add(uint32_t pair) {
-    const uint32_t first = pair << 16 & 0x7fff0000U, second = pair & 0x7fffffffU;
-    low = low > first ? low : first;
-    high = high > second ? high : second;
+  uint32_t most = 0;
+  SEQPAR_DEVICE void add(uint32_t pair) { most = maxOfPairs(most, pair & 0x7fff7fffU); }
+  SEQPAR_DEVICE uint32_t bits() const {
+    const uint32_t low = most << 16, high = most & 0xffff0000U;
+    return low > high ? low : high;
   }
-  SEQPAR_DEVICE uint32_t bits() const { return low > high ? low : high; }
 };
 /// Whether a power of 2 takes a magnitude to where fp16 has all digits.
 SEQPAR_DEVICE bool fitsPower(uint32_t bits) {
@@ -48,36 +57,22 @@ SEQPAR_DEVICE float powerTo(int exponent, uint32_t bits) {
   return asFloat((254U + static_cast<uint32_t>(exponent) - (bits >> 23)) << 23);
 }
 
-/// kThreadsOfRow threads have a row: norms[t] = scale, divided by its length if rows are normalized. Multiplies rows by
-/// it if `scales`; with kMagnitudes, adds their magnitudes.
+/// kThreadsOfRow threads have a row: multiplies rows by norms[t] if `scales`; with kMagnitudes, adds their magnitudes.
 template <class T, int kThreadsOfRow, bool kMagnitudes>
-SEQPAR_DEVICE void scaleRows(const KeyRows& rows, float* norms, bool normalize, float scale, bool scales,
-                             Magnitude& magnitude) {
+SEQPAR_DEVICE void scaleRows(const KeyRows& rows, const float* norms, bool scales, Magnitude& magnitude) {
   constexpr int kUnits = kKeys / 8 / kThreadsOfRow;
   const int t = threadAgain() / kThreadsOfRow, part = threadAgain() % kThreadsOfRow;
-  uint32_t words[kUnits][4];
-  float squares = 0;
+  const float norm = norms[t];
   SEQPAR_UNROLL
   for (int n = 0; n < kUnits; ++n) {
-    ptx::load(words[n], rows.unit(t, part + n * kThreadsOfRow));
+    uint32_t words[4];
+    ptx::load(words, rows.unit(t, part + n * kThreadsOfRow));
     SEQPAR_UNROLL
-    for (const uint32_t word : words[n]) {
-      const float low = ptx::lowOf<T>(word), high = ptx::highOf<T>(word);
-      squares += low * low + high * high;
-    }
-  }
-  SEQPAR_UNROLL
-  for (int mask = 1; mask < kThreadsOfRow; mask *= 2) squares += ptx::shflXor(squares, mask);
-  const float norm = scale * (normalize ? 1 / sqrtf(squares + 1e-6F) : 1);
-  if (part == 0) norms[t] = norm;
-  SEQPAR_UNROLL
-  for (int n = 0; n < kUnits; ++n) {
-    SEQPAR_UNROLL
-    for (uint32_t& word : words[n]) {
+    for (uint32_t& word : words) {
       if (scales) word = ptx::pack<T>(norm * ptx::lowOf<T>(word), norm * ptx::highOf<T>(word));
       if constexpr (kMagnitudes) magnitude.add(word);
     }
-    if (scales) ptx::store(rows.unit(t, part + n * kThreadsOfRow), words[n]);
+    if (scales) ptx::store(rows.unit(t, part + n * kThreadsOfRow), words);
   }
 }
 
@@ -89,7 +84,7 @@ template <class T, class Rows>
 SEQPAR_DEVICE bool findUps(float* ups, float* norms, const Rows& rows, bool normalize, float scale) {
   const int t = ptx::thread() / 4, part = ptx::thread() % 4;
   Magnitude magnitude;
-  float squares = 0;
+  float sums[2] = {};
   SEQPAR_UNROLL
   for (int unit = part; unit < kKeys / 8; unit += 4) {
     uint32_t words[4];
@@ -98,10 +93,12 @@ SEQPAR_DEVICE bool findUps(float* ups, float* norms, const Rows& rows, bool norm
     for (const uint32_t word : words) {
       magnitude.add(word);
       const float low = ptx::lowOf<T>(word), high = ptx::highOf<T>(word);
-      squares += low * low + high * high;
+      sums[0] += low * low;
+      sums[1] += high * high;
     }
   }
   uint32_t most = magnitude.bits();
+  float squares = sums[0] + sums[1];
   SEQPAR_UNROLL
   for (int mask = 1; mask < 4; mask *= 2) {
     const uint32_t other = asBits(ptx::shflXor(asFloat(most), mask));
@@ -173,6 +170,32 @@ SEQPAR_DEVICE void loadDecays(float (&of)[kTokens][2], const Task& task, int64_t
   }
 }
 
+/// The same in two steps. In flight: the logarithms of whole chunks with gates of fp32.
+template <int kTokens>
+SEQPAR_DEVICE bool startDecays(float (&of)[kTokens][2], const Task& task, int64_t batch, const Chunk& chunk, int head,
+                               int first, int c) {
+  const auto* const from = static_cast<const float*>(task.gates.data);
+  const int64_t start = rowOf(task.gates, batch, chunk.first + first, head) + c, step = task.gates.token;
+  const bool starts = task.gateType == seqparFloat32 && chunk.rows == kRows && c + 1 < task.dk &&
+                      (reinterpret_cast<uintptr_t>(from + start) | static_cast<uintptr_t>(step * 4)) % 8 == 0;
+  SEQPAR_UNROLL
+  for (int i = 0; i < kTokens; ++i) {
+    of[i][0] = of[i][1] = 0;
+    ptx::loadGlobalPairIf(of[i][0], of[i][1], from + start + i * step, starts);
+  }
+  return starts;
+}
+template <int kTokens>
+SEQPAR_DEVICE void finishDecays(float (&of)[kTokens][2], bool started, const Task& task, int64_t batch,
+                                const Chunk& chunk, int head, int first, int c) {
+  if (!ptx::voteAll(started)) return loadDecays(of, task, batch, chunk, head, first, c);
+  SEQPAR_UNROLL
+  for (auto& pair : of) {
+    pair[0] = decayOfLog(pair[0]);
+    pair[1] = decayOfLog(pair[1]);
+  }
+}
+
 /// Prefetches a chunk's decays to L2; the first 4 kRows threads.
 SEQPAR_DEVICE void prefetchChannelDecays(const Task& task, int64_t batch, const Chunk& chunk, int head, int thread) {
   const int t = thread / 4, c = thread % 4 * (kKeys / 4);
@@ -188,8 +211,11 @@ struct BlockDecays {
   SEQPAR_DEVICE static int block() { return ptx::thread() / (kKeys / 2); }
   SEQPAR_DEVICE static int channel() { return ptx::thread() % (kKeys / 2) * 2; }
 
-  SEQPAR_DEVICE void load(const Task& task, int64_t batch, const Chunk& chunk, int head) {
-    loadDecays(of, task, batch, chunk, head, block() * kBlock, channel());
+  SEQPAR_DEVICE bool start(const Task& task, int64_t batch, const Chunk& chunk, int head) {
+    return startDecays(of, task, batch, chunk, head, block() * kBlock, channel());
+  }
+  SEQPAR_DEVICE void finish(bool started, const Task& task, int64_t batch, const Chunk& chunk, int head) {
+    finishDecays(of, started, task, batch, chunk, head, block() * kBlock, channel());
   }
   /// The block's products at totals[block][channel], and the Decays of the warp's 64 channels.
   SEQPAR_DEVICE void storeTotals(float* totals, int* steep) const {

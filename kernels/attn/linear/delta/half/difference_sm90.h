@@ -24,11 +24,10 @@ class DifferenceSm90 {
         row_(warp_ % 4 * kBlock),
         group_(warp_ / 4),
         channel_(group_ * warpgroup::kPanel) {
-    int index = ptx::block();  // heads first: their rows of a token are adjacent
-    keyHead_ = index % t.keyHeads;
-    index /= t.keyHeads;
-    number_ = index % t.count;
-    batch_ = index / t.count;
+    const RecordPlace place(t, t.keyHeads);
+    keyHead_ = place.head;
+    number_ = place.number;
+    batch_ = place.batch;
     head_ = keyHead_;
     chunk_ = t.chunks[t.first + number_];
     memory_.place(kChannel);
@@ -54,8 +53,9 @@ class DifferenceSm90 {
   SEQPAR_DEVICE void loadGates() {
     const int t = threadAgain();
     if (t >= kRows) return;
-    memory_.beta[t] = betaOf(task_, batch_, chunk_, head_, t);
-    if constexpr (!kChannel) memory_.tokens.decay[t] = decayOf(task_, batch_, chunk_, head_, t);
+    const TokenGates gates(task_, batch_, chunk_, head_, !kChannel);
+    memory_.beta[t] = gates.betaOf(task_, chunk_);
+    if constexpr (!kChannel) memory_.tokens.decay[t] = gates.decayOf(task_, chunk_);
   }
   SEQPAR_DEVICE uint32_t full(int n) const {
     return ptx::sharedAddress(ptx::sharedMemory()) + static_cast<uint32_t>(memory_.full + 8 * n);

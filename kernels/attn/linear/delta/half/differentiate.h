@@ -41,21 +41,22 @@ class Differentiate {
         row_(warp_ % 4 * kBlock),
         quarter_(warp_ / 4),
         channel_(quarter_ * 32) {
-    int index = ptx::block();  // heads first: their rows of a token are adjacent
-    keyHead_ = index % t.keyHeads;
-    index /= t.keyHeads;
-    number_ = index % t.count;
-    batch_ = index / t.count;
+    const RecordPlace place(t, t.keyHeads);
+    keyHead_ = place.head;
+    number_ = place.number;
+    batch_ = place.batch;
     chunk_ = t.chunks[t.first + number_];
     memory_.place(kChannel);
   }
 
   SEQPAR_DEVICE void steps() {
-    const int group = task_.heads / task_.keyHeads;
+    const int group = headsOfKey(task_);
     const Record sums = recordOf(task_, batch_, keyHead_ * group, number_);
     if constexpr (kWgmma) placeBarriers();
     for (int i = 0; i < group; ++i) {
       head_ = keyHead_ * group + i;
+      const TokenGates gates(task_, batch_, chunk_, head_, !kChannel);
+      const Norms norms = loadNorms();
       if (i == 0) startKeys();
       if constexpr (!kWgmma) startImage<kSquareBytes, kAll>(memory_.inverse, record().inverse, threadAgain());
       startBlock(0);
@@ -64,13 +65,18 @@ class Differentiate {
         prefetchChannelDecays(task_, batch_, chunk_, head_, threadAgain());
         prefetchTensor<kKeys>({task_.v, batch_, chunk_, head_, 0, task_.dv}, threadAgain());
       }
-      loadGates();
-      if (i == 0) loadKeys();
+      ValuePairs values;
+      if constexpr (kWgmma) loadValues(values, 0);
+      storeGates(gates);
+      if (i == 0) {
+        storeNorms(norms);
+        loadKeys();
+      }
       if constexpr (!kChannel) {
         ptx::syncthreads();
         decayWithinBlocks(memory_.tokens);
       }
-      throughStates();
+      throughStates(values);
       if constexpr (kChannel) {
         throughChannels();
         ofChannelGates();
@@ -92,11 +98,11 @@ class Differentiate {
   SEQPAR_DEVICE SquareRows ofScores() const { return {memory_.dX}; }     ///< gradients of scores
   SEQPAR_DEVICE SquareRows ofKeys() const { return {memory_.dValues}; }  ///< and of those of keys
 
-  SEQPAR_DEVICE void loadGates() {
+  SEQPAR_DEVICE void storeGates(const TokenGates& gates) {
     const int t = threadAgain();
     if (t >= kRows) return;
-    memory_.beta[t] = betaOf(task_, batch_, chunk_, head_, t);
-    if constexpr (!kChannel) memory_.tokens.decay[t] = decayOf(task_, batch_, chunk_, head_, t);
+    memory_.beta[t] = gates.betaOf(task_, chunk_);
+    if constexpr (!kChannel) memory_.tokens.decay[t] = gates.decayOf(task_, chunk_);
     memory_.betas[t] = 0;
   }
 
@@ -110,11 +116,8 @@ class Differentiate {
     ptx::cpAsyncWaitGroup<2>();
     ptx::syncthreads();
     Magnitude magnitude;
-    const auto scale = [&](const KeyRows& rows, float* norms, float factor, bool scales) {
-      scaleRows<T, kAll / kRows, kMayBeMild>(rows, norms, task_.normalize, factor, scales, magnitude);
-    };
-    scale(keys(), memory_.kNorm, 1, task_.normalize);
-    scale(queries(), memory_.qNorm, queryScale(), task_.normalize || !kChannel);
+    scaleRows<T, kAll / kRows, kMayBeMild>(keys(), memory_.kNorm, task_.normalize, magnitude);
+    scaleRows<T, kAll / kRows, kMayBeMild>(queries(), memory_.qNorm, task_.normalize || !kChannel, magnitude);
     if constexpr (kMayBeMild) {
       const uint32_t most = ptx::reduxMax(magnitude.bits());
       if (threadAgain() % 32 == 0) memory_.ofRows[warp_] = static_cast<int>(most);
@@ -122,6 +125,24 @@ class Differentiate {
   }
   /// The factor of queries in `queries`. With decays of channels their gradients and those of scores have it instead.
   SEQPAR_DEVICE float queryScale() const { return kChannel ? 1 : task_.scale; }
+  /// The factors of rows, in flight.
+  struct Norms {
+    float ofKeys = 0, ofQueries = 0;
+  };
+  SEQPAR_DEVICE Norms loadNorms() const {
+    const int t = threadAgain();
+    const auto* const norms = reinterpret_cast<const uint32_t*>(record().norms + t);
+    uint32_t ofKeys = 0, ofQueries = 0;
+    ptx::loadGlobalIf(ofKeys, norms, t < kRows);
+    ptx::loadGlobalIf(ofQueries, norms + kRows, t < kRows);
+    return {asFloat(ofKeys), asFloat(ofQueries)};
+  }
+  SEQPAR_DEVICE void storeNorms(const Norms& norms) const {
+    const int t = threadAgain();
+    if (t >= kRows) return;
+    memory_.kNorm[t] = norms.ofKeys;
+    memory_.qNorm[t] = kChannel && task_.scale != 0 ? norms.ofQueries / task_.scale : norms.ofQueries;
+  }
 
   struct Stage {
     SquareRows dWritten, written, dOut;  ///< [kColumns][kRows], [kColumns][kRows], [kRows][kColumns]
@@ -162,13 +183,18 @@ class Differentiate {
 
   // Products with states, differentiate_states.h:
   using ValuePairs = uint32_t[2][2];  ///< of a thread's pairs of dX
-  SEQPAR_DEVICE void throughStates();
+  SEQPAR_DEVICE void throughStates(ValuePairs& values);
   SEQPAR_DEVICE void throughColumns(int first, const Stage& s, float (&boundary)[2]);
   SEQPAR_DEVICE void addBoundary(float (&sums)[2], const Stage& s, int lane) const;
   SEQPAR_DEVICE void ofValues(const SquareRows& dWritten, int first);
   SEQPAR_DEVICE void repairValues(float (&c)[2][4], const SquareRows& dWritten) const;
   SEQPAR_DEVICE void storeValues(float (&c)[2][4], const ValuePairs& values, int first);
-  SEQPAR_DEVICE void loadValues(ValuePairs& values, int first) const;
+  SEQPAR_DEVICE static bool hasPairs(const TensorRows& rows) {
+    return rows.columns % 2 == 0 &&
+           (reinterpret_cast<uintptr_t>(rows.data) | static_cast<uintptr_t>(rows.stride * 2)) % sizeof(uint32_t) == 0;
+  }
+  SEQPAR_DEVICE void loadValues(ValuePairs& values, int first) const;  ///< in flight
+  SEQPAR_DEVICE void finishValues(ValuePairs& values, int first) const;
   SEQPAR_DEVICE void sumValues(const ValuePairs& values, const float (&dX)[2][4], int first);
   SEQPAR_DEVICE void smallBetas(int first, const Stage& s);
   // With kWgmma, differentiate_states_sm90.h:
@@ -176,7 +202,7 @@ class Differentiate {
   SEQPAR_DEVICE void placeBarriers() const;
   SEQPAR_DEVICE void fenceStages() const;
   SEQPAR_DEVICE void startImages(int first, const Stage& to) const;
-  SEQPAR_DEVICE void throughColumnsSm90(int first, const Stage& s, float (&boundary)[2]);
+  SEQPAR_DEVICE void throughColumnsSm90(int first, const Stage& s, ValuePairs& values, float (&boundary)[2]);
 
   static constexpr int kHalves = DifferentiateMemory::kHalves;
   static_assert(kAll / 32 / kHalves * kBlock == kKeys);
@@ -234,7 +260,7 @@ class Differentiate {
   SEQPAR_DEVICE void storeTerms(const Finish& finish);
   // Mild decays (differentiate_mild.h):
   SEQPAR_DEVICE void throughMildChannels(HalfBlockDecays& decays, const Scales& scales);
-  SEQPAR_DEVICE void decayBlock(float (&c)[4][4], int block) const;
+  SEQPAR_DEVICE void decayBlock(float (&c)[4][4], int block, int lane) const;
   SEQPAR_DEVICE void throughMildRows(const Scales& scales);
   SEQPAR_DEVICE void throughMildColumns(const Scales& scales);
   /// Calls each(n, e, pair) for the thread's pairs of the warp's rows and channels of a tile: those of elements [n][e]

@@ -10,9 +10,10 @@ namespace seqpar::attn::delta::half {
 /// Pairs of tokens of B have quotients of decays.
 template <class T, bool kChannel, bool kWgmma>
 SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::throughChannels() {
-  ptx::syncthreads();  // the stages are read
   HalfBlockDecays decays;
-  loadDecays(decays.of, task_, batch_, chunk_, head_, decays.first, decays.channel);
+  const bool started = startDecays(decays.of, task_, batch_, chunk_, head_, decays.first, decays.channel);
+  ptx::syncthreads();  // the stages are read
+  finishDecays(decays.of, started, task_, batch_, chunk_, head_, decays.first, decays.channel);
   decays.storeTotals(memory_.totals, memory_.steep, memory_.zeros);
   shareMagnitudes();
   ptx::syncthreads();

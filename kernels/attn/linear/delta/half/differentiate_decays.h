@@ -51,20 +51,30 @@ template <class T, bool kChannel, bool kWgmma>
 SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::loadValues(ValuePairs& values, int first) const {
   const ptx::AccumulatorLayout layout{threadAgain() % 32};
   const TensorRows rows{task_.v, batch_, chunk_, head_, first, task_.dv};
-  const bool paired =
-      rows.columns % 2 == 0 &&
-      (reinterpret_cast<uintptr_t>(rows.data) | static_cast<uintptr_t>(rows.stride * 2)) % sizeof(uint32_t) == 0;
+  const int t = layout.row(row_), c = layout.column(quarter_ * kBlock);
+  const bool paired = hasPairs(rows);
+  SEQPAR_UNROLL
+  for (int h = 0; h < 2; ++h) {
+    const uint16_t* const at = rows.data + (t + 8 * h) * rows.stride + c;
+    SEQPAR_UNROLL
+    for (int n = 0; n < 2; ++n) {
+      values[n][h] = 0;
+      ptx::loadGlobalIf(values[n][h], reinterpret_cast<const uint32_t*>(at + 8 * n),
+                        paired && t + 8 * h < rows.rows && c + 8 * n < rows.columns);
+    }
+  }
+}
+/// Those of tensors without pairs of elements.
+template <class T, bool kChannel, bool kWgmma>
+SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::finishValues(ValuePairs& values, int first) const {
+  const TensorRows rows{task_.v, batch_, chunk_, head_, first, task_.dv};
+  if (hasPairs(rows)) return;
+  const ptx::AccumulatorLayout layout{threadAgain() % 32};
   SEQPAR_UNROLL
   for (int n = 0; n < 2; ++n) {
     SEQPAR_UNROLL
     for (int h = 0; h < 2; ++h) {
-      const int t = layout.row(row_, 2 * h), c = layout.column(quarter_ * kBlock + 8 * n);
-      if (!paired) {
-        values[n][h] = anyPairOf<>(rows, t, c);
-      } else {
-        const bool exists = t < rows.rows && c < rows.columns;
-        values[n][h] = exists ? *reinterpret_cast<const uint32_t*>(rows.data + t * rows.stride + c) : 0;
-      }
+      values[n][h] = anyPairOf<>(rows, layout.row(row_, 2 * h), layout.column(quarter_ * kBlock + 8 * n));
     }
   }
 }
@@ -158,8 +168,8 @@ SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::decayChannels(HalfBlockDe
     put(memory_.qNear, t, factors, queries().pair(t, c));
   }
   const auto ends = BlockDecays::ends(memory_.totals, block, c);
-  const float* const product = isFirst ? ends.before : ends.after;
-  ptx::storePair((isFirst ? memory_.before : memory_.after) + block * kKeys + c, product[0], product[1]);
+  ptx::storePair((isFirst ? memory_.before : memory_.after) + block * kKeys + c,  // no pointers to arrays in registers
+                 isFirst ? ends.before[0] : ends.after[0], isFirst ? ends.before[1] : ends.after[1]);
   float suffix[2] = {isFirst ? decays.other[0] : 1, isFirst ? decays.other[1] : 1};
   if constexpr (kMild) {
     suffix[0] *= up;

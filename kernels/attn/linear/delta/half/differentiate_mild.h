@@ -35,8 +35,8 @@ SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::throughMildChannels(HalfB
 
 /// c *= the decay of a block.
 template <class T, bool kChannel, bool kWgmma>
-SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::decayBlock(float (&c)[4][4], int block) const {
-  const int first = ptx::AccumulatorLayout{threadAgain() % 32}.column(channel_);
+SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::decayBlock(float (&c)[4][4], int block, int lane) const {
+  const int first = ptx::AccumulatorLayout{lane}.column(channel_);
   SEQPAR_UNROLL
   for (int n = 0; n < 4; ++n) {
     float total[2];
@@ -48,7 +48,7 @@ SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::decayBlock(float (&c)[4][
 
 template <class T, bool kChannel, bool kWgmma>
 SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::throughMildRows(const Scales& scales) {
-  const int t = ptx::AccumulatorLayout{threadAgain() % 32}.row(row_);
+  const int lane = threadAgain() % 32, t = ptx::AccumulatorLayout{lane}.row(row_);
   const float up = scales.rows * scales.scores, ofQueries = up * task_.scale;
   const float betas[2] = {-up * memory_.beta[t], -up * memory_.beta[t + 8]};
   SEQPAR_UNROLL
@@ -63,18 +63,18 @@ SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::throughMildRows(const Sca
   const KeyRows kEnd{memory_.near};
   SEQPAR_ROLLED
   for (int k = 0; k <= row_; k += kBlock) {
-    decayBlock(dq_, k / kBlock);
-    decayBlock(dRow_, k / kBlock);
     uint32_t x[4], y[4];
-    loadLeft<true>(x, ofScores(), row_, k);
-    loadLeft<true>(y, ofKeys(), row_, k);
-    accumulateBoth<Fp16, false>(dq_, x, dRow_, y, kEnd, channel_, k);
+    loadLeft<true>(x, ofScores(), row_, k, lane);
+    loadLeft<true>(y, ofKeys(), row_, k, lane);
+    decayBlock(dq_, k / kBlock, lane);
+    decayBlock(dRow_, k / kBlock, lane);
+    accumulateBoth<Fp16, false>(dq_, x, dRow_, y, kEnd, channel_, k, lane);
   }
 }
 
 template <class T, bool kChannel, bool kWgmma>
 SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::throughMildColumns(const Scales& scales) {
-  const int block = row_ / kBlock, first = ptx::AccumulatorLayout{threadAgain() % 32}.column(channel_);
+  const int lane = threadAgain() % 32, block = row_ / kBlock, first = ptx::AccumulatorLayout{lane}.column(channel_);
   const KeyRows kEnd{memory_.near}, qNear{memory_.qNear}, kNear{memory_.kNear};
   float ends[4][2] = {};
   eachKey(kEnd, [&](int n, int e, uint32_t key) {
@@ -92,12 +92,12 @@ SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::throughMildColumns(const 
   sumEnds(ends);
   SEQPAR_ROLLED
   for (int k = kRows - kBlock; k >= row_; k -= kBlock) {
-    decayBlock(dColumn_, k / kBlock);
-    uint32_t x[4];
-    loadLeft<false>(x, ofScores(), row_, k);
-    accumulate<Fp16, false>(dColumn_, x, qNear, channel_, k);
-    loadLeft<false>(x, ofKeys(), row_, k);
-    accumulate<Fp16, false>(dColumn_, x, kNear, channel_, k);
+    uint32_t x[4], y[4];
+    loadLeft<false>(x, ofScores(), row_, k, lane);
+    loadLeft<false>(y, ofKeys(), row_, k, lane);
+    decayBlock(dColumn_, k / kBlock, lane);
+    accumulate<Fp16, false>(dColumn_, x, qNear, channel_, k, 0, 4, lane);
+    accumulate<Fp16, false>(dColumn_, y, kNear, channel_, k, 0, 4, lane);
   }
 }
 

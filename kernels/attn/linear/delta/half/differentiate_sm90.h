@@ -70,7 +70,7 @@ class DifferentiateSm90 : DifferenceSm90<T, kTwo, kChannel> {
   SEQPAR_DEVICE void steps() {
     placeBarriers();
     if constexpr (kShared) {
-      const int group = task_.heads / task_.keyHeads;
+      const int group = headsOfKey(task_);
       const Record sums = recordOf(task_, batch_, keyHead_ * group, number_);
       for (int i = 0; i < group; ++i) {
         head_ = keyHead_ * group + i;
@@ -172,6 +172,7 @@ class DifferentiateSm90 : DifferenceSm90<T, kTwo, kChannel> {
       clear(dRow_);
     }
     float boundary = 0;
+    const int lane = threadAgain() % 32;
     SEQPAR_ROLLED
     for (int step = 0; step < kSteps; ++step) {
       const int first = step * Memory::kStep, block = first / kColumns * kSquareBytes, column = first % kColumns;
@@ -189,7 +190,7 @@ class DifferentiateSm90 : DifferenceSm90<T, kTwo, kChannel> {
         if constexpr (kChannel) {
           ofBoundaries(step, threadAgain());
         } else {
-          boundary += ofBoundary(step);
+          boundary += ofBoundary(step, lane);
         }
       }
       warpgroup::wait<0>();
@@ -210,10 +211,10 @@ class DifferentiateSm90 : DifferenceSm90<T, kTwo, kChannel> {
   }
   /// The thread's part of the sum of states times their gradients. A warp has 16 channels: the diagonal of a product
   /// takes fewer instructions than the elements' products.
-  SEQPAR_DEVICE float ofBoundary(int step) const {
+  SEQPAR_DEVICE float ofBoundary(int step, int lane) const {
     static_assert(kAll / 32 * kBlock == kKeys);
     constexpr int kRowBytes = StateTile::kRowBytes;
-    const int lane = threadAgain() % 32, g = lane / 4, p = lane % 4;
+    const int g = lane / 4, p = lane % 4;
     const int r = lane % 8, odd = lane / 8 % 2, upper = lane / 16, unit = warp_ % 4 * 2;
     const uint32_t panel = ptx::sharedAddress(ptx::sharedMemory()) +
                            static_cast<uint32_t>(state(step).offset + group_ * StateTile::kPanelBytes + r * kRowBytes);

@@ -7,7 +7,7 @@ namespace seqpar::attn::delta::half {
 
 /// Gradients of qIn, kIn and kOut, and of both kinds of scores.
 template <class T, bool kChannel, bool kWgmma>
-SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::throughStates() {
+SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::throughStates([[maybe_unused]] ValuePairs& values) {
   clear(dq_);
   clear(dRow_);
   clear(dColumn_);
@@ -16,7 +16,9 @@ SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::throughStates() {
   float boundary[2] = {};
   if constexpr (kWgmma) {
     SEQPAR_ROLLED
-    for (int first = 0; first < columns_; first += kColumns) throughColumnsSm90(first, stage(first), boundary);
+    for (int first = 0; first < columns_; first += kColumns) {
+      throughColumnsSm90(first, stage(first), values, boundary);
+    }
   } else {
     for (int first = 0; first < columns_; first += 2 * kColumns) {
       throughColumns(first, stage(0), boundary);
@@ -81,7 +83,10 @@ SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::ofValues(const SquareRows
   const int lane = threadAgain() % 32;
   float c[2][4] = {};
   ValuePairs values;
-  if constexpr (kChannel) loadValues(values, first);
+  if constexpr (kChannel) {
+    loadValues(values, first);
+    finishValues(values, first);
+  }
   for (int k = row_; k < kRows; k += kBlock) {
     uint32_t a[4];
     loadLeft<false>(a, inverse, row_, k, lane);
@@ -116,11 +121,14 @@ SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::storeValues(float (&c)[2]
 }
 template <class T, bool kChannel, bool kWgmma>
 SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::smallBetas(int first, const Stage& s) {
+  const int lane = threadAgain() % 32;
+  const auto uses = [&](int t) { return t < chunk_.rows && isSmall(t); };
+  if (ptx::voteAll(!uses(lane) && !uses(lane + 32))) return;
   for (int t = warp_; t < chunk_.rows; t += kAll / 32) {
     if (!isSmall(t)) continue;
     const float term = differenceTerm<T>(Token<decltype(s.state)>{task_, batch_, chunk_, head_, t, first, keys(),
                                                                   s.state, s.written, SquareRows{memory_.dX}});
-    if (threadAgain() % 32 == 0) memory_.betas[t] += term;
+    if (lane == 0) memory_.betas[t] += term;
   }
 }
 

@@ -43,17 +43,16 @@ SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::startImages(int first, co
   copy(to.dState.offset, r.dState + int64_t{first} * kKeys, kKeyBytes);
 }
 
-/// No function is called while products are in flight: ptxas would serialize them.
+/// `values`: those of the block; then of the next one. No function is called while products are in flight: ptxas would
+/// serialize them.
 template <class T, bool kChannel, bool kWgmma>
-SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::throughColumnsSm90(int first, const Stage& s,
+SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::throughColumnsSm90(int first, const Stage& s, ValuePairs& values,
                                                                           float (&boundary)[2]) {
   const int column = quarter_ * kBlock, stage = first / kColumns % 2;
   const auto channels = [&](const KeyPanels<kColumns>& states) {  // the warpgroup's 32 of rows of 64
     return operand(states.offset + quarter_ / 2 * states.kPanelBytes + quarter_ % 2 * 64);
   };
   const auto written = operand(s.written.offset + 2 * column);
-  ValuePairs values;
-  loadValues(values, first);
   ptx::cpAsyncWaitGroup<1>();
   warpgroup::fenceProxyAsync();
   ptx::syncthreads();
@@ -67,6 +66,7 @@ SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::throughColumnsSm90(int fi
   warpgroup::wait<0>();
   warpgroup::fenceOperand(c);
   repairValues(c, s.dWritten);
+  finishValues(values, first);
   warpgroup::arrive();
   multiplyTerms<T, Terms::AlongRows, Terms::Rows, kColumns>(dq_, operand(s.dOut.offset), channels(s.state), true);
   multiplyTerms<T, Terms::Rows, Terms::Rows, kColumns>(dColumn_, operand(s.written.offset), channels(s.dState), true);
@@ -88,6 +88,7 @@ SEQPAR_DEVICE void Differentiate<T, kChannel, kWgmma>::throughColumnsSm90(int fi
   warpgroup::fenceOperand(ofKeys_);
   const SquareRows dValues{memory_.dValues};
   storeTensor<kColumns, kRows, kAll>({task_.dv_, batch_, chunk_, head_, first, task_.dv}, 0, dValues, threadAgain());
+  if (first + kColumns < columns_) loadValues(values, first + kColumns);
   smallBetas(first, s);
   ptx::syncthreads();
   startBlock(first + 2 * kColumns);

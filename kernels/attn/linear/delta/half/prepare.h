@@ -20,8 +20,8 @@ template <class T, bool kChannel>
 class Prepare {
  public:
   SEQPAR_DEVICE static void run(const Task& task) {
-    const int index = ptx::block();  // heads first: their rows of a token are adjacent
-    Prepare(task, index % task.heads, index / task.heads % task.count, index / task.heads / task.count).steps();
+    const RecordPlace place(task, task.heads);
+    Prepare(task, place.head, place.number, place.batch).steps();
     endOverlap(task);
   }
   /// The record of a head and a chunk.
@@ -45,14 +45,20 @@ class Prepare {
   }
 
   SEQPAR_DEVICE void steps() {
-    const int keyHead = head_ / (task_.heads / task_.keyHeads), thread = threadAgain();
+    const int keyHead = keyHeadOf(task_, head_), thread = threadAgain();
     startTensor<kKeys, kThreads>(keys(), {task_.k, batch_, chunk_, keyHead, 0, task_.dk}, thread);
     startTensor<kKeys, kThreads>(queries(), {task_.q, batch_, chunk_, keyHead, 0, task_.dk}, thread);
     ptx::cpAsyncCommitGroup();
     if constexpr (!kChannel) startValues(0);
-    loadGates();
+    bool started = false;
     if constexpr (kChannel) {
+      started = decays_.start(task_, batch_, chunk_, head_);
       prefetchTensor<kKeys>({task_.v, batch_, chunk_, head_, 0, task_.dv}, thread);
+    }
+    if (thread < kRows) {
+      const TokenGates gates(task_, batch_, chunk_, head_, !kChannel);
+      memory_.beta[thread] = gates.betaOf(task_, chunk_);
+      if constexpr (!kChannel) memory_.tokens.decay[thread] = gates.decayOf(task_, chunk_);
     }
     ptx::cpAsyncWaitGroup<kChannel ? 0 : 1>();
     ptx::syncthreads();
@@ -65,6 +71,7 @@ class Prepare {
     if constexpr (!kChannel) decayWithinBlocks(memory_.tokens);
     ptx::syncthreads();
     if constexpr (kChannel) {
+      decays_.finish(started, task_, batch_, chunk_, head_);
       const bool mild = decayChannels();
       ptx::syncthreads();
       mild ? scoreBlocks<kMayBeMild>() : scoreBlocks<false>();
@@ -94,15 +101,6 @@ class Prepare {
   SEQPAR_DEVICE void startValues(int first) const {
     startTensor<kKeys, kThreads>(values(), {task_.v, batch_, chunk_, head_, first, task_.dv}, threadAgain());
     ptx::cpAsyncCommitGroup();
-  }
-
-  SEQPAR_DEVICE void loadGates() {
-    const int t = threadAgain();
-    if (t < kRows) {
-      memory_.beta[t] = betaOf(task_, batch_, chunk_, head_, t);
-      if constexpr (!kChannel) memory_.tokens.decay[t] = decayOf(task_, batch_, chunk_, head_, t);
-    }
-    if constexpr (kChannel) decays_.load(task_, batch_, chunk_, head_);
   }
 
   SEQPAR_DEVICE void score() {

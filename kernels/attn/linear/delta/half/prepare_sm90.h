@@ -32,17 +32,16 @@ class PrepareSm90 {
 
   SEQPAR_DEVICE explicit PrepareSm90(const Task& t)
       : task_(t), warp_(ptx::uniform(threadAgain() / 32)), row_(warp_ % 4 * kBlock), group_(warp_ / 4) {
-    int index = ptx::block();  // heads first: their rows of a token are adjacent
-    head_ = index % t.heads;
-    index /= t.heads;
-    number_ = index % t.count;
-    batch_ = index / t.count;
+    const RecordPlace place(t, t.heads);
+    head_ = place.head;
+    number_ = place.number;
+    batch_ = place.batch;
     chunk_ = t.chunks[t.first + number_];
     memory_.place();
   }
 
   SEQPAR_DEVICE void steps() {
-    const int keyHead = head_ / (task_.heads / task_.keyHeads), thread = threadAgain();
+    const int keyHead = keyHeadOf(task_, head_), thread = threadAgain();
     startTensor<kKeys, kAll>(keys(), {task_.k, batch_, chunk_, keyHead, 0, task_.dk}, thread);
     startTensor<kKeys, kAll>(queries(), {task_.q, batch_, chunk_, keyHead, 0, task_.dk}, thread);
     ptx::cpAsyncCommitGroup();
@@ -95,8 +94,9 @@ class PrepareSm90 {
   SEQPAR_DEVICE void loadGates() {
     const int t = threadAgain();
     if (t >= kRows) return;
-    memory_.beta[t] = betaOf(task_, batch_, chunk_, head_, t);
-    memory_.tokens.decay[t] = decayOf(task_, batch_, chunk_, head_, t);
+    const TokenGates gates(task_, batch_, chunk_, head_, true);
+    memory_.beta[t] = gates.betaOf(task_, chunk_);
+    memory_.tokens.decay[t] = gates.decayOf(task_, chunk_);
   }
 
   /// The lengths of keys are the diagonal of the products of keys.
