@@ -39,6 +39,15 @@ SEQPAR_DEVICE void waitWordGpu(uint32_t* word, uint32_t least) {
   }
   fenceProxyAsyncAll();
 }
+/// A word that other CTAs may store at the same time.
+SEQPAR_DEVICE uint32_t loadRelaxedGpu(const uint32_t* word) {
+  uint32_t value = 0;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+  return value;
+}
+SEQPAR_DEVICE void storeRelaxedGpu(uint32_t* word, uint32_t value) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
 /// %smid: the number of the SM.
 SEQPAR_DEVICE int smId() {
   uint32_t sm = 0;
@@ -59,6 +68,12 @@ inline void fenceProxyAsyncAll() {}
 inline void waitWordGpu(uint32_t* word, uint32_t least) {
   const uint32_t value = std::atomic_ref<uint32_t>(*word).load(std::memory_order_acquire);
   if (value < least) throw std::logic_error("a thread waits for a kernel that has ended");
+}
+inline uint32_t loadRelaxedGpu(const uint32_t* word) {
+  return std::atomic_ref<uint32_t>(*const_cast<uint32_t*>(word)).load(std::memory_order_relaxed);
+}
+inline void storeRelaxedGpu(uint32_t* word, uint32_t value) {
+  std::atomic_ref<uint32_t>(*word).store(value, std::memory_order_relaxed);
 }
 inline int smId() {
   return block();

@@ -175,6 +175,22 @@ TEST_CASE("groups of wide heads on GPUs, of which outputs are in two parts") {
   checkWithAndWithoutReserve(all, c, lengths, seed);
 }
 
+/// Shapes with channel decays of which the backward processes chunks in parallel, unless decays are too strong.
+TEST_CASE("wide heads with channel decays on GPUs") {
+  if (placed.ranks > 2) return;
+  PlacedRanks all(placed);
+  const unsigned seed = seqpar::test::drawSeed();
+  std::mt19937 random(seed);
+  std::vector<int64_t> lengths;
+  for (int r = 0; r < placed.ranks; ++r) lengths.push_back(14 * 64 + static_cast<int64_t>(random() % 64));
+  auto c = makeCase(seqparAttnGla, lengths, seqparBfloat16, random);
+  c.keyHeads = c.heads = 8;
+  c.dk = 144 + 16 * (random() % 8);
+  c.dv = 256;
+  c.fill(random());
+  checkWithAndWithoutReserve(all, c, lengths, seed);
+}
+
 /// Shapes with which a rank has one segment and many heads: the outputs are computed as on a single rank, and the last
 /// scan of the backward overlaps with the gradients' sweep.
 TEST_CASE("many heads on GPUs in one segment") {

@@ -283,6 +283,36 @@ void checkAll(uint64_t seed, bool small) {
   }
 }
 
+/// Heads with channel decays and keys of more than 128 channels: chunks in parallel, unless decays are too strong.
+void checkChannelGroups(uint64_t seed) {
+  const double kForgets = std::numeric_limits<double>::infinity();
+  std::vector<BackwardShape> shapes;
+  for (const double decay : {0.002, 0.05, 0.3, 1.0, 30.0, kForgets}) {
+    BackwardShape shape;
+    shape.tokens = 860;
+    shape.decay = decay;
+    shape.dk = shape.dv = 256;
+    shape.heads = shape.qkHeads = 8;
+    shape.segmentTokens = 448;
+    shape.content = Maps::PerSegment;
+    shapes.push_back(shape);
+    if (decay > 0.3) continue;
+    shape.heads = shape.qkHeads = 5;  // too few
+    shapes.push_back(shape);
+    shape.gateType = seqparBfloat16;
+    shape.dk = 144;
+    shape.dv = 320;
+    shape.tokens = 705;
+    shape.heads = shape.qkHeads = 9;
+    shape.batch = decay < 0.01 ? 2 : 1;
+    shapes.push_back(shape);
+    shape.gateType = seqparFloat32;
+    shape.mixed = true;
+    shapes.push_back(shape);
+  }
+  checkThese(shapes, seed);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -292,7 +322,9 @@ int main(int argc, char** argv) {
     return 77;
   }
   const bool small = argc > 1 && std::strcmp(argv[1], "--small") == 0;
-  checkAll(argc > 2 ? std::strtoull(argv[2], nullptr, 10) : seqpar::test::drawSeed(), small);
+  const uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : seqpar::test::drawSeed();
+  checkChannelGroups(seed);
+  if (argc <= 1 || std::strcmp(argv[1], "--channels") != 0) checkAll(seed, small);
   std::printf(failures == 0 ? "all good\n" : "%d FAILED\n", failures);
   return failures == 0 ? 0 : 1;
 }

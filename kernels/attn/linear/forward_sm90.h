@@ -20,7 +20,7 @@ bool packs(const Outputs& pass);
 
 /// Launches like those of kernels/attn/linear/instances.h, for problems that fits() accepts. Return false if the TMA
 /// does not support these tensors, and launch nothing; otherwise `error` is a cudaError_t. `scratch`: of
-/// launchScanMaps(); NULL: all maps are needed.
+/// launchScanMaps(); channel decays: a word that is 0 if no map is needed; NULL: all maps are needed.
 bool segmentStates(const SegmentStates& pass, int segments, const Launch& launch, int& error, int* scratch = nullptr);
 bool segmentStateGradients(const SegmentStateGradients& pass, int segments, const Launch& launch, int& error,
                            int* scratch = nullptr);

@@ -4,6 +4,7 @@
 #include "kernels/attn/linear/backward/group_sm90.h"
 #include "linear_backward_check.h"
 #include "random_heads.h"
+#include "rounded_terms.h"
 
 using namespace seqpar;
 using namespace seqpar::attn;
@@ -12,38 +13,6 @@ using namespace seqpar::attn::backward::test;
 using namespace seqpar::test;
 
 namespace {
-
-/// A gradient in T that the kernel adds over a group; later it is the term of the group's first head.
-template <class T>
-struct Rounded {
-  std::vector<uint16_t> numbers;
-  Target of, to;
-  int64_t rows;
-  int heads, width;
-
-  Rounded(Target& target, const Task& task, int ofHeads, int columns, bool wide)
-      : to(target), rows(task.batch * task.tokens), heads(ofHeads), width(columns) {
-    numbers.assign(static_cast<size_t>(rows * heads * width) + 8, 0xffff);
-    auto* data = numbers.data();
-    while (reinterpret_cast<uintptr_t>(data) % 16 != 0) ++data;
-    const int64_t token = int64_t{heads} * width;
-    of = {data, task.tokens * token, token, width, 0, ptx::kIsBf16<T> ? seqparBfloat16 : seqparFloat16, wide};
-    target = of;
-  }
-  void expand(int allHeads) const {
-    const int each = allHeads / heads;
-    auto* terms = static_cast<float*>(to.data);
-    std::fill_n(terms, rows * allHeads * to.head, 0.f);
-    for (int64_t row = 0; row < rows; ++row) {
-      for (int head = 0; head < heads; ++head) {
-        for (int i = 0; i < width; ++i) {
-          const uint16_t bits = static_cast<const uint16_t*>(of.data)[(row * heads + head) * width + i];
-          terms[(row * allHeads + int64_t{head} * each) * to.head + i] = ptx::lowOf<T>(bits);
-        }
-      }
-    }
-  }
-};
 
 /// A gradient of gates, with a part for each block of keys, or one; later their sum is the first part of the target.
 struct PartsOfGates {

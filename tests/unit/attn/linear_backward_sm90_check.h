@@ -66,23 +66,4 @@ struct KernelsSm90 {
   }
 };
 
-/// Each number's error is bounded relative to the magnitudes of its own terms, however small they are.
-template <class K>
-void checkNumbers(const BackwardShape& shape) {
-  const Seed seed;
-  INFO(shape.name() << ", seed " << seed);
-  const BackwardCase c(shape, seed);
-  const Found found = gradientsOf<K, true>(c, seed);
-  const LinearGradients terms = c.magnitudes();
-  const auto wrong = [](const std::vector<double>& is, const std::vector<double>& expected,
-                        const std::vector<double>& magnitudes) {
-    size_t count = 0;
-    for (size_t i = 0; i < is.size(); ++i) count += !(std::abs(is[i] - expected[i]) <= 0x1p-6 * magnitudes[i]);
-    return count;
-  };
-  CHECK(wrong(found.dq, c.expected.dq, terms.dq) == 0);
-  CHECK(wrong(found.dk, c.expected.dk, terms.dk) == 0);
-  CHECK(wrong(found.dv, c.expected.dv, terms.dv) == 0);
-}
-
 }  // namespace seqpar::attn::backward::test

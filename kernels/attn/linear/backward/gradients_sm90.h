@@ -66,7 +66,12 @@ struct GradientsKernel {
   SEQPAR_DEVICE static void run(const Arguments& task) {
     auto& memory = opaque();
     const Half me;
-    if constexpr (!kChannel) {
+    if constexpr (kChannel) {
+      if (task.onlyIf != nullptr) {
+        ptx::griddepcontrolWait();
+        if (*task.onlyIf == 0) return;
+      }
+    } else {
       if (ptx::thread() == 0) memory.initLoads();
     }
     if constexpr (kStrong) ptx::griddepcontrolWait();  // for the other kernel's choice of segments

@@ -36,6 +36,16 @@ struct InstanceSm90 {
 /// launch.ctas: the most CTAs. cudaErrorNotSupported: the TMA does not support the layout of the tensors.
 cudaError_t launchGroups(const Task& task, const ChunkStates& chunks, GradientsPart part, const Launch& launch);
 
+/// The memory of launchChannelGroups().
+struct ChannelGroupsMemory {
+  char* records;
+  ChunkStates chunks;
+  uint32_t* strong;  ///< afterwards not 0 if decays are too strong: then there are no results
+};
+/// The sm_90 kernels for keys of up to 256 channels with channel decays (channel_group_sm90.h): all gradients.
+/// cudaErrorNotSupported: as above.
+cudaError_t launchChannelGroups(const Task& task, const ChannelGroupsMemory& memory, const Launch& launch);
+
 /// Launches a kernel with a task. Returns the launch's own error.
 template <class Kernel>
 cudaError_t launchTask(Kernel kernel, const Task& task, int ctas, int threads, size_t sharedBytes,

@@ -1,12 +1,14 @@
 // The launches of the backward pass.
 #include <algorithm>
 
+#include "kernels/attn/linear/backward/channel_groups.h"
 #include "kernels/attn/linear/backward/exact.h"
 #include "kernels/attn/linear/backward/launch_sums.cuh"
 #include "kernels/attn/linear/backward/plan.h"
 #include "kernels/attn/linear/fold.h"
 #include "kernels/attn/linear/forward_sm90.h"
 #include "kernels/attn/linear/gradients_first.h"
+#include "kernels/attn/linear/gradients_with_maps.h"
 #include "kernels/attn/linear/launch.cuh"
 #include "kernels/attn/linear/pairs.h"
 #include "kernels/attn/linear/sequence.h"
@@ -104,6 +106,36 @@ cudaError_t runGroups(const Gradients& pass, Task& task, const Workspace& worksp
 #endif
 }
 
+/// Computes the gradients of chunks with channel decays, unless decays are too strong. Returns a word in device memory
+/// that is not 0 in that case, or NULL if it launches nothing.
+const uint32_t* runChannelGroups(const Gradients& pass, const Workspace& workspace, const Launch& launch,
+                                 cudaError_t& error) {
+#ifdef SEQPAR_SM90
+  const LinearProblem& problem = pass.problem;
+  if (workspace.records < 0 || pass.heads.first != 0 || pass.heads.count != problem.heads) return nullptr;
+  auto* base = static_cast<char*>(pass.workspace);
+  Task task = channelGroupsTask(problem, pass.dOut);
+  task.initial = pass.initial;
+  task.finalGradient = pass.finalGradient;
+  task.dInitial = pass.dInitial;
+  task.dq = wholeTarget(pass.dq, problem.type);
+  task.dkOut = wholeTarget(pass.dk, problem.type);
+  task.dvOut = wholeTarget(pass.dv, problem.type);
+  task.dGates = wholeTarget(pass.dGates, pass.dGateType);
+  ChannelGroupsMemory memory{base + workspace.records, chunkStatesOf(task, 1),
+                             reinterpret_cast<uint32_t*>(base + workspace.anyStrong)};
+  memory.chunks.states = base + workspace.chunkStates;
+  memory.chunks.gradients = base + workspace.chunkGradients;
+  if (launch.sequence != nullptr) launch.sequence->end();
+  error = launchChannelGroups(task, memory, {launch.stream, launch.ctas > 0 ? launch.ctas : sms()});
+  if (error == cudaSuccess) return memory.strong;
+  if (error == cudaErrorNotSupported) error = cudaSuccess;
+#else
+  (void)pass, (void)workspace, (void)launch, (void)error;
+#endif
+  return nullptr;
+}
+
 }  // namespace
 }  // namespace backward
 
@@ -147,6 +179,7 @@ int idleSmsOfGradients(const LinearProblem& problem, const Segments& segments) {
   using namespace backward;
   if (!hasSm90(problem, true)) return 0;
   if (gradientsReadChunkStates(problem, segments)) return 0;
+  if (gradientsJoinHeads(problem) && formsChannelGroups(problem, segments)) return 0;
   Task task = taskOf(problem, segments, {0, problem.heads}, {});
   if ((gradientsJoinHeads(problem) && pairsHeads(problem)) || hasTwoHeads(problem)) task.together = kPair;
   const int together = problem.gate == Gate::Channel ? 1 : task.keyBlocks;  // as itemsTogether()
@@ -184,8 +217,34 @@ int launchSegmentStateGradients(const SegmentStateGradients& pass, const Launch&
 
 namespace {
 
+/// Maps that launchGradients() expects.
+enum class GivenMaps : uint8_t { Both, Before, None };
+
+/// Computes the other maps, unless *needed is 0.
+int computeMaps(const Gradients& pass, GivenMaps given, const uint32_t* needed, const Launch& launch) {
+#ifdef SEQPAR_SM90
+  const int segments = pass.segments.count - 1;
+  int error = cudaSuccess;
+  if (given == GivenMaps::Both || segments == 0) return error;
+  auto* const word = reinterpret_cast<int*>(const_cast<uint32_t*>(needed));
+  SegmentStates states{pass.problem, pass.segments, pass.heads, pass.before};
+  states.content = Maps::PerSegment;
+  if (given == GivenMaps::None && !forward_sm90::segmentStates(states, segments, launch, error, word))
+    error = launchSegmentStates(states, launch);
+  if (error != cudaSuccess) return error;
+  SegmentStateGradients gradients{pass.problem, pass.segments, pass.heads, pass.dOut, pass.after};
+  gradients.content = Maps::PerSegment;
+  return forward_sm90::segmentStateGradients(gradients, segments, launch, error, word)
+             ? error
+             : launchSegmentStateGradients(gradients, launch);
+#else
+  (void)pass, (void)given, (void)needed, (void)launch;
+  return cudaErrorNotSupported;
+#endif
+}
+
 /// launchGradients(); `gradientsFirst`: launchGradientsFirst().
-int runGradients(const Gradients& pass, bool gradientsFirst, const Launch& launch) {
+int runGradients(const Gradients& pass, bool gradientsFirst, GivenMaps given, const Launch& launch) {
   using namespace backward;
   const LinearProblem& problem = pass.problem;
   const auto stream = static_cast<cudaStream_t>(launch.stream);
@@ -209,6 +268,10 @@ int runGradients(const Gradients& pass, bool gradientsFirst, const Launch& launc
     return error != cudaSuccess || pass.part == GradientsPart::States ? error : addUpAll(pass, task, workspace, launch);
   }
   if (pass.part == GradientsPart::States) return cudaSuccess;
+  cudaError_t error = cudaSuccess;
+  task.onlyIf = runChannelGroups(pass, workspace, launch, error);
+  if (error == cudaSuccess) error = static_cast<cudaError_t>(computeMaps(pass, given, task.onlyIf, launch));
+  if (error != cudaSuccess) return error;
   const int heads = problem.heads, items = heads / task.together;
   task.dq = targetOf(pass.dq, problem.type, base, workspace.dq, problem, items, task.valueBlocks, problem.dk);
   task.dkOut = targetOf(pass.dk, problem.type, base, workspace.dk, problem, items, task.valueBlocks, problem.dk);
@@ -247,7 +310,6 @@ int runGradients(const Gradients& pass, bool gradientsFirst, const Launch& launc
     const int folded = foldBoth(pass, launch);
     if (folded != cudaSuccess) return folded;
   }
-  cudaError_t error;
   if (problem.type == seqparFloat32) {
     error = launchTask(&exactGradients, task, ctasFor(itemsOf(task), 2, launch), kExactThreads, sizeof(ExactMemory),
                        stream);
@@ -273,11 +335,20 @@ int runGradients(const Gradients& pass, bool gradientsFirst, const Launch& launc
 }  // namespace
 
 int launchGradients(const Gradients& pass, const Launch& launch) {
-  return runGradients(pass, false, launch);
+  return runGradients(pass, false, GivenMaps::Both, launch);
 }
 
 int launchGradientsFirst(const Gradients& pass, const Launch& launch) {
-  return runGradients(pass, true, launch);
+  return runGradients(pass, true, GivenMaps::Both, launch);
+}
+
+bool gradientsSeldomReadMaps(const LinearProblem& problem, const Segments& segments) {
+  return gradientsJoinHeads(problem) && backward::formsChannelGroups(problem, segments) &&
+         forward_sm90::fits(problem) && fastestMaps(problem, segments) == Maps::PerSegment;
+}
+
+int launchGradientsWithMaps(const Gradients& pass, bool hasBefore, const Launch& launch) {
+  return runGradients(pass, false, hasBefore ? GivenMaps::Before : GivenMaps::None, launch);
 }
 
 }  // namespace seqpar::attn

@@ -101,7 +101,8 @@ inline cudaError_t addUpAll(const Gradients& pass, const Task& task, const Works
                width,
                pass.heads.first / group,
                pass.heads.count / group,
-               nullptr};
+               nullptr,
+               task.onlyIf};
   };
   cudaError_t error = cudaSuccess;
   const auto add = [&](int64_t offset, const Output& to, int type, int group, int blocks, int width) {

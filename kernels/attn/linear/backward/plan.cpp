@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/attn/linear/backward/chunk_states.h"
+#include "kernels/attn/linear/backward/channel_groups.h"
 #include "kernels/attn/linear/pairs.h"
 
 namespace seqpar::attn {
@@ -25,7 +25,9 @@ int blocksOfGates(const Task& task) {
   return sums ? task.valueBlocks : task.keyBlocks * task.valueBlocks;
 }
 
-Workspace workspaceOf(const LinearProblem& problem, const Segments& segments, bool joins) {
+namespace {
+
+Workspace withoutChannelGroups(const LinearProblem& problem, const Segments& segments, bool joins) {
   const bool groups = joins && formsGroups(problem, segments), paired = joins && pairsHeads(problem);
   Workspace result;
   const auto take = [&](int64_t bytes) {
@@ -85,6 +87,27 @@ Workspace workspaceOf(const LinearProblem& problem, const Segments& segments, bo
   if (problem.gate == Gate::Channel && task.valueBlocks > 1)
     result.gates = terms(int64_t{task.valueBlocks} * problem.dk);
   if (problem.gate == Gate::Head || (problem.gate == Gate::Token && blocks > 1)) result.gates = terms(blocks);
+  return result;
+}
+
+}  // namespace
+
+Workspace workspaceOf(const LinearProblem& problem, const Segments& segments, bool joins) {
+  Workspace result = withoutChannelGroups(problem, segments, joins);
+  if (!joins || !formsChannelGroups(problem, segments)) return result;
+  int64_t size = 0;
+  const auto take = [&](int64_t bytes) {
+    const int64_t at = size;
+    size += (bytes + 255) / 256 * 256;
+    return at;
+  };
+  const Task task = channelGroupsTask(problem, {});
+  const int64_t states = chunkStatesOf(task, 1).bytes(task);
+  result.records = take(chunkRecordsBytes(problem));
+  result.chunkStates = take(states);
+  result.chunkGradients = take(states);
+  result.anyStrong = std::max(size, result.size);
+  result.size = result.anyStrong + 256;
   return result;
 }
 

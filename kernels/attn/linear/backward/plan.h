@@ -25,6 +25,8 @@ struct Workspace {
   int64_t dq = -1, dk = -1, dv = -1, gates = -1;  ///< terms: fp32, or fp16 and scales there; of pairs: fp16
   int64_t dqScales = -1, dkScales = -1;
   int64_t inputGates = -1;  ///< terms, fp32
+  int64_t anyStrong = -1;   ///< formsChannelGroups(): ChannelTask::strong; the following replace all other memory
+  int64_t records = -1, chunkStates = -1, chunkGradients = -1;
   int64_t size = 0;
 };
 /// Blocks of the gates' gradients. The kernels that process a segment's blocks of keys in one CTA add them.

@@ -24,6 +24,7 @@ struct Sum {
   int heads, group, blocks, width;
   int firstHead, headCount;  ///< of the target
   const float* scales;
+  const uint32_t* onlyIf;  ///< as Task::onlyIf
 };
 
 /// kNumbers adjacent elements of a sum of terms, each with a fixed order.
@@ -73,6 +74,7 @@ SEQPAR_DEVICE void put(const Target& to, int64_t at, const float (&value)[kNumbe
 /// `width` is a multiple of kNumbers. The threads of a block process one row, or several short ones.
 template <int kNumbers>
 __global__ void __launch_bounds__(kSumThreads) addTerms(const __grid_constant__ Sum sum) {
+  if (sum.onlyIf != nullptr && *sum.onlyIf == 0) return;
   const int units = sum.width / kNumbers, ofRow = sum.headCount * units;
   const int rowsAtOnce = ofRow < kSumThreads ? kSumThreads / ofRow : 1;
   const int thread = static_cast<int>(threadIdx.x), own = rowsAtOnce > 1 ? thread / ofRow : 0;
@@ -101,6 +103,7 @@ struct ScaledSums {
 /// The same as addTerms() for terms with scales; their width is a multiple of 16. A row of the grid has one gradient.
 __global__ void __launch_bounds__(kSumThreads) addScaledTerms(const __grid_constant__ ScaledSums sums) {
   const Sum& sum = sums.of[blockIdx.y];
+  if (sum.onlyIf != nullptr && *sum.onlyIf == 0) return;
   const int units = sum.width / kTermsTogether;
   const int64_t count = sum.batch * sum.tokens * sum.headCount * units, step = int64_t{gridDim.x} * kSumThreads;
   for (int64_t at = int64_t{blockIdx.x} * kSumThreads + threadIdx.x; at < count; at += step) {

@@ -48,6 +48,7 @@ struct Task {
   char* decays = nullptr;      ///< sm_90, per CTA: kDecaySumsBytes for each of its segment's chunks
   float* valueSums = nullptr;  ///< sm_90, per CTA: kValueSums for each of its segment's chunks, see value_sums_sm90.h
   uint32_t* strong = nullptr;  ///< sm_90, per item: it is left to the kernel with kStrong
+  const uint32_t* onlyIf = nullptr;  ///< sm_90, channel decays: the kernels exit if it is 0; NULL: they do not
 };
 
 constexpr int kChunk = kChunkTokens;

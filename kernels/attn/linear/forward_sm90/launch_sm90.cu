@@ -61,7 +61,8 @@ bool launchStates(const SegmentStates& pass, int segments, const Input& keys, co
   error = cudaSuccess;
   // A CTA takes a little longer for two heads of 64 columns than for one, and pass 3 overlaps a short second round.
   const int64_t single = itemCount(problem, pass.heads, segments, tilesOf(problem) * keyBlocks(problem.dk));
-  const bool listed = needed != nullptr && NeededPieces::supports(problem, pass.segments.count),
+  const bool listed = needed != nullptr && problem.gate != Gate::Channel &&
+                      NeededPieces::supports(problem, pass.segments.count),
              many = listed || 4 * single > 5 * int64_t{forward_sm90::ctasAtOnce(problem)},
              paired = joinsShortHeads(problem) || (pairs(pass) && many);
   if (!setArguments(kernel, pass, segments, keys, values, paired)) return false;
@@ -73,6 +74,7 @@ bool launchStates(const SegmentStates& pass, int segments, const Input& keys, co
     kernel.needed = needed;
     if (on.ctas == 0) on.ctas = forward_sm90::ctasAtOnce(problem);
   }
+  if (problem.gate == Gate::Channel) kernel.needed = needed;
   on.overlaps = startsEarly(recordOf(pass), launch);
   error = problem.type == seqparFloat16 ? runStates<Float16, P>(kernel, paired, on)
                                         : runStates<Bfloat16, P>(kernel, paired, on);

@@ -32,7 +32,9 @@ struct StatesKernel {
   int segments;  ///< number of segments, starting at the first; backward: ending at the last
   int64_t items;
   CUtensorMap keys, values, gates;  ///< backward: queries, dOut
-  const int* needed = nullptr;      ///< NeededChunks' result, for maps that only a scan reads; NULL: all are needed
+  /// NeededChunks' result, for maps that only a scan reads; channel decays: a word that is 0 if no map is needed. NULL:
+  /// all are needed.
+  const int* needed = nullptr;
 };
 
 /// Gated: with input gates, forward with one decay for all channels; the backward's pass 1 is independent of them.
@@ -380,6 +382,12 @@ template <class T, GateKind Kind, Pass P, bool Gated = false, bool Wide = false,
 __global__ void __launch_bounds__(kThreads, 1) segmentStatesSm90(const __grid_constant__ StatesKernel kernel) {
   extern __shared__ __align__(1024) char shared[];
   ptx::griddepcontrolLaunchDependents();
+  if constexpr (Kind != GateKind::Uniform) {
+    if (kernel.needed != nullptr) {
+      ptx::griddepcontrolWait();
+      if (*kernel.needed == 0) return;
+    }
+  }
   StatesCta<T, Kind, P, Gated, Wide, Pair>(kernel, shared).run();
   // This kernel neither reads nor overwrites the previous kernel's data. But the next kernel only waits for this one.
   ptx::griddepcontrolWait();

@@ -7,6 +7,7 @@
 #include "attn/linear/passes/beside.h"
 #include "kernels/attn/linear/from_zero.h"
 #include "kernels/attn/linear/gradients_first.h"
+#include "kernels/attn/linear/gradients_with_maps.h"
 #include "kernels/attn/linear/save_initial.h"
 #include "kernels/attn/linear/scan_maps.h"
 #include "kernels/attn/linear/state_scan.h"
@@ -254,9 +255,20 @@ void DevicePasses::backwardAlone(const Inputs& in, const Gradients& gradients, c
   if (byParts(in, gradients)) {
     gradientsByParts(in, gradients, saved, incoming);
   } else {
-    statesAgain(in);
-    makeStateGradients(whole_, in, gradients, false);
-    makeGradients(whole_, in, gradients, saved, incoming, dBefore);
+    if (seldomReadsMaps_) {
+      const LaunchOfGradients both = [](const attn::Gradients& pass, const Launch& on) {
+        return launchGradientsWithMaps(pass, false, on);
+      };
+      const LaunchOfGradients after = [](const attn::Gradients& pass, const Launch& on) {
+        return launchGradientsWithMaps(pass, true, on);
+      };
+      makeGradients(whole_, in, gradients, saved, incoming, dBefore, GradientsPart::Whole,
+                    keeps(whole_) ? after : both);
+    } else {
+      statesAgain(in);
+      makeStateGradients(whole_, in, gradients, false);
+      makeGradients(whole_, in, gradients, saved, incoming, dBefore);
+    }
   }
   finishValues(in, gradients);
 }

@@ -128,6 +128,7 @@ class DevicePasses final : public Passes {
   Part whole_;
   bool joinsHeads_ = false;        ///< gradientsJoinHeads()
   bool readsChunkStates_ = false;  ///< gradientsReadChunkStates() of the whole
+  bool seldomReadsMaps_ = false;   ///< gradientsSeldomReadMaps() of the whole
   Part forward_;                   // the whole, divided for launchForward()
   bool savesIncoming_ = false;     ///< savesInitial() of forward_
   bool fromZero_ = false;          ///< forwardFromZero() of forward_

@@ -5,6 +5,7 @@
 #include "attn/linear/device/passes.h"
 #include "device/upload.h"
 #include "kernels/attn/linear/from_zero.h"
+#include "kernels/attn/linear/gradients_with_maps.h"
 #include "kernels/attn/linear/pairs.h"
 #include "kernels/attn/linear/save_initial.h"
 #include "kernels/attn/linear/scan_maps.h"
@@ -72,6 +73,7 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
   fusesInputGate_ = shard.inputGate && fusesInputGate(shape);
   whole_.content = fastestMaps(shape, whole_.segments);
   readsChunkStates_ = gradientsReadChunkStates(shape, whole_.segments);
+  seldomReadsMaps_ = gradientsSeldomReadMaps(shape, whole_.segments) && spans_.empty();
   const bool early = isOneSegment() ? shape.gate != Gate::Channel : shard_.reserves && whole_.segments.count > 1;
   if (early && whole_.content == Maps::PerSegment) idle_ = idleSmsOfGradients(shape, whole_.segments);
   if (!shard_.alone && isOneSegment()) {

@@ -1,0 +1,61 @@
+// Chunks of heads with channel decays on sm_90a, for kernels that process chunks in parallel (channel_scale_sm90.h,
+// channel_states_sm90.h, channel_group_sm90.h). With L the log2-decays from the chunk's start to a token, less half of
+// the chunk's, and h half of the chunk's decay:
+//
+//     q' = scale q 2^L    k' = k 2^-L    S' = h S    E' = h E
+//
+// are the operands of a layer without decays, which are only bounded if the chunk's decays are not too strong:
+// otherwise ChannelTask::strong is set, and other kernels compute all gradients.
+#pragma once
+
+#include "kernels/arch/gpu_words.h"
+#include "kernels/attn/linear/backward/group_memory_sm90.h"
+
+namespace seqpar::attn::backward::sm90 {
+
+/// A chunk of a head in device memory: keys of up to 256 channels. Rows after the last token are 0. Tiles are in panels
+/// of 64 channels. Products of two numbers of the record use both terms of each, so that only states and their operands
+/// are rounded to T.
+template <class T>
+struct alignas(128) ChunkRecord {
+  static constexpr int kKeyBlocks = 2, kChannels = kKeyBlocks * kBlock;
+  T queries[kKeyBlocks * kTile], keys[kKeyBlocks * kTile];  ///< q' and k'
+  T rests[kKeyBlocks][2][kTile];                            ///< their remainders, of a block
+  T scores[2][kTilePanel];                                  ///< A and its remainder
+  /// L in steps, as accumulators of a warpgroup: [block][pair of tiles][thread], words of tiles n and n + 1.
+  uint32_t logs[kKeyBlocks][kBlock / 16][warpgroup::kThreads][4];
+  float decays[kChannels];  ///< h
+
+  static constexpr float kStep = 0x1p-10f, kLeastTotal = -63;  ///< of a chunk's log2-decay
+  SEQPAR_DEVICE static uint32_t stepsOf(float log) {
+    return asBits(fminf(fmaxf(log, -31.75f), 31.75f) * (1 / kStep) + (kMagic + 0x1p15f)) & 0xffffu;
+  }
+  SEQPAR_DEVICE static float logOf(uint32_t steps) {
+    return (asFloat(asBits(kMagic) | steps) - (kMagic + 0x1p15f)) * kStep;
+  }
+  SEQPAR_DEVICE static float lowOf(uint32_t words) { return logOf(words & 0xffffu); }
+  SEQPAR_DEVICE static float highOf(uint32_t words) { return logOf(words >> 16); }
+  /// The word of a token and channels `channel` and + 1.
+  SEQPAR_DEVICE uint32_t& logsAt(int token, int channel) {
+    const int n = channel % kBlock / 8, thread = token / 16 * 32 + token % 8 * 4 + channel % 8 / 2;
+    return logs[channel / kBlock][n / 2][thread][n % 2 * 2 + token / 8 % 2];
+  }
+
+ private:
+  static constexpr float kMagic = 0x1p23f;  ///< the weight of its last bit is 1
+};
+
+/// A head counts as a group; a part is 64 columns of v. One segment has all tokens.
+struct ChannelTask : GroupTask {
+  char* records = nullptr;     ///< ChunkRecord: [batch][heads][chunks]
+  uint32_t* strong = nullptr;  ///< not 0: a chunk's decays are too strong, and the results are not used
+
+  SEQPAR_DEVICE int panels() const { return dv / kPanel; }
+  template <class Record>
+  SEQPAR_DEVICE Record& recordOf(int sequence, int head, int64_t chunk) const {
+    return reinterpret_cast<Record*>(records)[(int64_t{sequence} * heads + head) * chunksOfSegment + chunk];
+  }
+  SEQPAR_DEVICE bool isStrong() const { return ptx::loadRelaxedGpu(strong) != 0; }
+};
+
+}  // namespace seqpar::attn::backward::sm90

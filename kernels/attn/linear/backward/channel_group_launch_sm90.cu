@@ -1,0 +1,48 @@
+// The launches of the kernels for chunks with channel decays.
+#include <algorithm>
+
+#include "kernels/attn/linear/backward/channel_group_sm90.h"
+#include "kernels/attn/linear/backward/channel_groups.h"
+#include "kernels/attn/linear/backward/channel_scale_sm90.h"
+#include "kernels/attn/linear/backward/channel_states_sm90.h"
+#include "kernels/attn/linear/backward/instances.cuh"
+#include "kernels/attn/linear/launch.cuh"
+
+namespace seqpar::attn::backward {
+namespace {
+
+template <class Kernel, int kCtas>
+__global__ void __launch_bounds__(Kernel::kThreads, kCtas)
+    channelGroups(const __grid_constant__ sm90::ChannelTask task) {
+  Kernel::run(task);
+}
+template <class Kernel, int kCtas = 1>
+cudaError_t run(const sm90::ChannelTask& task, int64_t items, int64_t ctas, void* stream, bool dependent) {
+  const dim3 grid(static_cast<unsigned>(std::clamp<int64_t>(items, 1, ctas)));
+  return launchKernel(channelGroups<Kernel, kCtas>, grid, Kernel::kThreads, sizeof(typename Kernel::Memory), stream,
+                      dependent, task);
+}
+
+}  // namespace
+
+cudaError_t launchChannelGroups(const Task& task, const ChannelGroupsMemory& memory, const Launch& launch) {
+  static_assert(sizeof(sm90::ChunkRecord<Bf16>) == kChunkRecordBytes);
+  using Scale = sm90::ChannelScaleKernel<Bf16>;
+  using Gradients = sm90::ChannelGroupKernel<Bf16>;
+  using States = sm90::ChannelStatesKernel<Bf16, kBlock>;
+  using Single = sm90::ChannelStatesKernel<Bf16, sm90::kPanel>;
+  sm90::ChannelTask to;
+  if (!sm90::encodeGroup<Bf16>(to, task, memory.chunks)) return cudaErrorNotSupported;
+  to.records = memory.records;
+  to.strong = memory.strong;
+  cudaError_t error = cudaMemsetAsync(to.strong, 0, sizeof(*to.strong), static_cast<cudaStream_t>(launch.stream));
+  const int64_t scaled = Scale::itemsOf(to);
+  if (error == cudaSuccess) error = run<Scale, 2>(to, scaled, scaled, launch.stream, false);
+  if (error != cudaSuccess) return error;
+  error = Single::itemsOf(to) <= launch.ctas ? run<Single>(to, Single::itemsOf(to), launch.ctas, launch.stream, true)
+                                             : run<States>(to, States::itemsOf(to), launch.ctas, launch.stream, true);
+  if (error != cudaSuccess) return error;
+  return run<Gradients>(to, sm90::groupItemsOf(to), launch.ctas, launch.stream, true);
+}
+
+}  // namespace seqpar::attn::backward

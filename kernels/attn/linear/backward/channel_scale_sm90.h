@@ -1,0 +1,201 @@
+// Operands of chunks with channel decays on sm_90a (channel_chunks_sm90.h).
+//
+// Work      a CTA of 256 threads has 64 tokens of a head; a thread has two channels of 32 tokens
+// Tiles     64 tokens x 256 channels; scores 64 x 64 by one warpgroup
+// Smem      queries and keys, and remainders of one of them (32 KiB each), sums of decays (2 KiB)
+// Barriers  an mbarrier: queries and keys are loaded. __syncthreads()
+// Overlap   two CTAs per SM
+#pragma once
+
+#include "kernels/arch/tma.h"
+#include "kernels/attn/linear/backward/channel_chunks_sm90.h"
+
+namespace seqpar::attn::backward::sm90 {
+
+template <class T>
+class ChannelScaleKernel {
+ public:
+  using Record = ChunkRecord<T>;
+  static constexpr int kThreads = 2 * warpgroup::kThreads, kChannels = Record::kChannels;
+  static constexpr int kSlices = 2, kTokens = kChunk / kSlices;
+  static_assert(kThreads == kSlices * kChannels / 2);
+  struct Memory {
+    T queries[Record::kKeyBlocks * kTile], keys[Record::kKeyBlocks * kTile];
+    T rests[Record::kKeyBlocks * kTile];           ///< of queries, then of keys
+    alignas(16) float totals[kSlices][kChannels];  ///< log2-decays of the tokens of a slice
+    alignas(8) uint64_t full;
+  };
+
+  SEQPAR_BOTH_INLINE static int64_t itemsOf(const ChannelTask& task) {
+    return int64_t{task.batch} * task.heads * task.chunksOfSegment;
+  }
+  SEQPAR_DEVICE static void run(const ChannelTask& task) { ChannelScaleKernel(task).run(); }
+
+ private:
+  using Pair = float[2];
+
+  /// Adjacent CTAs have adjacent heads, as the tensors.
+  SEQPAR_DEVICE explicit ChannelScaleKernel(const ChannelTask& task)
+      : task_(task), memory_(*reinterpret_cast<Memory*>(ptx::sharedMemory())) {
+    const int index = ptx::block();
+    head_ = index % task.heads;
+    chunk_ = index / task.heads % task.chunksOfSegment;
+    sequence_ = index / task.heads / task.chunksOfSegment;
+    slice_ = me_.thread / (kChannels / 2);
+    channel_ = me_.thread % (kChannels / 2) * 2;
+    gates_ = static_cast<const char*>(task.gates.data) +
+             (sequence_ * task.gates.batch + head_ * task.gates.head) * gateBytes();
+  }
+  SEQPAR_DEVICE void run() {
+    if (!ptx::syncthreadsAnd(me_.thread > 0 || !task_.isStrong())) return;  // another CTA's chunk is
+    if (me_.thread == 0) {
+      ptx::mbarrierInit(full(), 1);
+      ptx::fenceMbarrierInit();
+      load();
+    }
+    Pair sums[kTokens];
+    addUp(sums);
+    ptx::storePair(memory_.totals[slice_] + channel_, sums[kTokens - 1][0], sums[kTokens - 1][1]);
+    ptx::syncthreads();
+    Pair before = {}, half;
+    {
+      Pair first, second;
+      ptx::loadPair(memory_.totals[0] + channel_, first[0], first[1]);
+      ptx::loadPair(memory_.totals[1] + channel_, second[0], second[1]);
+      SEQPAR_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        if (slice_ > 0) before[e] = first[e];
+        half[e] = (first[e] + second[e]) / 2;
+      }
+    }
+    if (fminf(half[0], half[1]) < Record::kLeastTotal / 2) ptx::storeRelaxedGpu(task_.strong, 1);
+    Record& record = task_.recordOf<Record>(sequence_, head_, chunk_);
+    if (slice_ == 0) ptx::storePair(record.decays + channel_, ptx::ex2Approx(half[0]), ptx::ex2Approx(half[1]));
+    ptx::mbarrierWaitParity(full(), 0);
+    uint32_t rests[kTokens];  // of keys
+    SEQPAR_UNROLL
+    for (int t = 0; t < kTokens; ++t) {
+      const int at = offsetOf(t);
+      uint32_t &query = wordAt(memory_.queries, at), &key = wordAt(memory_.keys, at);
+      Pair q = {ptx::lowOf<T>(query), ptx::highOf<T>(query)}, k = {ptx::lowOf<T>(key), ptx::highOf<T>(key)};
+      uint32_t steps[2];
+      SEQPAR_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        steps[e] = Record::stepsOf(before[e] - half[e] + sums[t][e]);
+        const float log = Record::logOf(steps[e]);
+        q[e] *= task_.scale * ptx::ex2Approx(log);
+        k[e] *= ptx::ex2Approx(-log);
+      }
+      query = ptx::pack<T>(q[0], q[1]);
+      key = ptx::pack<T>(k[0], k[1]);
+      const uint32_t ofQuery = restOf(q, query);
+      rests[t] = restOf(k, key);
+      wordAt(memory_.rests, at) = ofQuery;
+      wordAt(record.queries, at) = query;
+      wordAt(record.keys, at) = key;
+      const int block = channel_ / kBlock, inBlock = at - block * kTile;
+      wordAt(record.rests[block][0], inBlock) = ofQuery;
+      wordAt(record.rests[block][1], inBlock) = rests[t];
+      record.logsAt(slice_ * kTokens + t, channel_) = steps[0] | steps[1] << 16;
+    }
+    multiply(record, rests);
+  }
+  /// The scores, by one warpgroup.
+  SEQPAR_DEVICE void multiply(Record& record, const uint32_t (&rests)[kTokens]) {
+    float scores[kChunk / 8][4];
+    const Operand queries{memory_.queries, kTilePanelBytes}, keys{memory_.keys, kTilePanelBytes},
+        others{memory_.rests, kTilePanelBytes};
+    const auto add = [&](const Operand& a, const Operand& b, bool adds) {
+      warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, kChannels / 16>(scores, a, kChunk, b, kChunk, adds);
+    };
+    const auto finish = [&] {
+      warpgroup::commit();
+      warpgroup::wait<0>();
+      warpgroup::fenceOperand(scores);
+    };
+    warpgroup::fenceProxyAsync();
+    ptx::syncthreads();
+    if (me_.group == 0) {
+      warpgroup::arrive();
+      add(queries, keys, false);
+      add(others, keys, true);
+      finish();
+    }
+    ptx::syncthreads();
+    SEQPAR_UNROLL
+    for (int t = 0; t < kTokens; ++t) wordAt(memory_.rests, offsetOf(t)) = rests[t];
+    warpgroup::fenceProxyAsync();
+    ptx::syncthreads();
+    if (me_.group != 0) return;
+    warpgroup::fenceOperand(scores);
+    warpgroup::arrive();
+    add(queries, others, true);
+    finish();
+    SEQPAR_UNROLL
+    for (int n = 0; n < kChunk / 8; ++n) {
+      SEQPAR_UNROLL
+      for (int r = 0; r < 2; ++r) {
+        const int query = me_.row + r * 8, key = n * 8 + me_.c * 2;
+        const Pair pair = {key > query ? 0.f : scores[n][r * 2], key + 1 > query ? 0.f : scores[n][r * 2 + 1]};
+        const uint32_t word = ptx::pack<T>(pair[0], pair[1]);
+        *pairOf(record.scores[0], query, n, me_) = word;
+        *pairOf(record.scores[1], query, n, me_) = restOf(pair, word);
+      }
+    }
+  }
+  /// What the packed pair lacks.
+  SEQPAR_DEVICE static uint32_t restOf(const Pair& pair, uint32_t word) {
+    return ptx::pack<T>(pair[0] - ptx::lowOf<T>(word), pair[1] - ptx::highOf<T>(word));
+  }
+  /// Of the thread's channels of its token t, in a tile.
+  SEQPAR_DEVICE int offsetOf(int t) const {
+    const int row = slice_ * kTokens + t;
+    return channel_ / kPanel * kTilePanel + row * kPanel + (channel_ % kPanel / 8 ^ t % 8) * 8 + channel_ % 8;
+  }
+  SEQPAR_DEVICE static uint32_t& wordAt(T* tile, int at) { return *reinterpret_cast<uint32_t*>(tile + at); }
+
+  SEQPAR_DEVICE uint32_t full() const { return ptx::sharedAddress(&memory_.full); }
+  SEQPAR_DEVICE int gateBytes() const { return task_.gateType == seqparBfloat16 ? 2 : 4; }
+  /// One thread.
+  SEQPAR_DEVICE void load() const {
+    ptx::mbarrierArriveExpectTx(full(), int{sizeof(memory_.queries) + sizeof(memory_.keys)});
+    SEQPAR_UNROLL
+    for (int panel = 0; panel < kChannels / kPanel; ++panel) {
+      const int at = panel * kTilePanel, token = chunk_ * kChunk;
+      ptx::tmaLoad(ptx::sharedAddress(memory_.queries + at), task_.queries, full(), panel * kPanel, head_, token,
+                   sequence_);
+      ptx::tmaLoad(ptx::sharedAddress(memory_.keys + at), task_.keys, full(), panel * kPanel, head_, token, sequence_);
+    }
+  }
+  /// Sums of the log2-decays of this thread's tokens.
+  SEQPAR_DEVICE void addUp(Pair (&sums)[kTokens]) const {
+    SEQPAR_UNROLL
+    for (int t = 0; t < kTokens; ++t) {
+      const int64_t token = int64_t{chunk_} * kChunk + slice_ * kTokens + t;
+      sums[t][0] = sums[t][1] = 0;
+      if (token >= task_.tokens || channel_ >= task_.dk) continue;
+      const char* const at = gates_ + (token * task_.gates.token + channel_) * gateBytes();
+      if (task_.gateType == seqparBfloat16) {
+        const uint32_t both = *reinterpret_cast<const uint32_t*>(at);
+        sums[t][0] = ptx::lowOf<Bf16>(both);
+        sums[t][1] = ptx::highOf<Bf16>(both);
+      } else {
+        ptx::loadPair(reinterpret_cast<const float*>(at), sums[t][0], sums[t][1]);
+      }
+    }
+    SEQPAR_UNROLL
+    for (int t = 0; t < kTokens; ++t) {
+      SEQPAR_UNROLL
+      for (int e = 0; e < 2; ++e) sums[t][e] = bounded(sums[t][e]) + (t > 0 ? sums[t - 1][e] : 0.f);
+    }
+  }
+
+  const ChannelTask& task_;
+  Memory& memory_;
+  Half me_;
+  int head_, chunk_, sequence_;
+  int slice_, channel_;  ///< of this thread; the first of its two channels
+  const char* gates_;
+};
+
+}  // namespace seqpar::attn::backward::sm90
