@@ -42,7 +42,7 @@ class Comm:
     """The ranks along `axis` of `mesh`, for calls inside of jax.shard_map over that mesh (with check_vma=False). If the
     mesh has more axes, each row gets a separate communicator. All devices are of this process.
 
-    rank() inside of shard_map, size. Close it when no compiled function that uses it will run again.
+    rank() inside of shard_map, size, check(). Close it when no compiled function that uses it will run again.
     """
 
     def __init__(self, mesh, axis):
@@ -113,6 +113,19 @@ class Comm:
         given = []
         yield self._last, given
         self._last, = given
+
+    def check(self):
+        """Raises Error if the communicator is lost. GPUs compute results later: those that block_until_ready() or a copy to
+        the host waited for are valid if check() then returns."""
+        if not self._ranks:
+            raise RuntimeError("the communicator is closed")
+        states = []
+        for _, _, handle in self._ranks:
+            failed = ctypes.c_int()
+            _abi.check(_abi.lib.seqparCommGetAsyncError(handle, ctypes.byref(failed)))
+            states.append((failed.value, handle))
+        for failed, handle in states:
+            _abi.check(failed, handle)
 
     def close(self):
         """Frees plans and communicators after the work that uses them. A result that was dropped before it was computed
