@@ -1,4 +1,6 @@
-// The backward kernels of linear attention against the fp64 reference. Exit status 77: no GPU.
+// The backward kernels of linear attention against the fp64 reference. Exit status 77: no GPU. Arguments: --small for
+// few cases, --groups for groups of heads with token decays or none, --channels for those with channel decays; then a
+// seed.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -138,8 +140,9 @@ void checkThese(const std::vector<BackwardShape>& shapes, uint64_t seed) {
   }
 }
 
-void checkAll(uint64_t seed, bool small) {
+void checkAll(uint64_t seed, bool small, bool groups) {
   const double kSlow = 0.002, kMiddle = 0.05, kStrong = 30, kForgets = std::numeric_limits<double>::infinity();
+  constexpr int kKeyHeadsOfGroups = 12;
   BackwardShape base;
   base.dk = base.dv = 128;
   base.segmentTokens = 128;
@@ -229,7 +232,8 @@ void checkAll(uint64_t seed, bool small) {
   for (const int columns : {64, kWideColumns}) {
     for (const double decay : {kSlow, 1.0, kForgets}) {  // groups of heads
       with([&](auto& s) {
-        s.gate = decay == 1.0 ? Gate::Head : Gate::Token, s.tokens = 600, s.decay = decay, s.heads = 48, s.qkHeads = 12;
+        s.gate = decay == 1.0 ? Gate::Head : Gate::Token, s.tokens = 600, s.decay = decay, s.heads = 48,
+        s.qkHeads = kKeyHeadsOfGroups;
         s.dk = decay == kSlow ? 96 : decay == kForgets && columns == 64 ? 64 : 128, s.dv = columns;
         s.inputGates = decay != 1.0, s.content = decay == kForgets ? Maps::PerSegment : Maps::Prefix;
       });
@@ -239,7 +243,7 @@ void checkAll(uint64_t seed, bool small) {
     for (const double decay : {kSlow, 1.0, kForgets}) {  // with two blocks of keys
       with([&](auto& s) {
         s.gate = decay == kSlow ? Gate::None : decay == 1.0 ? Gate::Head : Gate::Token;
-        s.tokens = 600, s.decay = decay, s.heads = 48 * 64 / columns, s.qkHeads = 12;
+        s.tokens = 600, s.decay = decay, s.heads = 48 * 64 / columns, s.qkHeads = kKeyHeadsOfGroups;
         s.dk = decay == kSlow ? 144 : 256, s.dv = columns;
         s.inputGates = decay != 1.0 && columns <= 128, s.content = decay == kForgets ? Maps::PerSegment : Maps::Prefix;
       });
@@ -267,7 +271,9 @@ void checkAll(uint64_t seed, bool small) {
       });
     }
   }
+  if (groups) std::erase_if(shapes, [](const auto& shape) { return shape.qkHeads != kKeyHeadsOfGroups; });
   checkThese(shapes, seed);
+  if (groups) return;
   for (const Gate gate : {Gate::Channel, Gate::Token}) {
     for (const double decay : {kSlow, 1.0}) {
       BackwardShape shape = base;
@@ -321,10 +327,10 @@ int main(int argc, char** argv) {
     std::printf("skipped: no GPU\n");
     return 77;
   }
-  const bool small = argc > 1 && std::strcmp(argv[1], "--small") == 0;
+  const auto has = [&](const char* option) { return argc > 1 && std::strcmp(argv[1], option) == 0; };
   const uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : seqpar::test::drawSeed();
-  checkChannelGroups(seed);
-  if (argc <= 1 || std::strcmp(argv[1], "--channels") != 0) checkAll(seed, small);
+  if (!has("--groups")) checkChannelGroups(seed);
+  if (!has("--channels")) checkAll(seed, has("--small"), has("--groups"));
   std::printf(failures == 0 ? "all good\n" : "%d FAILED\n", failures);
   return failures == 0 ? 0 : 1;
 }
