@@ -29,9 +29,9 @@ struct StrongChannelConsumer : StrongScores<T, kHeads> {
     {
       Scores dA;
       multiplyValues(dA, dk);
-      decayKeys(dk);
-      storeDA(dA);
+      storeDA(dA, dk);
     }
+    decayKeys(dk);
     this->sync();
     backward::clear(dq);
     addWithin(ofA, dq, dk);
@@ -57,19 +57,19 @@ struct StrongChannelConsumer : StrongScores<T, kHeads> {
   }
 
  private:
-  /// dA, and dk from the state's gradient without decays.
+  /// dA, and dk, which storeDA() completes, from the state's gradient without decays.
   SEQPAR_DEVICE void multiplyValues(Scores& dA, Part& dk) const {
     T* const values = Products::ofHead(memory.v(chunk), me);
     const Operand dOut{Products::ofHead(memory.dOut(chunk), me), kTilePanelBytes}, v{values, kTilePanelBytes};
     warpgroup::arrive();
     warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, Products::kSteps>(
         dA, dOut, kChunk, Operand{values + Products::firstUnit(me) * 8 * kPanel}, kChunk, false);
+    warpgroup::commit();
     warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, Products::kSteps>(
         dk, v, kChunk, Operand{memory.after + me.firstColumn * kPanel}, kBlock, false);
     warpgroup::commit();
-    warpgroup::wait<0>();
+    warpgroup::wait<1>();
     warpgroup::fenceOperand(dA);
-    warpgroup::fenceOperand(dk);
   }
   /// Applies the keys' decays to the chunk's end.
   SEQPAR_DEVICE void decayKeys(Part& dk) const {
@@ -117,11 +117,13 @@ struct StrongChannelConsumer : StrongScores<T, kHeads> {
   SEQPAR_DEVICE Bf16* restOfDA() const {
     return kHeads == 1 ? matrixDA() + kTilePanel : reinterpret_cast<Bf16*>(memory.afterAfter(me));
   }
-  /// Stores dA, times task.scale, in place of v.
-  SEQPAR_DEVICE void storeDA(Scores& dA) const {
+  /// Stores dA, times task.scale, in place of v, after dk is complete.
+  SEQPAR_DEVICE void storeDA(Scores& dA, Part& dk) const {
     Products::keepDiagonal(own(), dA, task.scale, me);
     Scores unused = {};
     Products::clearUpper(dA, unused, me);
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(dk);
     this->sync();  // v is no longer read
     SEQPAR_UNROLL
     for (int n = 0; n < 4 * kHeads; n += 2) {

@@ -48,14 +48,15 @@ struct StrongChannelProducer {
   /// Adds the chunk's terms to the state's gradient (complete after the products' wait).
   SEQPAR_DEVICE static void addTo(const Task& task, State<T, Half, kHeads>& gradient, int chunk, Memory& memory,
                                   const Half& me) {
-    constexpr int kAtOnce = 2;
-    uint32_t words[kAtOnce][4], rests[kAtOnce][4];
+    // One step at a time: operands of two exceed the registers, and ptxas then serializes all products of the kernel.
+    uint32_t own[4], rest[4];
     typename Strong::Transposed decay;
     SEQPAR_UNROLL
     for (int step = 0; step < kChunk / 16; ++step) {
-      auto &own = words[step % kAtOnce], &rest = rests[step % kAtOnce];
-      if (step > 0) warpgroup::commit();
-      if (step >= kAtOnce) warpgroup::wait<kAtOnce - 1>();
+      if (step > 0) {
+        warpgroup::commit();
+        warpgroup::wait<0>();
+      }
       Images::queriesOf(own, rest, memory.q(chunk), step, false, 1, me);
       decay.scale(own, rest, memory.decays.sums[chunk % 2], step, task.scale, me);
       warpgroup::arrive();
