@@ -9,8 +9,8 @@ namespace seqpar::attn {
 /// which is known on the device only; launchGradientsWithMaps() then computes them if they are needed.
 bool gradientsSeldomReadMaps(const LinearProblem& problem, const Segments& segments);
 
-/// launchGradients() with maps of content Maps::PerSegment, of which launchGradientsWithMaps() computes
-/// Gradients::after, and Gradients::before unless `hasBefore`. Requires gradientsSeldomReadMaps().
-int launchGradientsWithMaps(const Gradients& pass, bool hasBefore, const Launch& launch);
+/// launchGradients() with maps of content Maps::PerSegment, which launchGradientsWithMaps() computes. Requires
+/// gradientsSeldomReadMaps().
+int launchGradientsWithMaps(const Gradients& pass, const Launch& launch);
 
 }  // namespace seqpar::attn

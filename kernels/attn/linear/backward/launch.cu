@@ -217,20 +217,16 @@ int launchSegmentStateGradients(const SegmentStateGradients& pass, const Launch&
 
 namespace {
 
-/// Maps that launchGradients() expects.
-enum class GivenMaps : uint8_t { Both, Before, None };
-
-/// Computes the other maps, unless *needed is 0.
-int computeMaps(const Gradients& pass, GivenMaps given, const uint32_t* needed, const Launch& launch) {
+/// Computes the maps of both passes, unless *needed is 0.
+int computeMaps(const Gradients& pass, const uint32_t* needed, const Launch& launch) {
 #ifdef SEQPAR_SM90
   const int segments = pass.segments.count - 1;
   int error = cudaSuccess;
-  if (given == GivenMaps::Both || segments == 0) return error;
+  if (segments == 0) return error;
   auto* const word = reinterpret_cast<int*>(const_cast<uint32_t*>(needed));
   SegmentStates states{pass.problem, pass.segments, pass.heads, pass.before};
   states.content = Maps::PerSegment;
-  if (given == GivenMaps::None && !forward_sm90::segmentStates(states, segments, launch, error, word))
-    error = launchSegmentStates(states, launch);
+  if (!forward_sm90::segmentStates(states, segments, launch, error, word)) error = launchSegmentStates(states, launch);
   if (error != cudaSuccess) return error;
   SegmentStateGradients gradients{pass.problem, pass.segments, pass.heads, pass.dOut, pass.after};
   gradients.content = Maps::PerSegment;
@@ -238,13 +234,13 @@ int computeMaps(const Gradients& pass, GivenMaps given, const uint32_t* needed, 
              ? error
              : launchSegmentStateGradients(gradients, launch);
 #else
-  (void)pass, (void)given, (void)needed, (void)launch;
+  (void)pass, (void)needed, (void)launch;
   return cudaErrorNotSupported;
 #endif
 }
 
-/// launchGradients(); `gradientsFirst`: launchGradientsFirst().
-int runGradients(const Gradients& pass, bool gradientsFirst, GivenMaps given, const Launch& launch) {
+/// launchGradients(); `gradientsFirst`: launchGradientsFirst(); `withMaps`: launchGradientsWithMaps().
+int runGradients(const Gradients& pass, bool gradientsFirst, bool withMaps, const Launch& launch) {
   using namespace backward;
   const LinearProblem& problem = pass.problem;
   const auto stream = static_cast<cudaStream_t>(launch.stream);
@@ -270,7 +266,7 @@ int runGradients(const Gradients& pass, bool gradientsFirst, GivenMaps given, co
   if (pass.part == GradientsPart::States) return cudaSuccess;
   cudaError_t error = cudaSuccess;
   task.onlyIf = runChannelGroups(pass, workspace, launch, error);
-  if (error == cudaSuccess) error = static_cast<cudaError_t>(computeMaps(pass, given, task.onlyIf, launch));
+  if (error == cudaSuccess && withMaps) error = static_cast<cudaError_t>(computeMaps(pass, task.onlyIf, launch));
   if (error != cudaSuccess) return error;
   const int heads = problem.heads, items = heads / task.together;
   task.dq = targetOf(pass.dq, problem.type, base, workspace.dq, problem, items, task.valueBlocks, problem.dk);
@@ -335,11 +331,11 @@ int runGradients(const Gradients& pass, bool gradientsFirst, GivenMaps given, co
 }  // namespace
 
 int launchGradients(const Gradients& pass, const Launch& launch) {
-  return runGradients(pass, false, GivenMaps::Both, launch);
+  return runGradients(pass, false, false, launch);
 }
 
 int launchGradientsFirst(const Gradients& pass, const Launch& launch) {
-  return runGradients(pass, true, GivenMaps::Both, launch);
+  return runGradients(pass, true, false, launch);
 }
 
 bool gradientsSeldomReadMaps(const LinearProblem& problem, const Segments& segments) {
@@ -347,8 +343,8 @@ bool gradientsSeldomReadMaps(const LinearProblem& problem, const Segments& segme
          forward_sm90::fits(problem) && fastestMaps(problem, segments) == Maps::PerSegment;
 }
 
-int launchGradientsWithMaps(const Gradients& pass, bool hasBefore, const Launch& launch) {
-  return runGradients(pass, false, hasBefore ? GivenMaps::Before : GivenMaps::None, launch);
+int launchGradientsWithMaps(const Gradients& pass, const Launch& launch) {
+  return runGradients(pass, false, true, launch);
 }
 
 }  // namespace seqpar::attn

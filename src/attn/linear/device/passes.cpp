@@ -254,21 +254,12 @@ void DevicePasses::backwardAlone(const Inputs& in, const Gradients& gradients, c
   multiplyValues(in);
   if (byParts(in, gradients)) {
     gradientsByParts(in, gradients, saved, incoming);
+  } else if (seldomReadsMaps_) {
+    makeGradients(whole_, in, gradients, saved, incoming, dBefore, GradientsPart::Whole, launchGradientsWithMaps);
   } else {
-    if (seldomReadsMaps_) {
-      const LaunchOfGradients both = [](const attn::Gradients& pass, const Launch& on) {
-        return launchGradientsWithMaps(pass, false, on);
-      };
-      const LaunchOfGradients after = [](const attn::Gradients& pass, const Launch& on) {
-        return launchGradientsWithMaps(pass, true, on);
-      };
-      makeGradients(whole_, in, gradients, saved, incoming, dBefore, GradientsPart::Whole,
-                    keeps(whole_) ? after : both);
-    } else {
-      statesAgain(in);
-      makeStateGradients(whole_, in, gradients, false);
-      makeGradients(whole_, in, gradients, saved, incoming, dBefore);
-    }
+    statesAgain(in);
+    makeStateGradients(whole_, in, gradients, false);
+    makeGradients(whole_, in, gradients, saved, incoming, dBefore);
   }
   finishValues(in, gradients);
 }

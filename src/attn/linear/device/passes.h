@@ -56,7 +56,7 @@ class DevicePasses final : public Passes {
   /// Whether a single segment has all tokens: the passes after the scan then read no maps.
   bool isOneSegment() const { return whole_.segments.count == 1 && spans_.empty(); }
   /// Whether the forward leaves maps in the caller's memory.
-  bool leavesMaps() const { return shard_.reserves && !isOneSegment(); }
+  bool leavesMaps() const { return shard_.reserves && !isOneSegment() && !seldomReadsMaps_; }
   /// Whether the forward stores the states of a part's segments in the caller's memory.
   bool keeps(const Part& part) const { return leavesMaps() && &part == &whole_; }
   StateMaps mapsBefore(const Part& part) const { return mapsOf(part, keeps(part) ? kept_ : before_); }
@@ -128,7 +128,7 @@ class DevicePasses final : public Passes {
   Part whole_;
   bool joinsHeads_ = false;        ///< gradientsJoinHeads()
   bool readsChunkStates_ = false;  ///< gradientsReadChunkStates() of the whole
-  bool seldomReadsMaps_ = false;   ///< gradientsSeldomReadMaps() of the whole
+  bool seldomReadsMaps_ = false;   ///< gradientsSeldomReadMaps() of the whole, without a scan between ranks
   Part forward_;                   // the whole, divided for launchForward()
   bool savesIncoming_ = false;     ///< savesInitial() of forward_
   bool fromZero_ = false;          ///< forwardFromZero() of forward_

@@ -73,7 +73,7 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
   fusesInputGate_ = shard.inputGate && fusesInputGate(shape);
   whole_.content = fastestMaps(shape, whole_.segments);
   readsChunkStates_ = gradientsReadChunkStates(shape, whole_.segments);
-  seldomReadsMaps_ = gradientsSeldomReadMaps(shape, whole_.segments) && spans_.empty();
+  seldomReadsMaps_ = shard.alone && spans_.empty() && gradientsSeldomReadMaps(shape, whole_.segments);
   const bool early = isOneSegment() ? shape.gate != Gate::Channel : shard_.reserves && whole_.segments.count > 1;
   if (early && whole_.content == Maps::PerSegment) idle_ = idleSmsOfGradients(shape, whole_.segments);
   if (!shard_.alone && isOneSegment()) {
@@ -118,7 +118,7 @@ void DevicePasses::carve(Arena& arena) {
 }
 
 void DevicePasses::carveReserve(Arena& arena) {
-  kept_ = arena.take(stateMapsSize(whole_.shape, whole_.segments));
+  if (!seldomReadsMaps_) kept_ = arena.take(stateMapsSize(whole_.shape, whole_.segments));
 }
 
 void DevicePasses::open() {
