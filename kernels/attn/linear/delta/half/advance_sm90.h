@@ -72,7 +72,7 @@ class AdvanceSm90 : ChainSm90<T, ChainSm90Memory::kAdvanceHelpers> {
     warpgroup::fenceOperand(out_);
     storeOut(task_.count - 1);
   }
-  /// U of chunk i, and whether it begins a sequence.
+  /// U of chunk i, and the flag of a sequence's start.
   template <bool kOfState>
   SEQPAR_DEVICE void startValues(int i) {
     this->waitFull(i);
