@@ -117,6 +117,14 @@ def require_mamba2_type(x, B, C):
         raise TypeError(f"mamba2: x, B and C are {x}, {B} and {C}, expected one type")
 
 
+def require_floating(what, types, floating):
+    """Raises TypeError unless floating() returns True for the types of these arguments; None: not given. Conversions to float32 would
+    drop imaginary parts."""
+    for name, kind in types.items():
+        if kind is not None and not floating(kind):
+            raise TypeError(f"{what}: {name} is {kind}, expected a real floating-point type")
+
+
 def updates_of_delta_product(num_householder, **arrays):
     """num_householder as an int. Raises TypeError for another value, and ValueError unless there is at least one update of a
     token, and the shapes of q, k, v, log_decay and beta fit as gated_delta_product()'s; None: not given."""

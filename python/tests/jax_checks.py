@@ -226,6 +226,7 @@ def mamba(comm):
     raises(ValueError, "mamba2: x has the shape", lambda: sp.mamba2(x[..., :0], dt, decay, b, c, comm=comm))
     raises(TypeError, "mamba2: x, B and C are bfloat16, float32 and float32", lambda: sp.mamba2(x.astype(jnp.bfloat16), dt, decay, b, c, comm=comm))
     raises(ValueError, "mamba2: initial_states has the shape", lambda: sp.mamba2(x, dt, decay, b, c, initial_states=x, comm=comm))
+    raises(TypeError, "mamba2: A is complex64, expected a real", lambda: sp.mamba2(x, dt, decay + 0j, b, c, comm=comm))
     batched = lambda x, b: jax.vmap(lambda y: sp.mamba2(y, y[..., 0], decay, b, b, comm=comm))(x[None])
     raises(NotImplementedError, "mamba2 under jax.vmap", lambda: sharded(batched, (SEQ,) * 2, SEQ)(x, b))
 

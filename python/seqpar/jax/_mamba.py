@@ -20,9 +20,10 @@ def mamba2(x, dt, A, B, C, chunk_size=None, D=None, z=None, dt_bias=None, initia
         return_final_states    returns (y, states after this rank's last token)
         algorithm, wire, reserve   as in gla()
     """
-    shapes = {name: None if array is None else array.shape for name, array in
-              dict(x=x, dt=dt, A=A, B=B, C=C, D=D, z=z, dt_bias=dt_bias).items()}
-    _shapes.require_mamba2(shapes)
+    arrays = dict(x=x, dt=dt, A=A, B=B, C=C, D=D, z=z, dt_bias=dt_bias)
+    _shapes.require_mamba2({name: None if array is None else array.shape for name, array in arrays.items()})
+    _shapes.require_floating("mamba2", {name: None if array is None else array.dtype for name, array in arrays.items()},
+                             lambda kind: jnp.issubdtype(kind, jnp.floating))
     _shapes.require_mamba2_type(x.dtype, B.dtype, C.dtype)
     if initial_states is not None and initial_states.shape != (fits := (x.shape[0], *x.shape[2:], B.shape[3])):
         raise ValueError(f"mamba2: initial_states has the shape {initial_states.shape}, expected {fits}")

@@ -116,6 +116,10 @@ def mamba2_refusals(comm, seed):
                        "seq_idx contains -1": {"seq_idx": torch.full((1, 5), -1)}}.items():
         raises(ValueError, text, sp.mamba2, **{**given, **more}, comm=comm)
     raises(TypeError, "mamba2: x, B and C are ", sp.mamba2, **{**given, "B": given["B"].bfloat16()}, comm=comm)
+    for name, kind in (("A", torch.complex64), ("dt", torch.complex64), ("D", torch.int32), ("z", torch.complex64), ("dt_bias", torch.bool),
+                       ("initial_states", torch.complex64)):  # conversions to float32 would drop imaginary parts
+        raises(TypeError, f"mamba2: {name} is {kind}, expected a real", sp.mamba2, **{**given, name: {**given, "initial_states": initial}[
+            name].to(kind)}, comm=comm)
     raises(TypeError, "z is int", sp.mamba2, **{**given, "z": 1}, comm=comm)
 
 
