@@ -12,8 +12,8 @@ import traceback
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from transformers import (GptOssConfig, GptOssForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM,
-                          Qwen3NextConfig, T5Config)
+from transformers import (GPTBigCodeConfig, GPTBigCodeForCausalLM, GPTNeoConfig, GPTNeoForCausalLM, GptOssConfig, GptOssForCausalLM,
+                          LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen3NextConfig, T5Config)
 
 import seqpar.torch as sp
 import stub_file
@@ -127,6 +127,16 @@ def _refusals(comm):
     for prompt, mask in ((ids, None), (several, pads)):  # the second step would append all tokens to those of the first
         _raises(ValueError, "the model computed 10 tokens again, of which the cache has 9", model.generate, prompt, attention_mask=mask,
                 use_cache=False, max_new_tokens=2, **{_name(model): generation.ShardedCache(model.config, comm)})
+    code = GPTBigCodeForCausalLM(GPTBigCodeConfig(n_embd=32, n_layer=2, n_head=4, vocab_size=60)).eval()  # no positions, no mask
+    code.set_attn_implementation(generation.IMPLEMENTATION)
+    again = generation.ShardedCache(code.config, comm)
+    _raises(ValueError, "the model computed 10 tokens again, of which the cache has 9", code.generate, ids, use_cache=False, max_new_tokens=2,
+            eos_token_id=None, **{_name(code): again})
+    again.reset()
+    code.generate(ids, max_new_tokens=2, eos_token_id=None, **{_name(code): again})
+    _raises(ValueError, "has attn_implementation 'eager', expected 'seqpar_cache'",
+            GPTNeoForCausalLM(GPTNeoConfig(num_layers=1, attention_types=[[["global"], 1]], hidden_size=16, vocab_size=8, num_heads=2))
+            .set_attn_implementation, generation.IMPLEMENTATION)
     generation.prefill(model, ids, cache)
     _raises(ValueError, "got 2 sequences, expected 1", model.generate, ids, num_beams=2, max_new_tokens=1, **{_name(model): cache})
     model.set_attn_implementation("sdpa")  # would attend the rank's keys only

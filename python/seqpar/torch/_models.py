@@ -13,6 +13,7 @@ from . import _recurrent, _rotary
 from ._refusals import tell
 
 registrations = {}  # attn_implementation -> Registration
+before_calls = {}  # another attn_implementation -> forward pre-hook (model, arguments, named) of its models
 _ATTENDS = ("full_attention", "sliding_attention")
 _RECURS = ("linear_attention", "hybrid")  # of models with recurrent layers that are supported
 _PER_TOKEN = ("mlp", "moe")  # layers with neither
@@ -303,12 +304,21 @@ def watch(model):
                 module.register_forward_pre_hook(_before, with_kwargs=True)
                 module.register_forward_hook(_after)
                 module.register_forward_hook(_ended, always_call=True)
+    if _implementation(model) in before_calls and not getattr(model, "_seqpar_hooked", False):
+        model._seqpar_hooked = True
+        model.register_forward_pre_hook(_before_call, with_kwargs=True)
+
+
+def _before_call(model, arguments, named):
+    hook = before_calls.get(_implementation(model))
+    if hook is not None and not torch.compiler.is_compiling():
+        hook(model, arguments, named)
 
 
 def require_set(model, name):
     """Raises ValueError unless the model, or a model inside it, has the registered attn_implementation `name` (None: any). Models
     that compute attention without the interface of transformers keep the former one, with a warning."""
-    names = registrations if name is None else {name} & registrations.keys()
+    names = registrations if name is None else {name} & (registrations.keys() | before_calls.keys())
     if (names or name is None) and not any(_implementation(module) in names for module in model.modules()):
         expected = repr(name or "seqpar")
         raise ValueError(f"seqpar attention: {type(model).__name__} has attn_implementation {_implementation(model)!r}, expected {expected}: "

@@ -15,7 +15,7 @@ ranks get identical bits, so greedy search needs no further exchange. Sampling n
 import inspect
 
 import torch
-from transformers import AttentionInterface
+from transformers import AttentionInterface, PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.masking_utils import AttentionMaskInterface
 
@@ -290,8 +290,24 @@ def _mask(*arguments, mask_function=None, attention_mask=None, **named):
     return attention_mask
 
 
+def _before_call(model, arguments, named):
+    """Runs before a model's forward pass. Some models give their attention nothing that tells queries from cached tokens."""
+    cache = next((x for x in (*arguments, *named.values()) if isinstance(x, ShardedCache)), None)
+    if cache is None or named.get("use_cache", True) or not cache.get_seq_length():
+        return
+    telling(cache.comm)(_refuse_without_use)(named, cache.get_seq_length())
+
+
+def _refuse_without_use(named, cached):
+    ids = named.get("input_ids")
+    raise ValueError(f"seqpar_cache: the model computed {'all' if ids is None else ids.shape[1]} tokens again, of which the cache has {cached}, "
+                     "expected use_cache=True in generate() or in the model's generation_config, and reset() before another prompt")
+
+
 AttentionInterface.register(IMPLEMENTATION, _attend)
 AttentionMaskInterface.register(IMPLEMENTATION, _mask)
+_models.before_calls[IMPLEMENTATION] = _before_call
+_models.watch_all(PreTrainedModel)
 
 
 def _require_model(what, model, cache):
