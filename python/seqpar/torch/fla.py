@@ -5,10 +5,10 @@
     x, _ = fla_sp.causal_conv1d(x, weight, bias, activation="silu", cp_context=context)
     o, _ = fla_sp.chunk_gla(q, k, v, g, cp_context=context)
 
-chunk_delta_rule, chunk_gated_delta_rule, chunk_gated_delta_product and chunk_kda run on hosts and GPUs. For the delta rules of FLA's kernels,
-patch() replaces the gather by an All-Scan. Tensors are this rank's shards, the batch is 1, and the number of tokens is
-a multiple of the ranks, as in FLA. Options of FLA that are None or False are accepted, others that are not named below
-are errors.
+chunk_simple_gla, chunk_delta_rule, chunk_gated_delta_rule, chunk_gated_delta_product and chunk_kda run on hosts and GPUs, also with a
+cp_context where FLA's functions take none. For the delta rules of FLA's kernels, patch() replaces the gather by an All-Scan. Tensors are
+this rank's shards, the batch is 1, and the number of tokens is a multiple of the ranks, as in FLA. Options of FLA that are None or False
+are accepted, others that are not named below are errors.
 """
 
 import contextlib
@@ -24,6 +24,7 @@ from ._comm import Comm
 from ._connect import comm as make_comm
 from ._conv import short_conv
 from ._delta_product import gated_delta_product
+from ._fla_gates import beta_of, decay_of
 from ._layout import Layout, bounds_of
 
 
@@ -103,70 +104,90 @@ def _require_no_more(name, rest):
         raise TypeError(f"{name}: got {', '.join(unknown)}, which it does not support")
 
 
-def _chunk(function, name):
-    def chunk(q, k, v, g, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None, cp_context=None, **rest):
-        _require_no_more(name, rest)
-        _require(name, cp_context)
-        if initial_state is not None or output_final_state:
-            raise ValueError(f"{name}: got initial_state or output_final_state, expected neither with a cp_context")
-        return function(q, k, v, g, cp_context.comm, scale=scale, cu_seqlens=cp_context.bounds, layout=cp_context.shards), None
-
-    chunk.__name__ = chunk.__qualname__ = name
-    chunk.__doc__ = f"{function.__name__}() with FLA's arguments: (o, None). cu_seqlens is the context's."
-    return chunk
-
-
-chunk_gla = _chunk(_linear_functions.gla, "chunk_gla")
-chunk_simple_gla = _chunk(_linear_functions.simple_gla, "chunk_simple_gla")
-
-
-def _delta(function, q, k, v, rest, unknown, scale, initial_state, output_final_state, normalize, context):
-    """rest: the arguments of `function` between v and comm."""
-    name = f"chunk_{function.__name__}"
+def _run(function, name, q, k, v, rest, unknown, context, scale, initial_state, output_final_state, state_v_first=False,
+         disable_recompute=False, **more):
+    """rest: the arguments of `function` between v and comm. more: its other options."""
     _require_no_more(name, unknown)
     _require(name, context)
     if output_final_state and len(context.bounds) > 2:
         raise ValueError(f"{name}: got output_final_state with {len(context.bounds) - 1} sequences, expected one")
+    if state_v_first and initial_state is not None:
+        initial_state = initial_state.mT
+    if disable_recompute:
+        more["reserve"] = True
     rest = [x.float() if getattr(x, "dtype", None) == torch.float16 else x for x in rest]
     bounds = None if len(context.bounds) == 2 else context.bounds
     out = function(q, k, v, *rest, context.comm, scale=scale, initial_state=initial_state, cu_seqlens=bounds,
-                   output_final_state=output_final_state, normalize=normalize, layout=context.shards)
-    return out if output_final_state else (out, None)
+                   output_final_state=output_final_state, layout=context.shards, **more)
+    if not output_final_state:
+        return out, None
+    return (out[0], out[1].mT) if state_v_first else out
+
+
+def chunk_gla(q, k, v, g, scale=None, initial_state=None, output_final_state=False, state_v_first=False, cu_seqlens=None,
+              cu_seqlens_cpu=None, cp_context=None, **rest):
+    """gla() with FLA's arguments, as chunk_delta_rule()."""
+    return _run(_linear_functions.gla, "chunk_gla", q, k, v, (g,), rest, cp_context, scale, initial_state, output_final_state, state_v_first)
+
+
+def chunk_simple_gla(q, k, v, g=None, g_gamma=None, scale=None, initial_state=None, output_final_state=False, state_v_first=False,
+                     cu_seqlens=None, cu_seqlens_cpu=None, cp_context=None, **rest):
+    """simple_gla() with FLA's arguments, as chunk_delta_rule(); with g_gamma [heads] instead of g retention(), with neither
+    linear_attention()."""
+    if g is not None and g_gamma is not None:
+        raise ValueError("chunk_simple_gla: got g and g_gamma, expected at most one of them")
+    function, gates = (_linear_functions.simple_gla, (g,)) if g is not None else (_linear_functions.retention, (g_gamma,))
+    if g is None and g_gamma is None:
+        function, gates = _linear_functions.linear_attention, ()
+    return _run(function, "chunk_simple_gla", q, k, v, gates, rest, cp_context, scale, initial_state, output_final_state, state_v_first)
 
 
 def chunk_delta_rule(q, k, v, beta, scale=None, initial_state=None, output_final_state=False, use_qk_l2norm_in_kernel=False,
-                     cu_seqlens=None, cp_context=None, **rest):
+                     cu_seqlens=None, cu_seqlens_cpu=None, cp_context=None, **rest):
     """delta_rule() with FLA's arguments: (o, state). cu_seqlens is the context's. initial_state: of all sequences,
     equal on all ranks. output_final_state, for one sequence: the state after this rank's last token, so the last rank's
     is final; else None."""
-    return _delta(_linear_functions.delta_rule, q, k, v, (beta,), rest, scale, initial_state, output_final_state,
-                  use_qk_l2norm_in_kernel, cp_context)
+    return _run(_linear_functions.delta_rule, "chunk_delta_rule", q, k, v, (beta,), rest, cp_context, scale, initial_state,
+                output_final_state, normalize=use_qk_l2norm_in_kernel)
 
 
-def chunk_gated_delta_rule(q, k, v, g, beta, scale=None, initial_state=None, output_final_state=False,
-                           use_qk_l2norm_in_kernel=False, cu_seqlens=None, cp_context=None, **rest):
-    """gated_delta_rule() with FLA's arguments, as chunk_delta_rule()."""
-    return _delta(_linear_functions.gated_delta_rule, q, k, v, (g, beta), rest, scale, initial_state, output_final_state,
-                  use_qk_l2norm_in_kernel, cp_context)
+def chunk_gated_delta_rule(q, k, v, g, beta, scale=None, initial_state=None, output_final_state=False, use_qk_l2norm_in_kernel=False,
+                           use_beta_sigmoid_in_kernel=False, allow_neg_eigval=False, state_v_first=False, cu_seqlens=None,
+                           cu_seqlens_cpu=None, chunk_indices=None, cp_context=None, *, use_gate_in_kernel=False, A_log=None, dt_bias=None,
+                           chunk_size=64, **rest):
+    """gated_delta_rule() with FLA's arguments, as chunk_delta_rule(). use_gate_in_kernel: the decays are
+    -exp(A_log) softplus(g + dt_bias), with parameters [heads]. use_beta_sigmoid_in_kernel: beta are logits; allow_neg_eigval: twice
+    their sigmoid. chunk_size has no effect."""
+    name = "chunk_gated_delta_rule"
+    gates = decay_of(name, g, use_gate_in_kernel, A_log, dt_bias), beta_of(name, beta, use_beta_sigmoid_in_kernel, allow_neg_eigval)
+    return _run(_linear_functions.gated_delta_rule, name, q, k, v, gates, rest, cp_context, scale, initial_state, output_final_state,
+                state_v_first, normalize=use_qk_l2norm_in_kernel)
+
+
+def chunk_kda(q, k, v, g, beta, scale=None, initial_state=None, output_final_state=False, use_qk_l2norm_in_kernel=False,
+              use_gate_in_kernel=False, use_beta_sigmoid_in_kernel=False, allow_neg_eigval=False, safe_gate=False, lower_bound=None,
+              disable_recompute=False, return_intermediate_states=False, state_v_first=False, cu_seqlens=None, cu_seqlens_cpu=None,
+              cp_context=None, *, A_log=None, dt_bias=None, chunk_size=64, **rest):
+    """kda() with FLA's arguments, as chunk_gated_delta_rule(). g: the logarithms of the decays; use_gate_in_kernel:
+    -exp(A_log) softplus(g + dt_bias), or with lower_bound lower_bound sigmoid(exp(A_log) (g + dt_bias)), with A_log [heads] and dt_bias
+    [heads * dk]. disable_recompute: kda()'s `reserve`."""
+    name = "chunk_kda"
+    gates = (decay_of(name, g, use_gate_in_kernel, A_log, dt_bias, safe_gate, lower_bound),
+             beta_of(name, beta, use_beta_sigmoid_in_kernel, allow_neg_eigval))
+    return _run(_linear_functions.kda, name, q, k, v, gates, {**rest, "return_intermediate_states": return_intermediate_states}, cp_context,
+                scale, initial_state, output_final_state, state_v_first, disable_recompute, normalize=use_qk_l2norm_in_kernel)
 
 
 def chunk_gated_delta_product(q, k, v, g, beta, num_householder, scale=None, initial_state=None, output_final_state=False,
                               use_qk_l2norm_in_kernel=False, cu_seqlens=None, cu_seqlens_cpu=None, cp_context=None, **rest):
     """gated_delta_product() with FLA's arguments, as chunk_delta_rule(). The context's bounds are of tokens; k, v and
     beta have num_householder rows per token. g: None: no decay."""
-    return _delta(gated_delta_product, q, k, v, (g, beta, num_householder), rest, scale, initial_state, output_final_state,
-                  use_qk_l2norm_in_kernel, cp_context)
-
-
-def chunk_kda(q, k, v, g, beta, scale=None, initial_state=None, output_final_state=False, use_qk_l2norm_in_kernel=False,
-              cu_seqlens=None, cp_context=None, **rest):
-    """kda() with FLA's arguments, as chunk_delta_rule(). g: the logarithms of the decays."""
-    return _delta(_linear_functions.kda, q, k, v, (g, beta), rest, scale, initial_state, output_final_state,
-                  use_qk_l2norm_in_kernel, cp_context)
+    return _run(gated_delta_product, "chunk_gated_delta_product", q, k, v, (g, beta, num_householder), rest, cp_context, scale,
+                initial_state, output_final_state, normalize=use_qk_l2norm_in_kernel)
 
 
 def causal_conv1d(x, weight=None, bias=None, residual=None, initial_state=None, output_final_state=False, activation=None, backend="triton",
-                  cu_seqlens=None, cp_context=None, **rest):
+                  cu_seqlens=None, cu_seqlens_cpu=None, chunk_indices=None, cp_context=None, **rest):
     """short_conv() with FLA's arguments: (y, None). cu_seqlens is the context's, backend has no effect."""
     _require_no_more("causal_conv1d", {"residual": residual, "initial_state": initial_state, "output_final_state": output_final_state, **rest})
     _require("causal_conv1d", cp_context)

@@ -156,7 +156,73 @@ def drop_ins_of_the_delta_rule(comm, seed):
         same(state, final, 200)
     raises(ValueError, "delta_rule: beta is None", fla.chunk_delta_rule, q, k, v, None, cp_context=context)
     raises(ValueError, "output_final_state", fla.chunk_kda, q, k, v, gate, beta, output_final_state=True, cp_context=context)
-    raises(TypeError, "use_gate_in_kernel", fla.chunk_kda, q, k, v, gate, beta, use_gate_in_kernel=True, cp_context=context)
+    raises(TypeError, "chunk_kda: got return_intermediate_states", fla.chunk_kda, q, k, v, gate, beta, return_intermediate_states=True,
+           cp_context=context)
+
+
+@check
+def gates_that_fla_computes(comm, seed):
+    """In its kernels: outputs, states and gradients, also of the gates' parameters."""
+    tokens, layout = 8 * comm.size, sp.Layout("contiguous", 8 * comm.size, comm.size)
+    q, k, v, gate, _, grad = _inputs(seed, 1, tokens, 4, 2, 8, 6)
+    logits, rates, channels, heads = whole(seed + 1, 1, tokens, 4), 0.3 * whole(seed + 2, 4), whole(seed + 3, 4 * 8), whole(seed + 4, 4)
+    context, state = fla.build_cp_context([0, tokens], None), whole(seed + 5, 1, 4, 6, 8)
+    raw = {"g": whole(seed + 6, 1, tokens, 4, 8), "beta": logits}
+    softplus = torch.nn.functional.softplus
+    on = dict(use_gate_in_kernel=True, use_beta_sigmoid_in_kernel=True, use_qk_l2norm_in_kernel=True, initial_state=state, state_v_first=True,
+              output_final_state=True, chunk_size=32, cp_context=context)
+    for function, bias, more, decay, betas in (
+            (fla.chunk_kda, channels, {"disable_recompute": True}, lambda g, a, b: -a.exp()[:, None] * softplus(g + b.view(4, 8)), 1),
+            (fla.chunk_kda, channels, {"lower_bound": -5.0, "safe_gate": True, "allow_neg_eigval": True},
+             lambda g, a, b: -5 * torch.sigmoid(a.exp()[:, None] * (g + b.view(4, 8))), 2),
+            (fla.chunk_gated_delta_rule, heads, {"allow_neg_eigval": True}, lambda g, a, b: -a.exp() * softplus(g + b), 2)):
+        g = raw["g"] if function is fla.chunk_kda else raw["g"][..., 0].contiguous()
+        exact = _leaves((q, k, v, g, logits, rates, bias))
+        expected, final = reference.delta(*exact[:3], decay(exact[3], *exact[5:]), betas * exact[4].sigmoid(), initial_state=state.mT,
+                                          normalize=True)
+        expected.backward(grad)
+        mine = _leaves([*(sp.shard(x, layout, comm) for x in (q, k, v, g, logits)), rates, bias])
+        out, after = function(*mine[:5], A_log=mine[5], dt_bias=mine[6], **more, **on)
+        out.backward(sp.shard(grad, layout, comm))
+        same(out, sp.shard(expected.detach(), layout, comm), 300)
+        if comm.rank == comm.size - 1:
+            same(after, final.detach().mT, 300)
+        for one, other in zip(mine[:5], exact):
+            same(one.grad, sp.shard(other.grad, layout, comm), 2000)
+        for one, other in zip(mine[5:], exact[5:]):
+            same(summed(one.grad, comm), other.grad, 4000)
+    same(fla.chunk_kda(*mine[:3], sp.shard(raw["g"], layout, comm), mine[4], lower_bound=-1.0, use_gate_in_kernel=True,
+                       use_beta_sigmoid_in_kernel=True, cp_context=context)[0],
+         sp.kda(*mine[:3], -torch.sigmoid(sp.shard(raw["g"], layout, comm)), mine[4].sigmoid(), comm, layout=layout), 100)
+    refused = {"allow_neg_eigval is True, expected use_beta_sigmoid_in_kernel": {"allow_neg_eigval": True},
+               "got A_log, expected use_gate_in_kernel=True": {"A_log": rates}, "got use_gate_in_kernel, expected A_log": {"use_gate_in_kernel": True},
+               "got dt_bias, expected use_gate_in_kernel=True": {"dt_bias": heads},
+               "dt_bias has 4 elements, expected 32": {"use_gate_in_kernel": True, "A_log": rates, "dt_bias": heads},
+               "lower_bound is 0.5, expected a negative": {"use_gate_in_kernel": True, "lower_bound": 0.5},
+               "got use_gate_in_kernel, expected a lower_bound with safe_gate": {"use_gate_in_kernel": True, "A_log": rates, "safe_gate": True}}
+    for text, options in refused.items():
+        raises(ValueError, f"chunk_kda: {text}", fla.chunk_kda, q, k, v, raw["g"], logits, **options,
+               cp_context=context)
+
+
+@check
+def simple_gla_with_flas_arguments(comm, seed):
+    tokens, layout = 8 * comm.size, sp.Layout("contiguous", 8 * comm.size, comm.size)
+    q, k, v, gate, _, _ = _inputs(seed, 1, tokens, 4, 2, 8, 6)
+    context, state, rates = fla.build_cp_context([0, tokens], None), whole(seed + 5, 1, 4, 8, 6), -whole(seed + 6, 4).abs()
+    mine = [sp.shard(x, layout, comm) for x in (q, k, v)]
+    token = sp.shard(gate[..., 0].contiguous(), layout, comm)
+    for arguments, function, gates in (((token,), sp.simple_gla, (token,)), ((None, rates), sp.retention, (rates,)), ((), sp.linear_attention, ())):
+        o, final = fla.chunk_simple_gla(*mine, *arguments, scale=0.5, initial_state=state.mT, output_final_state=True, state_v_first=True,
+                                        cp_context=context)
+        expected, after = function(*mine, *gates, comm, scale=0.5, initial_state=state, output_final_state=True, layout=layout)
+        same(o, expected)
+        same(final, after.mT)
+    o, final = fla.chunk_gla(*mine, sp.shard(gate, layout, comm), 0.5, state, True, cp_context=context)
+    expected, after = sp.gla(*mine, sp.shard(gate, layout, comm), comm, scale=0.5, initial_state=state, output_final_state=True, layout=layout)
+    same(o, expected)
+    same(final, after)
+    raises(ValueError, "got g and g_gamma", fla.chunk_simple_gla, *mine, token, rates, cp_context=context)
 
 
 @check

@@ -327,7 +327,8 @@ def contexts_of_fla(comm, seed):
     raises(ValueError, "use_tf32x3", fla.build_cp_context, [0, tokens], dist.group.WORLD, use_tf32x3_affine_chain=False)
     if comm.size > 1:
         raises(ValueError, "multiple", fla.build_cp_context, [0, tokens + 1], dist.group.WORLD)
-    raises(ValueError, "initial_state", fla.chunk_gla, q, q, q, gate, output_final_state=True, cp_context=context)
+    raises(ValueError, "chunk_gla: got output_final_state with 3 sequences", fla.chunk_gla, q, q, q, gate, output_final_state=True,
+           cp_context=context)
     raises(TypeError, "build_cp_context: cu_seqlens is None", fla.build_cp_context, None, dist.group.WORLD)
     for wrong in ([1, tokens], [0, tokens - 1, 1, tokens]):
         raises(ValueError, f"build_cp_context: cu_seqlens is {tuple(wrong)}", fla.build_cp_context, wrong, dist.group.WORLD)
@@ -341,8 +342,7 @@ def contexts_of_fla(comm, seed):
     beta = gates[..., 0].sigmoid()
     on = dict(use_qk_l2norm_in_kernel=True, cp_context=context)
     same(*(fla.chunk_kda(mine, mine, mine, gates, beta, **more, **on)[0] for more in (off, {})), 50)
-    raises(TypeError, "chunk_kda: got A_log, use_gate_in_kernel, which", fla.chunk_kda, mine, mine, mine, gates, beta,
-           use_gate_in_kernel=True, A_log=beta, cp_context=context)
+    raises(TypeError, "chunk_gla: got head_first, which", fla.chunk_gla, mine, mine, mine, gates, head_first=True, cp_context=context)
 
 
 class _FlaModule:
