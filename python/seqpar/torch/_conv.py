@@ -120,6 +120,6 @@ def short_conv(x, weight, comm, *, bias=None, activation=None, cu_seqlens=None, 
             raise ValueError(f"short_conv: layout.cu_seqlens is {layout.cu_seqlens}, expected None: cu_seqlens of short_conv()")
         require_fit("short_conv: layout", layout, comm, local=x.shape[1])
     x, weight, bias = autocasted(x, weight, bias)
-    lengths = [x.shape[1]] * comm.size if layout is None else list(layout.lengths)
+    lengths = [] if layout is None else list(layout.lengths)  # symbolic lengths would be constants of a graph
     bounds, silu = list(bounds_of(cu_seqlens) or ()), activation is not None
     return _ShortConv.apply(x, weight, bias, silu, lengths, bounds, comm.name)

@@ -54,13 +54,18 @@ class LocalCall:
         return torch.cat(seen)
 
 
+def _known(condition):
+    """A condition of sizes as a bool: under torch.compile with dynamic sizes it is a symbol, which a branch makes a guard."""
+    return True if condition else False
+
+
 def sdpa(q, k, v, call):
     """torch.nn.functional.scaled_dot_product_attention as a `kernel` of attention()."""
     if call.softcap or call.sinks is not None:
         raise ValueError("sdpa: got softcap or sinks, expected none: scaled_dot_product_attention has neither")
     simple = call.causal and call.window[0] < 0 and call.cu_seqlens_q is None and q.shape[1] == k.shape[1]
     out = torch.nn.functional.scaled_dot_product_attention(
-        *(x.transpose(1, 2) for x in (q, k, v)), scale=call.scale, enable_gqa=k.shape[2] != q.shape[2], is_causal=simple,
+        *(x.transpose(1, 2) for x in (q, k, v)), scale=call.scale, enable_gqa=_known(k.shape[2] != q.shape[2]), is_causal=_known(simple),
         attn_mask=None if simple else call.mask(q.shape[1], k.shape[1], q.device))
     return out.transpose(1, 2)
 
@@ -75,7 +80,7 @@ def flex(q, k, v, call):
                                                              k.shape[1], device=q.device)
     capped = None if not call.softcap else lambda score, b, h, i, j: call.softcap * torch.tanh(score / call.softcap)
     out = flex_attention(*(x.transpose(1, 2) for x in (q, k, v)), score_mod=capped, block_mask=block_mask, scale=call.scale,
-                         enable_gqa=k.shape[2] != q.shape[2])
+                         enable_gqa=_known(k.shape[2] != q.shape[2]))
     return out.transpose(1, 2)
 
 
@@ -173,6 +178,11 @@ def _heads_of(heads, kv_heads, members, member):
     return first, count, first_kv, count_kv
 
 
+def _constant(size):
+    """A size as an int, which torch.compile with dynamic sizes makes a constant of the graph."""
+    return len([None for _ in range(size)]) if torch.compiler.is_compiling() else size
+
+
 def _block(kernel, q, k, v, begin, end, bounds, call):
     """Runs the kernel for the queries at a range of positions of the whole, with whole k and v."""
     left = call["window"][0]
@@ -198,10 +208,10 @@ def _nothing(q, k, v, sinks):
 
 
 def _by_heads(kernel, q, k, v, comm, layout, bounds, call):
-    tokens, heads, kv_heads = layout.lengths, q.shape[2], k.shape[2]
+    tokens, heads, kv_heads = layout.lengths, _constant(q.shape[2]), _constant(k.shape[2])
     q = to_heads(q, comm, tokens=tokens)
     k, v = (to_heads(x, comm, query_heads=heads, tokens=tokens) for x in (k, v))
-    first, count, first_kv, count_kv = _heads_of(heads, kv_heads, comm.size, comm.rank)
+    first, count, first_kv, count_kv = _heads_of(heads, kv_heads, *map(_constant, (comm.size, comm.rank)))
     permuted = not in_order(layout)
     if not count or not layout.tokens:  # no queries: still takes part in the exchanges, also backward
         out = q.new_zeros(*q.shape[:3], v.shape[3]) + _nothing(q, k, v, call["sinks"])
@@ -234,7 +244,7 @@ def _by_gather(kernel, q, k, v, comm, layout, bounds, call):
     # The exchanges of "ulysses" write new memory, but these queries are the caller's.
     q = ReadableInput.apply(q)
     outputs, done = [], 0
-    for begin, end in _runs(layout.key, comm.rank):
+    for begin, end in _runs(layout.key, _constant(comm.rank)):
         outputs.append(_block(kernel, q[:, done:done + end - begin], k, v, begin, end, bounds, call))
         done += end - begin
     if not outputs:  # no tokens: still takes part in the exchanges, also backward

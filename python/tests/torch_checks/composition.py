@@ -6,6 +6,7 @@ import unittest.mock
 
 import torch
 import torch.distributed as dist
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import seqpar.torch as sp
@@ -108,6 +109,33 @@ def compiled_graphs_are_whole_and_equal(comm, seed):
         same(compiled, value, 50)
         for one, other in zip(gradients, exact):  # sums of terms of the largest's size
             same(one / other.abs().max(), other / other.abs().max(), 50)
+
+
+@check
+def compiled_with_dynamic_lengths(comm, seed):
+    """One graph for all lengths; kernels of the caller may compile again."""
+    weight, rates = whole(seed + 3, 16, 3), -whole(seed + 4, 4).abs()
+    functions = {
+        "attention": (2, lambda x: sp.attention(x, x, x, comm, causal=True)),
+        "gated_delta_rule": (2, lambda x: sp.gated_delta_rule(x, x, x, -x[..., 0].abs(), x[..., 1].sigmoid(), comm, normalize=True)),
+        "mamba2": (2, lambda x: sp.mamba2(x, x[..., 0], rates, x, x, dt_softplus=True, comm=comm)),
+        "short_conv": (2, lambda x: sp.short_conv(x.flatten(2), weight, comm, activation="silu")),
+        "sdpa, ulysses": (9, lambda x: sp.attention(x, x, x, comm, causal=True, kernel="sdpa", algorithm="ulysses")),
+        "sdpa, allgather_kv": (9, lambda x: sp.attention(x, x, x, comm, causal=True, kernel="sdpa", algorithm="allgather_kv"))}
+    for name, (most, function) in functions.items() if comm.size < 3 else ():
+        torch.compiler.reset()
+        counter = CompileCounterWithBackend("aot_eager")
+        compiled = torch.compile(function, fullgraph=True, dynamic=True, backend=counter)
+        for tokens in (6, 7, 10):
+            one = whole(seed + comm.rank, 1, tokens, 4, 4).requires_grad_()
+            other = one.detach().clone().requires_grad_()
+            out, expected = compiled(one), function(other)
+            same(out, expected, 50)
+            out.square().sum().backward()
+            expected.square().sum().backward()
+            same(one.grad, other.grad, 500)
+        assert counter.frame_count <= most, f"{name}: {counter.frame_count} graphs"
+    torch.compiler.reset()
 
 
 @check
