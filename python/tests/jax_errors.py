@@ -38,6 +38,8 @@ def errors(comm):
     convolve = lambda **named: sharded(lambda x: sp.short_conv(x[:, :, 0], jnp.ones((4, 3)), comm, **named), (SEQ,), SEQ)(x)
     raises(ValueError, f"expected ascending bounds from 0 to {2 * n}", lambda: convolve(cu_seqlens=(0, 2 * n + 1)))
     raises(ValueError, "bias has the shape (1,), expected (4,)", lambda: convolve(bias=jnp.ones(1)))
+    raises(TypeError, "short_conv: bias is complex64, expected a real", lambda: convolve(bias=jnp.ones(4, complex)))
+    raises(TypeError, "attention: sinks is int32, expected a real", lambda: attend(sinks=jnp.zeros(n + 1, int)))
     for function in (sp.all_gather, sp.reduce_scatter, sp.halo, lambda x, comm, axis: sp.redistribute(x, a, b, comm, axis=axis)):
         raises(ValueError, "axis is 4, expected one of", lambda: sharded(lambda x: function(x, comm, axis=4), (SEQ,), SEQ)(x))
     for function in (sp.all_gather, sp.ring_permute, lambda x, comm: sp.redistribute(x, a, b, comm)):

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from .. import _abi, _families, _masks, _shapes
 from ._call import STREAM, Call, Filled, Operand, Result
-from ._collectives import _like, data_type
+from ._collectives import _like, data_type, is_floating
 from ._comm import custom_call, require_comm
 from ._differentiable import Operator, apply
 from ._layout import Layout
@@ -118,6 +118,7 @@ def _softmax_fields(q, k, v, comm, sinks, causal=False, window=(-1, -1), scale=N
         bounds = mask
     (batch, local, heads, dim), value_dim = q.shape, v.shape[3]
     _shapes.require_sinks("attention", sinks, heads)
+    _shapes.require_floating("attention", {"sinks": None if sinks is None else sinks.dtype}, is_floating)
     left, right = _shapes.window_of("attention", window)
     if layout is None:  # an algorithm's choice would not be known to the caller in advance
         layout = Layout(algorithm if algorithm in ("zigzag", "striped") else "contiguous", local * comm.size, comm.size)

@@ -19,6 +19,11 @@ def data_type(what, x):
     return _abi.TYPES[x.dtype.name]
 
 
+def is_floating(kind):
+    """Whether a type is a real floating-point type."""
+    return jnp.issubdtype(kind, jnp.floating)
+
+
 def _like(x, shape=None):
     return jax.ShapeDtypeStruct(x.shape if shape is None else tuple(shape), x.dtype)
 
@@ -278,6 +283,7 @@ def short_conv(x, weight, comm, *, bias=None, activation=None, cu_seqlens=None):
         raise ValueError(f"short_conv: activation is {activation!r}, expected None, 'silu' or 'swish'")
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ValueError(f"short_conv: bias has the shape {bias.shape}, expected {weight.shape[:1]}")
+    _shapes.require_floating("short_conv", {"weight": weight.dtype, "bias": None if bias is None else bias.dtype}, is_floating)
     width, local = weight.shape[1], x.shape[1]
     padded = x if width == 1 else jnp.concatenate((halo(x, comm, left=width - 1)[0], x), 1)
     age = None

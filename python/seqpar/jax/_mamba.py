@@ -5,6 +5,7 @@ import jax.numpy as jnp
 
 from .. import _shapes
 from ._attention import _linear
+from ._collectives import is_floating
 
 
 def mamba2(x, dt, A, B, C, chunk_size=None, D=None, z=None, dt_bias=None, initial_states=None, cu_seqlens=None,
@@ -22,8 +23,7 @@ def mamba2(x, dt, A, B, C, chunk_size=None, D=None, z=None, dt_bias=None, initia
     """
     arrays = dict(x=x, dt=dt, A=A, B=B, C=C, D=D, z=z, dt_bias=dt_bias)
     _shapes.require_mamba2({name: None if array is None else array.shape for name, array in arrays.items()})
-    _shapes.require_floating("mamba2", {name: None if array is None else array.dtype for name, array in arrays.items()},
-                             lambda kind: jnp.issubdtype(kind, jnp.floating))
+    _shapes.require_floating("mamba2", {name: None if array is None else array.dtype for name, array in arrays.items()}, is_floating)
     _shapes.require_mamba2_type(x.dtype, B.dtype, C.dtype)
     if initial_states is not None and initial_states.shape != (fits := (x.shape[0], *x.shape[2:], B.shape[3])):
         raise ValueError(f"mamba2: initial_states has the shape {initial_states.shape}, expected {fits}")
