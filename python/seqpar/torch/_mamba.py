@@ -38,8 +38,8 @@ def _steps(dt, dt_bias, dt_softplus, dt_limit):
 
 @collective
 def mamba2(x, dt, A, B, C, chunk_size=None, D=None, z=None, dt_bias=None, initial_states=None, seq_idx=None, cu_seqlens=None,
-           dt_softplus=False, dt_limit=(0.0, math.inf), return_final_states=False, return_varlen_states=False, *, comm,
-           layout=None, algorithm="auto", wire=None, reserve=True):
+           dt_softplus=False, dt_limit=(0.0, math.inf), return_final_states=False, return_varlen_states=False, state_dtype=None,
+           *, comm, layout=None, algorithm="auto", wire=None, reserve=True):
     """Mamba-2's SSD (arXiv 2405.21060), S_t = exp(dt_t A) S_(t-1) + dt_t x_t B_t^T, y_t = S_t C_t + D x_t, over a sequence
     in contiguous shards on the ranks, with the arguments of mamba_ssm's mamba_chunk_scan_combined. Differentiable; the
     backward pass is also collective, and gradients of A, D and dt_bias are this rank's share.
@@ -65,6 +65,8 @@ def mamba2(x, dt, A, B, C, chunk_size=None, D=None, z=None, dt_bias=None, initia
     _require_shapes(x, dt, A, B, C, D, z, dt_bias)
     if return_varlen_states:
         raise ValueError("mamba2: got return_varlen_states, expected False: states of all packed sequences are not returned")
+    if state_dtype not in (None, torch.float32):
+        raise ValueError(f"mamba2: state_dtype is {state_dtype}, expected None or torch.float32, the type of states")
     bounds = bounds_of(cu_seqlens)
     if layout is not None:
         require_fit("mamba2: layout", layout, comm, local=x.shape[1])

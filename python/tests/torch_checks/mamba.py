@@ -111,6 +111,7 @@ def mamba2_refusals(comm, seed):
                        "B has 3 groups": {"B": given["B"].new_zeros(1, 5, 3, _STATE)}, "D has the shape": {"D": given["D"][None, None]},
                        "z has the shape": {"z": given["z"][..., 1:]}, "mamba2: x has the shape": {"x": given["x"][..., :0], "z": None},
                        "mamba2: got a tensor on meta": {name: given[name].to("meta") for name in ("x", "B", "C")}, "return_varlen_states": {"return_varlen_states": True},
+                       "state_dtype is torch.bfloat16": {"state_dtype": torch.bfloat16},
                        "initial_states has the shape": {"initial_states": initial.mT},
                        "seq_idx is": {"seq_idx": torch.zeros(1, 4, dtype=torch.int32)},
                        "seq_idx contains -1": {"seq_idx": torch.full((1, 5), -1)}}.items():
