@@ -126,6 +126,11 @@ def _layer_types(model):
     return set(getattr(model.config, "layer_types", None) or ())
 
 
+def _shifts_labels(model):
+    """Whether the loss of a model compares each token with the label after it."""
+    return getattr(model, "loss_type", None) == "ForCausalLM" or type(model).__name__.endswith("LMHeadModel")
+
+
 def _before(model, arguments, named):
     """Runs before each forward pass of a model."""
     registration = registrations.get(_implementation(model))
@@ -156,6 +161,9 @@ def _before(model, arguments, named):
         told = "has no position_ids, so that it counts each rank's tokens from 0: expected a model that takes them"
     elif positions is None and (not inside if recurs else place is not None):
         told = "was called without position_ids, expected the positions that shard_batch() returns: position_ids=positions[None]"
+    elif named.get("labels") is not None and named.get("shift_labels") is None and _shifts_labels(model):
+        told = ("got labels, which it would shift within each rank's tokens, expected none: compute the loss from the logits and the labels of "
+                "shard_batch(), which are shifted")
     if told is not None:
         registration.given = None
         error = ValueError(f"seqpar attention: {type(model).__name__} {told}")

@@ -255,6 +255,7 @@ def positions_that_models_get(comm, seed):
         local = torch.arange(mine.shape[1])[None]
         raises(ValueError, "was called without position_ids", run)
         raises(ValueError, "was called without position_ids", model.model, mine)
+        raises(ValueError, "LlamaForCausalLM got labels, which it would shift", run, flat[None], labels=mine)
         raises(ValueError, "of the whole sequence, not of a shard", run, packed[None], cu_seq_lens_q=cut // comm.size, cu_seq_lens_k=cut // comm.size)
         raises(ValueError, "the positions that shard_batch() returns", run, local)
         registration.layout = sp.Layout("contiguous", tokens, comm.size)
