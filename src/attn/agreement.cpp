@@ -1,8 +1,21 @@
 #include "attn/agreement.h"
 
+#include <bit>
+
 #include "base/error.h"
 
 namespace seqpar::attn {
+
+int64_t digestOf(std::span<const seqparCompared_t> arguments) {
+  uint64_t digest = 0;
+  const auto add = [&](uint64_t value) { digest = digest * 1000003 + value; };
+  for (const auto& each : arguments) {
+    add(each.kind == seqparComparedReal ? std::bit_cast<uint64_t>(each.real) : static_cast<uint64_t>(each.number));
+    if (each.kind != seqparComparedArray) continue;
+    for (int64_t i = 0; i < each.number; ++i) add(static_cast<uint64_t>(each.array[i]));
+  }
+  return static_cast<int64_t>(digest);
+}
 
 void requireAgreement(const char* call, std::span<const seqparCompared_t> arguments, seqparComm_t comm) {
   if (comm == nullptr) return;

@@ -20,6 +20,9 @@ inline seqparCompared_t array(const char* name, std::span<const int64_t> element
   return {name, seqparComparedArray, static_cast<int64_t>(elements.size()), 0, elements.data()};
 }
 
+/// A digest of arguments: one argument by which the passes of a plan are compared.
+int64_t digestOf(std::span<const seqparCompared_t> arguments);
+
 /// A call of all ranks that consists of parts, from seqparCommCallBegin() to seqparCommCallEnd(); no-op without a
 /// communicator. Throws Error.
 class OuterCall {

@@ -1,7 +1,6 @@
 #include "attn/plan/plan.h"
 
 #include <array>
-#include <bit>
 #include <vector>
 
 #include "attn/agreement.h"
@@ -64,13 +63,6 @@ std::vector<seqparCompared_t> description(const Problem& p, const AlgorithmRow& 
 
 /// What a pass of a plan is compared by: the sizes that say most, and a digest of the whole description.
 std::vector<seqparCompared_t> passArguments(const Problem& p, const AlgorithmRow& row) {
-  uint64_t digest = 0;
-  const auto add = [&](uint64_t value) { digest = digest * 1000003 + value; };
-  for (const auto& each : description(p, row)) {
-    add(each.kind == seqparComparedReal ? std::bit_cast<uint64_t>(each.real) : static_cast<uint64_t>(each.number));
-    if (each.kind != seqparComparedArray) continue;
-    for (int64_t i = 0; i < each.number; ++i) add(static_cast<uint64_t>(each.array[i]));
-  }
   const auto& d = p.desc;
   return {number("the plan's family", d.family),
           number("the plan's algorithm", row.id),
@@ -79,7 +71,7 @@ std::vector<seqparCompared_t> passArguments(const Problem& p, const AlgorithmRow
           number("the plan's kvTokens", d.kvTokens),
           number("the plan's heads", d.heads),
           number("the plan's headDim", d.headDim),
-          number("a digest of the plan's description", static_cast<int64_t>(digest))};
+          number("a digest of the plan's description", digestOf(description(p, row)))};
 }
 
 }  // namespace

@@ -73,7 +73,8 @@ Conv::Conv(const char* call, const seqparShortConvDesc_t* given, seqparComm_t co
                                   array("the tokens of ranks", lengths), array("desc->cuSeqlens", bounds)};
   requireAgreement(call, all, comm);
   passArguments_ = {number("the convolution's batch", d.batch), number("its channels", d.channels),
-                    number("its width", d.width), number("its tokens", tokens)};
+                    number("its width", d.width), number("its tokens", tokens),
+                    number("a digest of its description", digestOf(all))};
   shape_.batch = static_cast<size_t>(d.batch);
   shape_.tokens = static_cast<size_t>(lengths[static_cast<size_t>(rank)]);
   shape_.channels = static_cast<size_t>(d.channels);

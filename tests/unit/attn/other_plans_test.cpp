@@ -6,6 +6,7 @@
 
 #include "attn/plan/registry.h"
 #include "rank_threads.h"
+#include "seqpar/short_conv.h"
 #include "softmax_run.h"
 
 namespace {
@@ -140,6 +141,67 @@ TEST_CASE("Without argument checks, data of another plan ends the communicator",
     });
     CAPTURE(row.name);
     for (const auto& text : said) CHECK(text == "");
+  }
+}
+
+/// A short convolution of ones on four ranks. Sizes, and so messages, do not depend on `silu` and `bounds`.
+class SmallConv {
+ public:
+  SmallConv(int silu, const std::vector<int64_t>& bounds, seqparComm_t comm) {
+    seqparShortConvDesc_t desc = SEQPAR_SHORT_CONV_INITIALIZER;
+    desc.channels = 2;
+    desc.tokens = 32;
+    desc.silu = silu;
+    desc.sequences = static_cast<int>(bounds.size()) - 1;
+    desc.cuSeqlens = bounds.data();
+    said_ = check(seqparShortConvCreate(&conv_, &desc, comm), "create");
+    arrays_.assign(7, std::vector<float>(16, 1.0f));
+  }
+  SmallConv(const SmallConv&) = delete;
+  SmallConv& operator=(const SmallConv&) = delete;
+  ~SmallConv() { seqparShortConvDestroy(conv_); }
+
+  const std::string& said() const { return said_; }
+  seqparResult_t pass(bool backward) {
+    auto& a = arrays_;
+    if (!backward) return seqparShortConvForward(conv_, a[0].data(), a[1].data(), nullptr, a[2].data(), nullptr);
+    seqparShortConvBackwardArgs_t args = SEQPAR_SHORT_CONV_BACKWARD_INITIALIZER;
+    args.x = a[0].data();
+    args.weight = a[1].data();
+    args.dy = a[3].data();
+    args.dx = a[4].data();
+    args.dWeight = a[5].data();
+    return seqparShortConvBackward(conv_, &args, nullptr);
+  }
+
+ private:
+  seqparShortConv_t conv_ = nullptr;
+  std::string said_;
+  std::vector<std::vector<float>> arrays_;
+};
+
+TEST_CASE("Without argument checks, halos of another short convolution end the communicator", "[faults]") {
+  for (const bool backward : {false, true}) {
+    for (const bool packed : {false, true}) {
+      const RankThreads group = makeRanks(kRanks, false);
+      std::barrier ready(kRanks);  // a rank that fails ends the others' passes
+      const auto said = group.each([&](int rank) -> std::string {
+        SmallConv one(0, {0, 5, 32}, group[rank]);
+        SmallConv other(packed ? 0 : 1, {0, packed ? 6 : 5, 32}, group[rank]);
+        if (!one.said().empty() || !other.said().empty()) return one.said() + other.said();
+        auto result = one.pass(backward);
+        if (result == seqparSuccess) result = other.pass(backward);
+        ready.arrive_and_wait();
+        if (result != seqparSuccess) return std::string("equal convolutions: ") + seqparAttnGetLastError();
+        result = (rank == 2 ? other : one).pass(backward);
+        if (result == seqparSuccess) result = seqparCommBarrier(group[rank]);
+        const std::string text = seqparGetLastError(group[rank]);
+        return result != seqparSuccess && text.find("the ranks disagree about") != std::string::npos ? ""
+                                                                                                     : "no: " + text;
+      });
+      CAPTURE(backward, packed);
+      for (const auto& text : said) CHECK(text == "");
+    }
   }
 }
 
