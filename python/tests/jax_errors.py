@@ -2,7 +2,9 @@
 
 from jax_support import MESH, SEQ, raises, same, sharded, whole  # first: it sets JAX up
 
+import copy
 import os
+import pickle
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +21,8 @@ def errors(comm):
     if n > 1:
         raises(ValueError, "equally many", lambda: sharded(lambda x: sp.to_heads(x, comm), (SEQ,), SEQ)(x))
         raises(ValueError, "expected as many", lambda: sp.Layout("zigzag", 4 * n + 1, n))
+    assert copy.deepcopy({"comm": comm})["comm"] is comm and copy.copy(comm) is comm
+    raises(TypeError, "cannot be pickled", lambda: pickle.dumps(comm))
     attend = lambda **options: sharded(lambda x: sp.attention(x, x, x, comm, **options), (SEQ,), SEQ)(x)
     call = lambda function, k, v: sharded(lambda x: function(x, k(x), v(x), comm), (SEQ,), SEQ)(x)
     all_of = lambda x: x

@@ -156,6 +156,14 @@ class Comm:
     def _running(self):
         return any(library().seqparJaxRunning(ordinal) for ordinal, _, _ in self._ranks)
 
+    def __deepcopy__(self, memo):
+        return self  # so that modules with a communicator can be copied
+
+    __copy__ = lambda self: self
+
+    def __reduce__(self):
+        raise TypeError("a communicator cannot be pickled: create it again with seqpar.jax.Comm(mesh, axis)")
+
     def __enter__(self):
         return self
 
