@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs clang-tidy over src/ and kernels/ with the compile commands of a configured build (default: build/host).
 # Arguments after the build folder are files (default: all files of the build). QUICK=1 leaves out clang-analyzer, which
-# takes half to two thirds of the time: some 3 s per file then, 6 to 10 s with it. Files that passed and did not change
-# since are not checked again (scripts/tidy.py).
+# takes half to two thirds of the time: a folder is then one translation unit, with it each file. Files that passed and did
+# not change since are not checked again (scripts/tidy.py).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build/host}
