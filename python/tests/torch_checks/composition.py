@@ -114,7 +114,7 @@ def compiled_graphs_are_whole_and_equal(comm, seed):
 @check
 def compiled_with_dynamic_lengths(comm, seed):
     """One graph for all lengths; kernels of the caller may compile again."""
-    weight, rates = whole(seed + 3, 16, 3), -whole(seed + 4, 4).abs()
+    weight, rates = whole(seed + 3, 64, 3), -whole(seed + 4, 4).abs()
     functions = {
         "attention": (2, lambda x: sp.attention(x, x, x, comm, causal=True)),
         "gated_delta_rule": (2, lambda x: sp.gated_delta_rule(x, x, x, -x[..., 0].abs(), x[..., 1].sigmoid(), comm, normalize=True)),
@@ -127,7 +127,7 @@ def compiled_with_dynamic_lengths(comm, seed):
         counter = CompileCounterWithBackend("aot_eager")
         compiled = torch.compile(function, fullgraph=True, dynamic=True, backend=counter)
         for tokens in (6, 7, 10):
-            one = whole(seed + comm.rank, 1, tokens, 4, 4).requires_grad_()
+            one = whole(seed + comm.rank, 1, tokens, 4, 16).requires_grad_()
             other = one.detach().clone().requires_grad_()
             out, expected = compiled(one), function(other)
             same(out, expected, 50)

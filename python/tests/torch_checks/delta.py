@@ -164,17 +164,17 @@ def drop_ins_of_the_delta_rule(comm, seed):
 def gates_that_fla_computes(comm, seed):
     """In its kernels: outputs, states and gradients, also of the gates' parameters."""
     tokens, layout = 8 * comm.size, sp.Layout("contiguous", 8 * comm.size, comm.size)
-    q, k, v, gate, _, grad = _inputs(seed, 1, tokens, 4, 2, 8, 6)
-    logits, rates, channels, heads = whole(seed + 1, 1, tokens, 4), 0.3 * whole(seed + 2, 4), whole(seed + 3, 4 * 8), whole(seed + 4, 4)
-    context, state = fla.build_cp_context([0, tokens], None), whole(seed + 5, 1, 4, 6, 8)
-    raw = {"g": whole(seed + 6, 1, tokens, 4, 8), "beta": logits}
+    q, k, v, gate, _, grad = _inputs(seed, 1, tokens, 4, 2, 16, 32)
+    logits, rates, channels, heads = whole(seed + 1, 1, tokens, 4), 0.3 * whole(seed + 2, 4), whole(seed + 3, 4 * 16), whole(seed + 4, 4)
+    context, state = fla.build_cp_context([0, tokens], None), whole(seed + 5, 1, 4, 32, 16)
+    raw = {"g": whole(seed + 6, 1, tokens, 4, 16), "beta": logits}
     softplus = torch.nn.functional.softplus
     on = dict(use_gate_in_kernel=True, use_beta_sigmoid_in_kernel=True, use_qk_l2norm_in_kernel=True, initial_state=state, state_v_first=True,
               output_final_state=True, chunk_size=32, cp_context=context)
     for function, bias, more, decay, betas in (
-            (fla.chunk_kda, channels, {"disable_recompute": True}, lambda g, a, b: -a.exp()[:, None] * softplus(g + b.view(4, 8)), 1),
+            (fla.chunk_kda, channels, {"disable_recompute": True}, lambda g, a, b: -a.exp()[:, None] * softplus(g + b.view(4, 16)), 1),
             (fla.chunk_kda, channels, {"lower_bound": -5.0, "safe_gate": True, "allow_neg_eigval": True},
-             lambda g, a, b: -5 * torch.sigmoid(a.exp()[:, None] * (g + b.view(4, 8))), 2),
+             lambda g, a, b: -5 * torch.sigmoid(a.exp()[:, None] * (g + b.view(4, 16))), 2),
             (fla.chunk_gated_delta_rule, heads, {"allow_neg_eigval": True}, lambda g, a, b: -a.exp() * softplus(g + b), 2)):
         g = raw["g"] if function is fla.chunk_kda else raw["g"][..., 0].contiguous()
         exact = _leaves((q, k, v, g, logits, rates, bias))
@@ -197,7 +197,7 @@ def gates_that_fla_computes(comm, seed):
     refused = {"allow_neg_eigval is True, expected use_beta_sigmoid_in_kernel": {"allow_neg_eigval": True},
                "got A_log, expected use_gate_in_kernel=True": {"A_log": rates}, "got use_gate_in_kernel, expected A_log": {"use_gate_in_kernel": True},
                "got dt_bias, expected use_gate_in_kernel=True": {"dt_bias": heads},
-               "dt_bias has 4 elements, expected 32": {"use_gate_in_kernel": True, "A_log": rates, "dt_bias": heads},
+               "dt_bias has 4 elements, expected 64": {"use_gate_in_kernel": True, "A_log": rates, "dt_bias": heads},
                "lower_bound is 0.5, expected a negative": {"use_gate_in_kernel": True, "lower_bound": 0.5},
                "got use_gate_in_kernel, expected a lower_bound with safe_gate": {"use_gate_in_kernel": True, "A_log": rates, "safe_gate": True}}
     for text, options in refused.items():
@@ -208,8 +208,8 @@ def gates_that_fla_computes(comm, seed):
 @check
 def simple_gla_with_flas_arguments(comm, seed):
     tokens, layout = 8 * comm.size, sp.Layout("contiguous", 8 * comm.size, comm.size)
-    q, k, v, gate, _, _ = _inputs(seed, 1, tokens, 4, 2, 8, 6)
-    context, state, rates = fla.build_cp_context([0, tokens], None), whole(seed + 5, 1, 4, 8, 6), -whole(seed + 6, 4).abs()
+    q, k, v, gate, _, _ = _inputs(seed, 1, tokens, 4, 2, 16, 32)
+    context, state, rates = fla.build_cp_context([0, tokens], None), whole(seed + 5, 1, 4, 16, 32), -whole(seed + 6, 4).abs()
     mine = [sp.shard(x, layout, comm) for x in (q, k, v)]
     token = sp.shard(gate[..., 0].contiguous(), layout, comm)
     for arguments, function, gates in (((token,), sp.simple_gla, (token,)), ((None, rates), sp.retention, (rates,)), ((), sp.linear_attention, ())):
