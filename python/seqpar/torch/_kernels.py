@@ -180,7 +180,7 @@ def _heads_of(heads, kv_heads, members, member):
 
 def _constant(size):
     """A size as an int, which torch.compile with dynamic sizes makes a constant of the graph."""
-    return len([None for _ in range(size)]) if torch.compiler.is_compiling() else size
+    return len(range(size)) if torch.compiler.is_compiling() else size
 
 
 def _block(kernel, q, k, v, begin, end, bounds, call):
@@ -261,8 +261,8 @@ def attention_by(kernel, q, k, v, comm, *, algorithm="ulysses", causal=False, wi
         raise ValueError(f"attention: algorithm is {algorithm!r} with a kernel of the caller's, expected one of "
                          f"{', '.join(ALGORITHMS)}")
     if layout is None:
-        tokens = q.shape[1] * comm.size
-        layout = _Tokens("contiguous", tokens, [q.shape[1]] * comm.size, f"contiguous:{tokens}:{comm.size}:1:1:")
+        local, ranks = _constant(q.shape[1]), _constant(comm.size)
+        layout = _Tokens("contiguous", local * ranks, [local] * ranks, f"contiguous:{local * ranks}:{ranks}:1:1:")
     else:
         require_fit("attention: layout", layout, comm, local=q.shape[1])
     if k.shape[1] != q.shape[1]:
