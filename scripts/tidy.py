@@ -5,8 +5,8 @@ usage: tidy.py CLANG_TIDY BUILD CHECKS FILE...
 
 The files of a folder with equal compile options are checked as one translation unit, because most of a run's time is
 for the headers. A file that does not compile with the others, which happens if it defines a name that another file
-defines too, is checked alone. A batch with findings is halved, so that each finding is of a file alone. The analyzer only
-looks at functions of the main file, so that with its checks each file is a translation unit.
+defines too, is checked alone. A batch with findings is halved, so that each finding is of a file alone. The analyzer
+only looks at functions of the main file, so that with its checks each file is a translation unit.
 
 A batch without findings is not checked again until its preprocessed text (with comments, which may be NOLINT, macros
 and includes), its compile command, the checks or clang-tidy change: ~/.cache/seqpar-tidy has an empty file per
@@ -69,8 +69,8 @@ class Runs:
         # Clones share results.
         names, text = (x.replace(str(ROOT).encode(), b"") for x in (" ".join([*options, *files]).encode(), text.stdout))
         digest = hashlib.sha256()
-        for part in (self.version, *(x.read_bytes() for x in configurations if x.is_file()), " ".join(self.checks).encode(),
-                     names, text):
+        rules = [x.read_bytes() for x in configurations if x.is_file()]
+        for part in (self.version, *rules, " ".join(self.checks).encode(), names, text):
             digest.update(hashlib.sha256(part).digest())
         return digest.hexdigest()
 
@@ -91,8 +91,8 @@ class Runs:
                 named = [file for file in files if f"\n{file}:" in "\n" + tried.stderr] or files[:1]
                 return self.parts([file for file in files if file not in named], *([file] for file in named))
             checks = self.checks[-1] if self.checks else "--checks="
-            arguments = [f"--config-file={ROOT / '.clang-tidy'}", f"{checks},-bugprone-suspicious-include", source, "--",
-                         *options]
+            arguments = [f"--config-file={ROOT / '.clang-tidy'}", f"{checks},-bugprone-suspicious-include", source]
+            arguments += ["--", *options]
         name = self.key(files, source, options, directory) if command else None
         if name and (CACHE / name).exists():
             return 0
