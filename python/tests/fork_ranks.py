@@ -2,6 +2,7 @@
 input has a job per line, as JSON: {"arguments": [...], "environments": [{...} per rank], "output": path, "timeout": s}; the
 answer is a line with the list of exit statuses."""
 
+import contextlib
 import json
 import os
 import runpy
@@ -10,9 +11,13 @@ import sys
 import time
 import traceback
 
+import torch._dynamo  # noqa: F401  optimizers and checkpoints import it at their first use, which takes 1.6 s
 import torch.distributed  # noqa: F401
 
 import seqpar.torch  # noqa: F401
+
+with contextlib.suppress(ImportError):
+    from transformers import LlamaForCausalLM  # noqa: F401  2.3 s
 
 
 def _run(arguments):

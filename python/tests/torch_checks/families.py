@@ -270,6 +270,8 @@ def positions_that_models_get(comm, seed):
 
 @check
 def compiled_models_get_positions(comm, seed):
+    if comm.size != 2:  # compiles for five seconds
+        return
     try:
         import transformers
     except ImportError:
