@@ -208,7 +208,7 @@ struct ChannelGroupStates {
     const int firstChannel = item.block * kBlock, channels = task.dk - firstChannel;
     uint16_t* data = static_cast<uint16_t*>(to.data) + item.sequence * to.batch + item.token * to.token +
                      item.head * to.head + firstChannel;
-    SEQPAR_UNROLL
+    SEQPAR_ROLLED
     for (int i = 0; i < 8; ++i) {
       const int row = me.warp * 16 + i * 2 + me.lane / 16, unit = me.lane % 16;
       uint32_t words[4];
@@ -226,7 +226,7 @@ struct ChannelGroupStates {
     SEQPAR_UNROLL
     for (const auto& carry : carries) sum += carry[channel];
     int64_t at = item.sequence * to.batch + (item.token + kChunk - 1) * to.token + item.head * to.head + ofHead;
-    SEQPAR_UNROLL
+    SEQPAR_ROLLED
     for (int upper = 3; upper >= 0; --upper) {
       float terms[16];
       SEQPAR_UNROLL
