@@ -2,6 +2,7 @@
 // decays of others have forgotten, and divides the others equally. The scan's result is that of all maps.
 #include <algorithm>
 
+#include "common/covering.h"
 #include "kernels/attn/linear/forward_sm90/needed_chunks_sm90.cuh"
 #include "linear_forward_sm90_check.h"
 
@@ -124,8 +125,9 @@ struct ScanMapsCase {
 TEST_CASE("pass 1 of sm_90 leaves out maps that the scan between ranks does not read") {
   const seqpar::test::Seed seed;
   std::mt19937_64 random(seed);
-  for (const auto& [dk, dv] : {std::pair{128, 64}, {96, 80}, {144, 64}}) {
-    const ScanMapsCase c(dk, dv, 800 + static_cast<int64_t>(random() % 200), random);
+  const int64_t tokens = seqpar::test::kSanitized ? 400 : 800;
+  for (const auto& [dk, dv] : seqpar::test::thinned({std::pair{144, 64}, {96, 80}, {128, 64}}, 2)) {
+    const ScanMapsCase c(dk, dv, tokens + static_cast<int64_t>(random() % 200), random);
     const int ctas = 1 + static_cast<int>(random() % 8);
     c.check<Pass::Forward>(ctas, seed);
     c.check<Pass::Backward>(ctas, seed);
