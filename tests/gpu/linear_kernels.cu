@@ -197,7 +197,7 @@ ForwardSpec drawSpec(std::mt19937_64& random) {
   spec.heads = 1 << random() % 3;
   spec.qkHeads = random() % 2 == 0 ? spec.heads : 1;
   spec.batch = random() % 3 == 0 ? 2 : 1;
-  spec.decays = static_cast<Decays>(random() % 5);
+  spec.decays = static_cast<Decays>(random() % 7);
   spec.initial = random() % 2 == 0;
   spec.headsFirst = random() % 2 == 0;
   spec.segmentTokens = 64 * static_cast<int64_t>(1 + random() % 20);
@@ -309,7 +309,7 @@ void checkManyHeads(std::mt19937_64& random) {
     spec.batch = 2;
     spec.gate = static_cast<Gate>(i / kShapes);
     spec.tokens = kTokens[random() % std::size(kTokens)];
-    spec.decays = static_cast<Decays>(random() % 5);
+    spec.decays = static_cast<Decays>(random() % 7);
     spec.initial = random() % 2 == 0;
     spec.headsFirst = random() % 2 == 0;
     spec.segmentTokens = 192;
@@ -330,7 +330,7 @@ void checkDividedHeads(std::mt19937_64& random) {
     spec.qkHeads = 1 << random() % 4;
     spec.gate = gate;
     spec.tokens = 2050;
-    spec.decays = static_cast<Decays>(random() % 5);
+    spec.decays = static_cast<Decays>(random() % 7);
     spec.initial = random() % 2 == 0;
     spec.headsFirst = random() % 2 == 0;
     spec.segmentTokens = 512;

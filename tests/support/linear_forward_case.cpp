@@ -76,6 +76,7 @@ float drawGate(Decays decays, std::mt19937_64& random) {
     case Decays::Medium:
       return -0.36F * uniform();
     case Decays::Mixed:
+    case Decays::Alternating:
       break;
   }
   const float choice = uniform();
@@ -84,12 +85,18 @@ float drawGate(Decays decays, std::mt19937_64& random) {
   return choice < 0.5F ? -40 * uniform() : -uniform();
 }
 
+/// Two mild chunks of 64 tokens follow two strong ones, after a mild one.
+Decays decaysOf(Decays decays, int64_t token) {
+  if (decays != Decays::Alternating) return decays;
+  return (token / 64 + 1) / 2 % 2 == 0 ? Decays::Typical : Decays::Strong;
+}
+
 }  // namespace
 
 std::string ForwardSpec::name() const {
   static constexpr const char* kTypes[] = {"fp32", "fp16", "bf16"};
   static constexpr const char* kGates[] = {"none", "head", "token", "channel"};
-  static constexpr const char* kDecays[] = {"typical", "slow", "strong", "thirty", "mixed", "medium"};
+  static constexpr const char* kDecays[] = {"typical", "slow", "strong", "thirty", "mixed", "medium", "alternating"};
   std::ostringstream out;
   out << kTypes[type] << ", gate " << kGates[static_cast<int>(gate)] << ' ' << kTypes[gateType] << ' '
       << kDecays[static_cast<int>(decays)] << ", batch " << batch << ", tokens " << tokens << ", heads " << heads << '/'
@@ -145,7 +152,11 @@ ForwardCase::ForwardCase(const ForwardSpec& which) : spec(which), scale(1 / std:
     layout.gates = stridesOf(spec, spec.heads, width);
     const int64_t count = spec.batch * spec.tokens * spec.heads * width;
     gates.resize(static_cast<size_t>(count) * sizeOf(spec.gateType));
-    for (int64_t i = 0; i < count; ++i) put(gates, spec.gateType, i, drawGate(spec.decays, random));
+    const int64_t rows = spec.headsFirst ? 1 : spec.heads;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t token = i / (width * rows) % spec.tokens;
+      put(gates, spec.gateType, i, drawGate(decaysOf(spec.decays, token), random));
+    }
   }
   if (spec.initial) {
     initial.resize(static_cast<size_t>(spec.batch * spec.heads * spec.dk) * static_cast<size_t>(spec.dv));

@@ -10,8 +10,9 @@
 
 namespace seqpar::test {
 
-/// Mixed: 0, -inf and everything between. Medium: about 2^-8 in 32 tokens.
-enum class Decays { Typical, Slow, Strong, Thirty, Mixed, Medium };
+/// Mixed: 0, -inf and everything between. Medium: about 2^-8 in 32 tokens. Alternating: chunks of 64 tokens are typical
+/// or strong.
+enum class Decays { Typical, Slow, Strong, Thirty, Mixed, Medium, Alternating };
 
 struct ForwardSpec {
   int64_t batch = 1, tokens = 64;

@@ -131,6 +131,44 @@ void checkForward(ForwardSpec spec, Maps content, int ctas = 2, MapFormat format
   checkForwardOf<K>(spec, content, ctas, format);
 }
 
+/// A decay of 0 discards an initial state that is not finite, within a chunk too. Gates: fp32.
+template <class K>
+void checkForgets(ForwardSpec spec, Maps content, int ctas = 2) {
+  const seqpar::test::Seed seed;
+  spec.seed = seed;
+  std::mt19937_64 random(spec.seed);
+  const auto sameNan = [](std::vector<double>& numbers) {
+    for (double& number : numbers) number = std::isfinite(number) ? number : NAN;
+  };
+  for (const float value : {NAN, INFINITY}) {
+    ForwardCase test(spec);
+    for (float& number : test.initial) number = value;
+    const auto start = static_cast<int64_t>(random() % static_cast<uint64_t>(spec.tokens));
+    INFO(spec.name() << nameOf(content) << ": " << value << " until token " << start);
+    const Input& strides = test.layout.gates;
+    for (int64_t i = 0; i < spec.batch * spec.heads * spec.dk; ++i) {
+      const int64_t head = i / spec.dk, at = head / spec.heads * strides.batch + start * strides.token +
+                                             head % spec.heads * strides.head + i % spec.dk;
+      reinterpret_cast<float*>(test.gates.data())[at] = -INFINITY;
+    }
+    const ForwardResults results = runForward<K>(test, content, ctas, MapFormat::RowMajor);
+    test.computeExpected();
+    sameNan(test.out.value);
+    std::vector<double> found;
+    for (const uint16_t bits : results.out) {
+      found.push_back(spec.type == seqparBfloat16 ? bfloatToFloat(bits) : halfToFloat(bits));
+    }
+    sameNan(found);
+    // Strong decays become 0 in fp32 after some tokens.
+    for (size_t i = 0; i < found.size() && spec.decays != Decays::Typical; ++i) {
+      const auto token = static_cast<int64_t>(i / static_cast<size_t>(spec.dv)) % spec.tokens;
+      if (token > 0 && std::isnan(test.out.value[i])) found[i] = NAN;
+    }
+    checkWithin("output", test.out, found);
+    checkWithin("final state", test.finalState, {results.finalState.begin(), results.finalState.end()});
+  }
+}
+
 /// The results of other packed sequences have the same bits if all inputs of one sequence are NaN or infinite.
 template <class K>
 void checkSequencesApart(ForwardSpec spec, Maps content, int ctas = 2) {

@@ -49,6 +49,31 @@ TEST_CASE("forward kernels of sm_90 for two short heads with a decay a channel")
   checkSequencesApart<Sm90>(spec, Maps::Prefix);
 }
 
+TEST_CASE("forward kernels of sm_90 with mild and strong chunks in turns") {
+  ForwardSpec spec = specOf(Gate::Channel, 430, 128, 128, Decays::Alternating);
+  spec.segmentTokens = 448;
+  checkForward<Sm90>(spec, Maps::PerSegment);
+  spec.tokens = 400;
+  spec.dk = spec.dv = 64;
+  spec.heads = spec.qkHeads = 2;
+  spec.gateType = seqparBfloat16;
+  checkForward<Sm90>(spec, Maps::PerSegment);
+  spec = specOf(Gate::Channel, 1300, 192, 64, Decays::Alternating);
+  spec.segmentTokens = 1344;
+  checkForward<Sm90>(spec, Maps::PerSegment);
+}
+
+TEST_CASE("forward kernels of sm_90 forget states that are not finite") {
+  for (const Decays decays : thinned({Decays::Typical, Decays::Alternating, Decays::Strong})) {
+    ForwardSpec spec = specOf(Gate::Channel, 150, 128, 64, decays);
+    spec.segmentTokens = 192;
+    checkForgets<Sm90>(spec, Maps::PerSegment);
+    spec.dk = spec.dv = 64;
+    spec.heads = spec.qkHeads = 2;
+    checkForgets<Sm90>(spec, Maps::PerSegment);
+  }
+}
+
 TEST_CASE("forward kernels of sm_90 with a decay a token or a head, and without") {
   for (const Gate gate : thinned({Gate::Head, Gate::Token, Gate::None})) {
     checkForward<Sm90>(specOf(gate, 200, 128, 128, Decays::Typical), Maps::PerSegment, 2, MapFormat::Registers);

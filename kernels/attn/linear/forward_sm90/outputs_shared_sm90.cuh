@@ -137,8 +137,9 @@ SEQPAR_DEVICE void raiseRows(float (&scores)[Tiles][4], float* inverses, float p
 
 /// Stores rounded scores to one of the stage's tiles; 0 for keys after the query. `power`: as for raiseRows().
 template <class T, class Layout = OutputsSharedFor<T>>
-SEQPAR_DEVICE void putScores(char* stage, const float (&scores)[32], int tile = 0, float power = 1) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
+SEQPAR_DEVICE void putScores(char* stage, const float (&scores)[32], int tile = 0, float power = 1,
+                             int thread = static_cast<int>(threadIdx.x)) {
+  const int lane = thread % 32, warp = thread / 32 % 4;
   const uint32_t at = ptx::sharedAddress(stage) + OutputsShared::kScores + tile * kTileBytes;
   const auto number = [&](int i) {
     const int query = 16 * warp + lane / 4 + 8 * (i / 2 % 2), key = 8 * (i / 4) + 2 * (lane % 4) + i % 2;

@@ -4,7 +4,9 @@
 // L), for the scores and for the state, which is relative to M during the chunk. For the scores they are more precise
 // than T: narrow chunks use additional fp16 copies, wide ones the remainders of rounding to T. If the decays of half a
 // chunk are too strong for both, the chunk is exact: blocks of 16 tokens, queries q 2^L with L from the block's start,
-// keys k 2^(Lend - L), and scores within blocks from exponents of at most 0 (exact_scores_sm90.cuh).
+// keys k 2^(Lend - L), and scores within blocks from exponents of at most 0 (exact_scores_sm90.cuh). With two heads in
+// bf16, exact chunks have a loop of their own (strong_channels_sm90.cuh), so that mild ones do not depend on its
+// registers.
 //
 // If T is fp16, a chunk is narrow or exact. In a narrow one, queries and keys are also multiplied by powers of 2, so
 // that the largest elements do not exceed the range with any decay, and the small ones have most digits. The state is
@@ -17,6 +19,7 @@
 #include "kernels/attn/linear/forward_sm90/exact_scores_sm90.cuh"
 #include "kernels/attn/linear/forward_sm90/powers_sm90.cuh"
 #include "kernels/attn/linear/forward_sm90/quads_sm90.cuh"
+#include "kernels/attn/linear/forward_sm90/strong_channels_sm90.cuh"
 #include "kernels/attn/linear/forward_sm90/sweeps_sm90.cuh"
 
 namespace seqpar::attn::forward_sm90 {
@@ -57,6 +60,12 @@ class ChannelTransform {
       const float lowest = least(half);
       if constexpr (kRaises) findLargest<Layout>(stage, me_);
       const bool narrow = !any(!(lowest >= kNarrowLog2)), exact = !narrow && (kRaises || any(!(lowest >= kSafeLog2)));
+      if constexpr (kStrong) {
+        if (exact) {
+          running = runStrong(chunks, next, running, pipeline) - 1;
+          continue;
+        }
+      }
       Powers powers;
       if (kRaises && narrow) powers = powersOf<Layout, HeadCount, static_cast<int>(-kNarrowLog2)>(stage, me_.tile);
       if (kRaises && me_.quarter == 3) *carries = half + quadOf(-powers.keys);
@@ -89,10 +98,41 @@ class ChannelTransform {
  private:
   static constexpr int kTokens = 16;  ///< per thread
   static constexpr bool kRaises = Numbers<T>::kRaises;
+  /// Whether exact chunks have a loop of their own. One head leaves too few registers: both loops would spill.
+  static constexpr bool kStrong = !kRaises && HeadCount > 1;
   /// Lower bound for half a chunk relative to its end or start: products with 2^64 do not overflow.
   static constexpr float kSafeLog2 = -64;
   /// Lower bound for scores in fp16; if it is T, too, for all operands.
   static constexpr float kNarrowLog2 = kRaises ? -12 : -8;
+
+  /// Prepares exact chunks from `next` on, up to one that is not, whose gates are in sums_ then. Returns its running
+  /// number.
+  SEQPAR_DEVICE int runStrong(ForwardChunks& chunks, Chunk& next, int running,
+                              const Pipeline<Layout::kStages>& pipeline) {
+    load(next);  // again: their sums may be infinite
+    float4 own = total();
+    bool exact = true;
+    while (exact) {
+      char* const stage = shared_ + running % Layout::kStages * Layout::kStageBytes;
+      pipeline.waitFull(running);
+      if (next.length < kChunk) clearOthers(stage, next.length);
+      next = chunks.more() ? chunks.take() : Chunk();
+      if (threadIdx.x % kGroupThreads == 0)
+        reinterpret_cast<int*>(shared_ + Layout::kExact)[running % Layout::kStages] = 1;
+      const auto* const carries =
+          reinterpret_cast<const float*>(shared_ + Layout::kCarries + (running + 1) % 2 * Layout::kVectorBytes);
+      const auto loadNext = [&] { return [this, rows = rowsOf(next)](int t) mutable { load<4>(rows, t); }; };
+      StrongChunk<T>(shared_, stage).run(sums_, own, carries_ ? carries : nullptr, loadNext);
+      carries_ = false;
+      warpgroup::fenceProxyAsync();
+      ptx::mbarrierArrive(pipeline.prepared(running));
+      ++running;
+      if (next.length > 0) own = total();
+      exact = next.length > 0 && any(!(least(own + shuffled(own)) >= kSafeLog2));
+    }
+    me_ = QuadLane::opaque();
+    return running;
+  }
 
   static SEQPAR_DEVICE float4 quadOf(float x) { return make_float4(x, x, x, x); }
   SEQPAR_DEVICE float* inverses(char* stage) const { return reinterpret_cast<float*>(stage + Layout::kInverses); }
@@ -104,14 +144,15 @@ class ChannelTransform {
   };
   SEQPAR_DEVICE Rows rowsOf(const Chunk& chunk) const {
     const int64_t stride = bytesOf(Kind) * problem_.gates.token;
-    return {rows_ + (chunk.token + me_.firstToken()) * stride, stride, hasGates_ ? chunk.length - me_.firstToken() : 0};
+    const int first = (kStrong ? QuadLane::opaque() : me_).firstToken();
+    return {rows_ + (chunk.token + first) * stride, stride, hasGates_ ? chunk.length - first : 0};
   }
   /// Loads `Count` gates of a chunk, starting at the thread's token `first`; 0 for invalid tokens and channels.
   template <int Count>
   SEQPAR_DEVICE void load(Rows& from, int first) {
 #pragma unroll
     for (int t = first; t < first + Count; ++t) {
-      sums_[t] = readQuad(from.at, t < from.length);
+      sums_[t] = readQuad<Kind>(from.at, t < from.length);
       from.at += from.stride;
     }
   }
@@ -119,42 +160,18 @@ class ChannelTransform {
     Rows from = rowsOf(chunk);
     load<kTokens>(from, 0);
   }
-  /// Volatile order, so that the compiler need not keep addresses.
-  static SEQPAR_DEVICE float4 readQuad(const char* at, bool there) {
-    float4 four;
-#ifndef __CUDACC__
-    if (!there) return make_float4(0, 0, 0, 0);
-    if constexpr (Kind == GateKind::Full) return *reinterpret_cast<const float4*>(at);
-    const auto* const words = reinterpret_cast<const uint32_t*>(at);
-    const float2 a = Numbers<Bfloat16>::unpack(words[0]), b = Numbers<Bfloat16>::unpack(words[1]);
-    four = make_float4(a.x, a.y, b.x, b.y);
-#else
-    if constexpr (Kind == GateKind::Full) {
-      asm volatile(
-          "{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\nmov.f32 %0, 0f00000000;\nmov.f32 %1, 0f00000000;\n"
-          "mov.f32 %2, 0f00000000;\nmov.f32 %3, 0f00000000;\n"
-          "@p ld.global.nc.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];\n}"
-          : "=&f"(four.x), "=&f"(four.y), "=&f"(four.z), "=&f"(four.w)
-          : "l"(at), "r"(there ? 1 : 0));
-    } else {
-      uint32_t low, high;
-      asm volatile(
-          "{\n.reg .pred p;\nsetp.ne.b32 p, %3, 0;\nmov.b32 %0, 0;\nmov.b32 %1, 0;\n"
-          "@p ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];\n}"
-          : "=&r"(low), "=&r"(high)
-          : "l"(at), "r"(there ? 1 : 0));
-      const float2 a = Numbers<Bfloat16>::unpack(low), b = Numbers<Bfloat16>::unpack(high);
-      four = make_float4(a.x, a.y, b.x, b.y);
-    }
-#endif
-    return four;
-  }
-
   /// Replaces gates by their sums from the thread's first token on; returns the last sum, as log2.
   SEQPAR_DEVICE float4 sumUp() {
 #pragma unroll
     for (int t = 1; t < kTokens; ++t) sums_[t] = sums_[t - 1] + sums_[t];
     return kLog2e * sums_[kTokens - 1];
+  }
+  /// The sum of gates, as log2.
+  SEQPAR_DEVICE float4 total() const {
+    float4 sum = sums_[0];
+#pragma unroll
+    for (int t = 1; t < kTokens; ++t) sum = sum + sums_[t];
+    return kLog2e * sum;
   }
   /// The value of the thread with the half's other tokens.
   static SEQPAR_DEVICE float4 shuffled(float4 x) {
@@ -315,7 +332,8 @@ class ChannelTransform {
 #pragma unroll
     for (int head = 0; head < HeadCount; ++head) {
       putScores<T, Layout>(stage, ofHead(scores, head), head,
-                           kRaises ? reinterpret_cast<const float*>(stage + Layout::kPowers)[head] : 1);
+                           kRaises ? reinterpret_cast<const float*>(stage + Layout::kPowers)[head] : 1,
+                           kStrong ? opaqueThread() : static_cast<int>(threadIdx.x));
     }
   }
 
