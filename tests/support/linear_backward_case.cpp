@@ -335,12 +335,18 @@ double BackwardCase::gateRoundings(int64_t chunk, double least) const {
   own.k = copied(inputs.k);
   s.qkHeads = s.heads;
   const LinearGradients gradients = group == 1 ? expected : linearGradientReference(s, own, dOutValues, dFinalValues);
-  double roundings = 0;
+  double roundings = 0, rowByQ = 0, rowByK = 0;
   for (int64_t i = 0; i < s.gateSize(); ++i) {
     const auto counted = static_cast<double>(i / s.dk / s.heads % s.tokens % chunk + 1);  // that this token is part of
-    const double byQ = own.q[i] * gradients.dq[i], byK = own.k[i] * gradients.dk[i];
     // A head's gradient adds those of its tokens, with the same roundings; others are compared one by one.
-    roundings += (byQ * byQ + byK * byK) * (shape.gate == Gate::Head ? counted * counted : counted);
+    const double times = shape.gate == Gate::Head ? counted * counted : counted;
+    const double byQ = own.q[i] * gradients.dq[i], byK = own.k[i] * gradients.dk[i];
+    roundings += (byQ * byQ + byK * byK) * times;
+    if (shape.gate == Gate::Channel) continue;
+    // All channels of a token have the rounding error of the same score.
+    rowByQ = i % s.dk == 0 ? byQ : rowByQ + byQ;
+    rowByK = i % s.dk == 0 ? byK : rowByK + byK;
+    if (i % s.dk == s.dk - 1) roundings += (rowByQ * rowByQ + rowByK * rowByK) * times;
   }
   return std::sqrt(roundings) / normOf(expectedGates(), least);
 }
