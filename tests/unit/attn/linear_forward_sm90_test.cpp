@@ -63,7 +63,7 @@ TEST_CASE("forward kernels of sm_90 with mild and strong chunks in turns") {
   checkForward<Sm90>(spec, Maps::PerSegment);
 }
 
-TEST_CASE("forward kernels of sm_90 forget states that are not finite") {
+TEST_CASE("forward kernels of sm_90 drop states that are not finite") {
   for (const Decays decays : thinned({Decays::Typical, Decays::Alternating, Decays::Strong})) {
     ForwardSpec spec = specOf(Gate::Channel, 150, 128, 64, decays);
     spec.segmentTokens = 192;
