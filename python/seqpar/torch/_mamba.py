@@ -13,6 +13,10 @@ from ._refusals import collective
 from ._sequence_index import bounds_from
 
 
+def _is_floating(kind):
+    return kind.is_floating_point
+
+
 def _require_shapes(x, dt, A, B, C, D, z, dt_bias):
     tensors = {"x": x, "dt": dt, "A": A, "B": B, "C": C, "D": D, "z": z, "dt_bias": dt_bias}
     for name, tensor in tensors.items():
@@ -23,7 +27,7 @@ def _require_shapes(x, dt, A, B, C, D, z, dt_bias):
     if x.dtype not in (torch.float32, torch.float16, torch.bfloat16) and not autocasts(x):
         raise TypeError(f"mamba2: x is {x.dtype}, expected float32, float16 or bfloat16")
     _shapes.require_floating("mamba2", {name: None if tensor is None else tensor.dtype for name, tensor in tensors.items()},
-                             lambda kind: kind.is_floating_point)
+                             _is_floating)
     _shapes.require_mamba2({name: None if tensor is None else tuple(tensor.shape) for name, tensor in tensors.items()})
 
 
@@ -77,7 +81,7 @@ def mamba2(x, dt, A, B, C, chunk_size=None, D=None, z=None, dt_bias=None, initia
         bounds = found
     states = (x.shape[0] if bounds is None else len(bounds) - 1, *x.shape[2:], B.shape[3])
     _shapes.require_floating("mamba2", {"initial_states": None if initial_states is None else initial_states.dtype},
-                             lambda kind: kind.is_floating_point)
+                             _is_floating)
     if initial_states is not None and tuple(initial_states.shape) != states:
         raise ValueError(f"mamba2: initial_states has the shape {tuple(initial_states.shape)}, expected {states}")
     steps = _steps(dt, dt_bias, dt_softplus, dt_limit)

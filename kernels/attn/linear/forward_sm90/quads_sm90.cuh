@@ -62,6 +62,9 @@ SEQPAR_DEVICE float4 readQuad(const char* at, bool there) {
   return four;
 }
 
+SEQPAR_DEVICE float4 quadOf(float x) {
+  return make_float4(x, x, x, x);
+}
 SEQPAR_DEVICE float4 operator+(float4 a, float4 b) {
   return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
 }

@@ -9,7 +9,7 @@
 
 namespace seqpar::attn::forward_sm90 {
 
-/// Of two heads.
+/// An exact chunk of two heads.
 template <class T>
 class StrongChunk {
  public:
@@ -47,9 +47,6 @@ class StrongChunk {
   static constexpr int kBlockDecays = 2;
   using Decays = float4[kTokens];
 
-  static SEQPAR_DEVICE float4 quadOf(float x) {
-    return make_float4(x, x, x, x);
-  }
   SEQPAR_DEVICE float4* vector(int number, const QuadLane& me) const {
     return reinterpret_cast<float4*>(stage_ + Layout::kVectors + number * Layout::kVectorBytes + 4 * me.channel);
   }
@@ -57,8 +54,8 @@ class StrongChunk {
     return make_uint2(Numbers<T>::pack(x.x, x.y), Numbers<T>::pack(x.z, x.w));
   }
 
-  /// Multiplies the thread's elements of a matrix by factors(t), from its first token or, kReverse, last one on. After
-  /// kAtOnce tokens, the first of which is t, calls done(t).
+  /// Multiplies the thread's elements of a matrix by factors(t), from its first token or, kReverse, last one on. Calls
+  /// done(t) after tokens t to t + kAtOnce - 1.
   template <bool kReverse, class Factors, class Done>
   SEQPAR_DEVICE void scale(int matrix, const Factors& factors, Done done) const {
     const QuadLane me = QuadLane::opaque();

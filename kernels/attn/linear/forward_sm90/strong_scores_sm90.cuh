@@ -31,7 +31,7 @@ class StrongScores {
  private:
   static constexpr int kBlocks = 2;
   struct Quads {
-    static SEQPAR_DEVICE float4 filled(float x) { return make_float4(x, x, x, x); }
+    static SEQPAR_DEVICE float4 filled(float x) { return quadOf(x); }
     static SEQPAR_DEVICE float4 multiply(float4 a, float4 b) { return a * b; }
   };
   static_assert(4 * kBlocks * BlockMatrix::kBytes <= Layout::kFineBytes);

@@ -134,7 +134,6 @@ class ChannelTransform {
     return running;
   }
 
-  static SEQPAR_DEVICE float4 quadOf(float x) { return make_float4(x, x, x, x); }
   SEQPAR_DEVICE float* inverses(char* stage) const { return reinterpret_cast<float*>(stage + Layout::kInverses); }
   /// Source of a chunk's gates.
   struct Rows {
