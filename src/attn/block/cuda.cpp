@@ -8,16 +8,6 @@
 #include "kernels/attn/softmax/launch.h"
 
 namespace seqpar::attn {
-namespace {
-
-constexpr float kNothing = -std::numeric_limits<float>::infinity();
-
-/// cuDNN's format of rows: [batch][heads][tokens] without gaps.
-bool packed(const Rows& rows) {
-  return rows.headStride == rows.tokens && (rows.batch == 1 || rows.batchStride == rows.heads * rows.tokens);
-}
-
-}  // namespace
 
 CudaBlock::Work* CudaBlock::place(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns) {
   const auto found = std::find_if(works_.begin(), works_.end(), [&](const Work& work) {
@@ -98,7 +88,7 @@ BlockGradientInputs CudaBlock::tokensOf(const Prepared& prepared, const BlockGra
 
 /// Runs a step. Returns its logarithms, which a ragged step stores by token. `in` contains the step's tokens only.
 softmax::RowView CudaBlock::runForward(const Prepared& prepared, const BlockInputs& in, const Place& place) {
-  if (!prepared.allRows) exec_.fill(place.lse, kNothing);
+  if (!prepared.allRows) exec_.fill(place.lse, -std::numeric_limits<float>::infinity());
   if (prepared.step.kind == BlockStep::Kind::Bands) {
     auto problem = bandProblem(prepared, in);
     problem.out = viewOf(place.out);
@@ -263,7 +253,7 @@ void CudaBlock::runBackward(const Prepared& prepared, const BlockGradientInputs&
     const softmax::RowView byTokens{lseCopy_.data, 0, 1, s.heads};
     checkCuda(softmax::launchRows(byTokens, viewOf(in.lse), 0, s.batch, rows, s.heads, exec_.stream()), "copying rows");
     pointers.lse = lseCopy_.data;
-  } else if (!packed(in.lse)) {
+  } else if (!in.lse.dense()) {
     const auto copy = denseRows(lseCopy_.data, s.batch, s.heads, rows);
     exec_.copy(copy, in.lse);
     pointers.lse = copy.data;

@@ -26,11 +26,6 @@ Tensor writable(const Tensor& out, const Tensor& memory, const Tensor& whole) {
   return fits ? out : Tensor{};
 }
 
-/// cuDNN's format of rows: [batch][heads][tokens] without gaps.
-bool packed(const Rows& rows) {
-  return rows.headStride == rows.tokens && (rows.batch == 1 || rows.batchStride == rows.heads * rows.tokens);
-}
-
 /// A tensor with the tokens and heads of `whole` and the strides of `memory`, at `data`.
 Tensor like(const Tensor& whole, const Tensor& memory, void* data) {
   return tensorInRows(data, memory.type, whole.batch, whole.tokens, whole.heads, memory.heads, whole.dim);
@@ -143,7 +138,7 @@ PendingPartial::PendingPartial(PartialScratch& scratch, const Partial& partial, 
     : scratch_(scratch),
       target_(partial),
       out_(writable(out, scratch.outs_[0], partial.out)),
-      lse_(lse.data != nullptr && packed(lse) && aligned(lse.data) ? lse : Rows{}) {
+      lse_(lse.data != nullptr && lse.dense() && aligned(lse.data) ? lse : Rows{}) {
   scratch.release();
   scratch.user_ = this;
 }
