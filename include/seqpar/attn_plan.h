@@ -281,7 +281,8 @@ SEQPAR_API seqparResult_t seqparAttnPlanPrepare(seqparAttnPlan_t plan, void* wor
 
 /**
  * Stores the layout of the plan's tokens, with `cuSeqlens` NULL, and the number of this rank's tokens; either pointer
- * may be NULL. With tokensOfRanks the layout has ranks = 0. Errors: InvalidArgument.
+ * may be NULL. `layout` starts from SEQPAR_LAYOUT_INITIALIZER. With tokensOfRanks the layout has ranks = 0. Errors:
+ * InvalidArgument (no plan, a layout without the initializer's values).
  */
 SEQPAR_API seqparResult_t seqparAttnPlanLayout(seqparAttnPlan_t plan, seqparLayout_t* layout, int64_t* localTokens);
 
