@@ -2,6 +2,7 @@
 matrix as commands."""
 
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -18,15 +19,22 @@ def main():
              (2, [*command, "--algorithm", "striped", "--window", "7", "--layout", "contiguous"], 1),
              (3, [*command, "--documents", "1", "2", "137", "60", "--algorithm", "ring", "ulysses"], 0),
              (4, ["-m", "seqpar.testing.matrix", venvs.ROOT / "docs" / "pytorch.md"], 0)]
-    failures = 0
+    failures, ran, skipped = 0, set(), {}
     for ranks, arguments, expected in runs:
         statuses, output = venvs.run_ranks(ranks, arguments)
         print(f"==== {ranks} ranks: {' '.join(map(str, arguments))}: {statuses}\n{output}", flush=True)
         failures += any(status != expected for status in statuses)
+        for name, reason in re.findall(r"^(\w+) \.\.\. (?:ok|skipped: (.*)) \(rank", output, flags=re.M):
+            if reason:
+                skipped[name] = reason
+            else:
+                ran.add(name)
     single = subprocess.run([venvs.interpreter(), *command], env=venvs.environment(), stdout=subprocess.PIPE,
                             stderr=subprocess.STDOUT, text=True)
     print(f"==== without a launcher: {single.returncode}\n{single.stdout}", flush=True)
     failures += single.returncode != 0 or "1 ranks, 29 tokens" not in single.stdout
+    never = {name: reason for name, reason in skipped.items() if name not in ran}
+    print(f"==== {len(ran)} checks, {len(never)} skipped for all numbers of ranks: {never or 'none'}", flush=True)
     sys.exit(1 if failures else 0)
 
 

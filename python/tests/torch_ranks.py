@@ -31,6 +31,8 @@ def groups_of_another_session(comm):
 
 def main():
     torch_checks.load()
+    if unknown := set(sys.argv[1:]) - {function.__name__ for function in torch_checks.CHECKS}:
+        sys.exit(f"no checks: {', '.join(sorted(unknown))}")
     torch.set_num_threads(1)
     if os.environ.get("SEQPAR_TEST_DEVICE") == "cuda":
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
@@ -49,13 +51,15 @@ def main():
         try:
             function(comm, seed[0])
             word = "ok"
+        except torch_checks.Skip as reason:
+            word = f"skipped: {reason}"
         except BaseException:
             traceback.print_exc()
             failed.append(function.__name__)
             word = "FAILED"
-        if comm.rank == 0 or word != "ok":
+        if comm.rank == 0 or word == "FAILED":
             print(f"{function.__name__} ... {word} (rank {comm.rank} of {comm.size}, seed {seed[0]})", flush=True)
-        if word != "ok":
+        if word == "FAILED":
             sys.exit(1)  # the other ranks get the error from the communicators
     if comm.device.type == "cpu":
         groups_of_another_session(comm)

@@ -11,6 +11,10 @@ CHECKS = []
 EPS = 2.0 ** -23
 
 
+class Skip(Exception):
+    """A check does not run here; the text is the reason."""
+
+
 def check(function):
     CHECKS.append(function)
     return function

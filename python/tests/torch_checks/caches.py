@@ -6,7 +6,7 @@ import random
 import torch
 
 import seqpar.torch as sp
-from torch_checks import check, raises, whole
+from torch_checks import Skip, check, raises, whole
 
 
 def _reference(q, k, v, q_positions, k_positions, window=0, scale=None, softcap=0.0, sinks=None):
@@ -65,7 +65,7 @@ def merges_of_partial_attention(comm, seed):
 def unused_entries_of_a_cache_have_no_effect(comm, seed):
     """NaN, infinity and huge values in pages without tokens, also under torch.autocast."""
     if comm.device.type != "cpu":
-        return
+        raise Skip("runs on hosts")
     heads, kv_heads, dim, keys = 4, 2, 16, 23
     q = whole(seed, 2, 3, heads, dim)
     k, v = whole(seed + 1, 2, keys, kv_heads, dim), whole(seed + 2, 2, keys, kv_heads, dim)

@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 
 import seqpar.torch as sp
-from torch_checks import check, lost, raises
+from torch_checks import Skip, check, lost, raises
 from torch_checks.families import FAMILIES, config_of, models_of
 from torch_checks.refusals import until_lost
 
@@ -15,11 +15,10 @@ def an_exception_in_a_model_on_one_rank(comm, seed):
     try:
         import transformers
     except ImportError:
-        print("skipped: no transformers")
-        return
+        raise Skip("no transformers")
     from seqpar.torch.transformers import register
     if comm.size == 1:
-        return
+        raise Skip("one rank")
     one = sp.comm(dist.new_group(list(range(comm.size))))
     layout, failing = sp.Layout("contiguous", 4 * comm.size, comm.size), comm.rank == comm.size - 1
     register(one, layout=layout)
@@ -53,11 +52,10 @@ def models_on_ranks_without_tokens(comm, seed):
     try:
         import transformers
     except ImportError:
-        print("skipped: no transformers")
-        return
+        raise Skip("no transformers")
     from seqpar.torch.transformers import register
     if comm.size == 1:
-        return
+        raise Skip("one rank")
     for name in ("Llama", "Mamba2"):
         if config_of(transformers, name, FAMILIES[name]) is None:
             continue

@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 
 import seqpar.torch as sp
-from torch_checks import check, lost, raises, same, summed
+from torch_checks import Skip, check, lost, raises, same, summed
 
 _SMALL = dict(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
               head_dim=8, use_cache=False, pad_token_id=0, bos_token_id=1, eos_token_id=2, max_position_embeddings=128)
@@ -95,8 +95,7 @@ def families_of_transformers(comm, seed):
     try:
         import transformers
     except ImportError:
-        print("skipped: no transformers")
-        return
+        raise Skip("no transformers")
     from seqpar.torch.transformers import register
     random = torch.Generator("cpu").manual_seed(seed)
     tokens, found = 29, 0
@@ -127,8 +126,7 @@ def windows_on_both_sides(comm, seed):
     try:
         from transformers import ModernBertConfig, ModernBertForMaskedLM
     except ImportError:
-        print("skipped: no ModernBERT in transformers")
-        return
+        raise Skip("no ModernBERT in transformers")
     from seqpar.torch.transformers import register
     tokens = 29
     register(comm, layout=sp.Layout(("zigzag", "contiguous")[seed % 2], tokens, comm.size))
@@ -149,8 +147,7 @@ def families_that_are_refused(comm, seed):
     try:
         import transformers
     except ImportError:
-        print("skipped: no transformers")
-        return
+        raise Skip("no transformers")
     from seqpar.torch.transformers import register
     register(comm)
     found = 0
@@ -188,8 +185,7 @@ def frequencies_by_the_longest_sequence(comm, seed):
     try:
         import transformers
     except ImportError:
-        print("skipped: no transformers")
-        return
+        raise Skip("no transformers")
     from seqpar.torch.transformers import register
     register(comm)
     long = dict(rope_type="longrope", rope_theta=1e4, short_factor=[1.0] * 4, long_factor=[1.5, 2.0, 3.0, 4.0],
@@ -220,8 +216,7 @@ def positions_that_models_get(comm, seed):
     try:
         import transformers
     except ImportError:
-        print("skipped: no transformers")
-        return
+        raise Skip("no transformers")
     from seqpar.torch.transformers import register
     random = torch.Generator("cpu").manual_seed(seed)
     tokens, bounds = 8 * comm.size, (0, 3, 4, 8 * comm.size)
@@ -270,13 +265,12 @@ def positions_that_models_get(comm, seed):
 
 @check
 def compiled_models_get_positions(comm, seed):
-    if comm.size != 2:  # compiles for five seconds
-        return
+    if comm.size != 2:
+        raise Skip("compiles for five seconds, runs on two ranks")
     try:
         import transformers
     except ImportError:
-        print("skipped: no transformers")
-        return
+        raise Skip("no transformers")
     from seqpar.torch.transformers import register
     tokens, bounds = 8 * comm.size, (0, 3, 4, 8 * comm.size)
     layout = sp.Layout("zigzag", tokens, comm.size)
@@ -302,8 +296,7 @@ def models_without_attention_in_some_layers(comm, seed):
         from transformers import masking_utils as masks
         import transformers
     except ImportError:
-        print("skipped: no transformers")
-        return
+        raise Skip("no transformers")
     from seqpar.torch import _models
     from seqpar.torch.transformers import register
     tokens = 4 * comm.size
@@ -333,11 +326,10 @@ def padding_on_one_rank(comm, seed):
     try:
         import transformers
     except ImportError:
-        print("skipped: no transformers")
-        return
+        raise Skip("no transformers")
     from seqpar.torch.transformers import register
     if comm.size == 1:
-        return
+        raise Skip("one rank")
     one = sp.comm(dist.new_group(list(range(comm.size))))
     layout = sp.Layout("zigzag", 4 * comm.size, comm.size)
     register(one, layout=layout)
@@ -361,8 +353,7 @@ def delta_net_layers(comm, seed):
     except ImportError:
         config = None
     if config is None or comm.size == 1:
-        print("skipped: no transformers, no qwen3_next, or one rank")
-        return
+        raise Skip("no transformers, no qwen3_next, or one rank")
     from seqpar.torch.transformers import register
     tokens = 6 * comm.size
     layout = sp.Layout("zigzag", tokens, comm.size)
