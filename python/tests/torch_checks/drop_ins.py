@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import pickle
 import sys
 import types
 
@@ -11,7 +12,7 @@ import torch.distributed as dist
 import seqpar.torch as sp
 from seqpar.testing import reference
 from seqpar.torch import fla, ring_flash_attn, te
-from torch_checks import check, raises, same, summed, whole
+from torch_checks import Skip, check, raises, same, summed, whole
 from torch_checks.building_blocks import _convolved
 
 
@@ -51,12 +52,48 @@ def drop_ins(comm, seed):
 
 
 @check
+def llama3_of_ring_flash_attention(comm, seed):
+    """Packed sequences that are cut without regard to their bounds, against attention in fp64."""
+    tokens = 9 * comm.size
+    layout = sp.Layout("contiguous", tokens, comm.size)
+    q, kv, grad = whole(seed, tokens, 4, 8), whole(seed + 1, tokens, 2, 2, 8), whole(seed + 2, tokens, 4, 8)
+    exact = [x.double().requires_grad_() for x in (q, kv)]
+    prepare = ring_flash_attn.llama3_flash_attn_prepare_cu_seqlens
+    for bounds in ((0, tokens), (0, 1, 6, 6, tokens - 2, tokens)):
+        for causal, stride, window in ((True, 1, (-1, -1)), (False, 2, (-1, -1)), (True, 2, (3, 0))):
+            *arguments, local = prepare(torch.tensor(bounds), causal, comm.rank, comm.size)
+            mine = [sp.shard(x, layout, comm, dim=0).detach().requires_grad_() for x in (q, kv)]
+            out, lse, _ = ring_flash_attn.llama3_flash_attn_varlen_kvpacked_func(
+                *mine, *arguments, stride, local, 0.0, 0.4, causal, window, return_attn_probs=True)
+            assert lse.shape == (4, 9)
+            out.backward(sp.shard(grad, layout, comm, dim=0))
+            expected = reference.softmax(exact[0][None], *(exact[1][None, :, i] for i in range(2)), causal=causal, scale=0.4,
+                                         cu_seqlens=bounds, window=(window[0], -1) if causal else window)[0]
+            gradients = torch.autograd.grad(expected, exact, grad.double())
+            for found, right in zip((out, *(x.grad for x in mine)), (expected, *gradients)):
+                same(found, sp.shard(right.detach().float(), layout, comm, dim=0), 100)
+    # (rank, ranks, causal): what ring-flash-attention returns for the same bounds
+    known = {(0, 2, True): ([0, 4, 6], [0, 4, 6], 4, 4, 0, 6), (1, 2, True): ([0, 4, 6], [0, 6, 8], 4, 6, 4, 12),
+             (0, 2, False): ([0, 4, 6], [0, 4, 10], 4, 6, 0, 10), (1, 4, False): ([0, 1, 3], [0, 4, 10], 2, 6, 0, 10)}
+    for (rank, ranks, causal), found in known.items():
+        q_bounds, k_bounds, longest_q, longest_k, local = prepare(torch.tensor([0, 4, 10, 12], dtype=torch.int32), causal, rank, ranks)
+        assert (q_bounds.tolist(), k_bounds.tolist(), longest_q, longest_k, local.start, local.stop) == found, (rank, ranks, causal)
+        assert q_bounds.dtype == k_bounds.dtype == torch.int32
+    assert pickle.loads(pickle.dumps(local)).start.prepared == local.start.prepared
+    attend = lambda *rest, **named: ring_flash_attn.llama3_flash_attn_varlen_qkvpacked_func(q[:9, None].expand(9, 3, 4, 8), *rest, **named)
+    *arguments, local = prepare(bounds, True, comm.rank, comm.size)
+    raises(ValueError, "expected the slice that", attend, *arguments, 1, slice(0, 9), causal=True)
+    raises(ValueError, "causal is False, expected True", attend, *arguments, 1, local)
+    raises(ValueError, "heads_k_stride is 3", attend, *arguments, 3, local, causal=True)
+    raises(ValueError, f"got {tokens} tokens", prepare, bounds, True, 0, tokens - 1)
+
+
+@check
 def models_of_transformers(comm, seed):
     try:
         import transformers
     except ImportError:
-        print("skipped: no transformers")
-        return
+        raise Skip("no transformers")
     from seqpar.torch.transformers import register
     shape = dict(vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
                  num_key_value_heads=2, head_dim=8, use_cache=False)
