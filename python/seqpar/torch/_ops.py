@@ -123,6 +123,13 @@ def _beside(x, dim):
     return (*x.shape[:dim], *x.shape[dim + 1:])
 
 
+def _agree_beside(comm, what, dim, x):
+    """Compares what the library's shape, outer x tokens x inner, does not contain."""
+    before, after = x.shape[:dim], x.shape[dim + 1:]
+    if (what, dim, before, after, x.dtype) not in comm.agreed:
+        agree_once(comm, what, dim=dim, sizes_before_dim=tuple(before), sizes_after_dim=tuple(after), dtype=x.dtype)
+
+
 def _all_gather_outputs(x, dim, tokens, name):
     return (x.new_empty(_with(x.shape, dim, sum(_lengths(find(name).size, tokens, x.shape[dim])))),)
 
@@ -142,6 +149,7 @@ def _all_gather_launch(made, x, dim, tokens, name):
     require_place("all_gather", comm, x)
     if tokens:
         _own_lengths("all_gather", comm, tokens, x.shape[dim])
+    _agree_beside(comm, "all_gather", dim, x)
     sizes, strides, shards = _all_gather_call(x.shape, x.dtype, dim, tuple(tokens), comm.size)
     out = made[0] if made else x.new_empty_strided(sizes, strides)
     comm.next_call()
@@ -164,6 +172,7 @@ def _reduce_scatter_launch(made, x, dim, tokens, name):
         raise ValueError(f"reduce_scatter: got {x.shape[dim]} tokens, expected {sum(lengths)}, the sum of `tokens`, which "
                          "are equal where they are not given")
     shards = _sum_shards("reduce_scatter", x, dim, lengths)
+    _agree_beside(comm, "reduce_scatter", dim, x)
     comm.collective("seqparReduceScatter", x.data_ptr(), made[0].data_ptr(), ctypes.byref(shards), comm.handle, comm.stream())
 
 
@@ -206,7 +215,8 @@ def _redistribute_launch(made, tensors, source, target, dim, name):
     tensors = [x.contiguous() for x in tensors]
     require_place("redistribute", comm, *tensors)
     sizes = []
-    for x in tensors:
+    for i, x in enumerate(tensors):
+        _agree_beside(comm, f"redistribute: tensor {i} of {len(tensors)}", dim % x.dim(), x)
         outer, inner = _split(x.shape, dim % x.dim())
         sizes.append((outer, inner * x.element_size()))
 
