@@ -93,8 +93,8 @@ phase() { # NAME
       pure+='|unit_device_matrix:(The product|Infinity and NaN|Splitting a value|16-bit types)'
       pure+='|test_ring:(every form|a round may|a double ring|slices)'
       local numbers='packed sequences .*apart|keep (small|gradients|rows|the state)|round (queries|values|little)'
-      numbers+='|norms for random|at most another library|keys of 256, other decays|more than 128 keys with random'
-      numbers+='|wide keys in one chain with random'
+      numbers+='|norms for random|have small norms|launch records|at most another library|keys of 256, other decays'
+      numbers+='|more than 128 keys with random|wide keys in one chain with random'
       leave_out="_threads: [124678] ranks\$|every algorithm with every feature|$pure|$numbers" build_and_test tsan \
         '^(test_(base|bootstrap|transport|api|ring)|unit_(device|exchange)|attn|fault|.*_threads)' \
         test_base test_bootstrap test_transport test_api test_ring unit_device_channels unit_device_matrix unit_exchange \

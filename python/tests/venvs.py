@@ -25,8 +25,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def _install_wheels(python, name, *arguments):
-    done = subprocess.run((python, "-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", "20", "--only-binary", ":all:", *arguments),
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run((python, "-m", "pip", "install", "--quiet", "--no-compile", "--retries", "1", "--timeout", "20", "--only-binary",
+                           ":all:", *arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True)
     if done.returncode:
         print(f"no {name}:", (done.stdout.strip().splitlines() or ["?"])[-1][:300], flush=True)
 
@@ -51,7 +52,7 @@ def interpreter(name="torch"):
         fcntl.flock(lock, fcntl.LOCK_EX)
         packages = " ".join([*PACKAGES[name], *OPTIONAL.get(name, ())])  # an environment of an older list is completed
         if not complete.exists() or complete.read_text() != packages:
-            install = (python, "-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", "20", *PACKAGES[name])
+            install = (python, "-m", "pip", "install", "--quiet", "--no-compile", "--retries", "1", "--timeout", "20", *PACKAGES[name])
             for command in (install,) if python.exists() else ((sys.executable, "-m", "venv", folder), install):
                 try:
                     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
