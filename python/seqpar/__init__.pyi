@@ -1,4 +1,5 @@
 # Types of seqpar for editors and checkers. A test compares them with the module (tests/test_seqpar.py).
+from datetime import timedelta
 from typing import Any, Literal
 
 import numpy as np
@@ -12,22 +13,23 @@ def version() -> str: ...
 def unique_id() -> bytes: ...
 
 _Array = np.ndarray[Any, Any]
+_Seconds = float | timedelta
 _Transport = Literal["auto", "shared", "network"]
 
 class Communicator:
-    def __init__(self, nranks: int, unique_id: bytes, rank: int, *, timeout: float | None = None,
+    def __init__(self, nranks: int, unique_id: bytes, rank: int, *, timeout: _Seconds | None = None,
                  transport: _Transport | None = None, check_arguments: bool | None = None, host_id: str | None = None,
                  interface: str | None = None) -> None: ...
     @classmethod
-    def from_env(cls, *, timeout: float | None = None, transport: _Transport | None = None, check_arguments: bool | None = None,
+    def from_env(cls, *, timeout: _Seconds | None = None, transport: _Transport | None = None, check_arguments: bool | None = None,
                  host_id: str | None = None, interface: str | None = None) -> Communicator: ...
     @classmethod
     def init_all(cls, nranks: int) -> list[Communicator]: ...
-    def split(self, color: int | None, key: int = 0, *, timeout: float | None = None, transport: _Transport | None = None,
+    def split(self, color: int | None, key: int = 0, *, timeout: _Seconds | None = None, transport: _Transport | None = None,
               check_arguments: bool | None = None, host_id: str | None = None,
               interface: str | None = None) -> Communicator | None: ...
     def revoke(self) -> None: ...
-    def shrink(self, timeout: float | None = None, min_ranks: int = 0, *, transport: _Transport | None = None,
+    def shrink(self, timeout: _Seconds | None = None, min_ranks: int = 0, *, transport: _Transport | None = None,
                check_arguments: bool | None = None, host_id: str | None = None, interface: str | None = None) -> Communicator: ...
     @property
     def parent_ranks(self) -> list[int]: ...

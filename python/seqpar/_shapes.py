@@ -1,8 +1,11 @@
 """Checks that shapes of attention's tensors fit each other. The library gets addresses only, and reads memory as the
 plan describes it, so shapes that do not fit must be refused before."""
 
+import datetime
+import numbers
 import operator
 
+_MOST_SECONDS = 2_000_000  # of seqparConfig_t::timeoutMs
 _LEAST = 2.0 ** -150  # fp32 rounds it to 0
 
 
@@ -61,6 +64,17 @@ def integers(what, values, least, bits=64):
         if not -1 << bits - 1 <= x < 1 << bits - 1:
             raise ValueError(f"{what}: got {x}, expected an integer of {bits} bits")
     return found
+
+
+def milliseconds(what, seconds):
+    """A time as whole milliseconds, at least 1 unless it is 0. Raises TypeError unless it is a number of seconds or a
+    datetime.timedelta, and ValueError outside of the library's range."""
+    given = seconds.total_seconds() if isinstance(seconds, datetime.timedelta) else seconds
+    if not isinstance(given, numbers.Real):
+        raise TypeError(f"{what}: got {seconds!r}, expected a number of seconds, or a datetime.timedelta")
+    if not 0 <= given <= _MOST_SECONDS:
+        raise ValueError(f"{what}: got {seconds!r}, expected 0 to {_MOST_SECONDS} seconds")
+    return max(round(given * 1000), int(given > 0))
 
 
 def require_bounds(what, bounds, tokens):

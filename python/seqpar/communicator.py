@@ -4,7 +4,7 @@ import ctypes
 
 import numpy as np
 
-from . import _abi
+from . import _abi, _shapes
 
 _NUMPY_TYPES = {np.dtype(np.float32): "float32", np.dtype(np.float16): "float16", np.dtype(np.uint16): "bfloat16"}
 
@@ -19,7 +19,7 @@ def unique_id():
 def _config(timeout=None, transport=None, check_arguments=None, host_id=None, interface=None):
     undefined = _abi.UNDEFINED
     return _abi.Config(
-        timeoutMs=undefined if timeout is None else round(timeout * 1000),
+        timeoutMs=undefined if timeout is None else _shapes.milliseconds("timeout", timeout),
         transport=undefined if transport is None else _abi.choose("transport", transport, _abi.TRANSPORTS),
         device=undefined,
         checkArguments=undefined if check_arguments is None else int(check_arguments),
@@ -104,7 +104,8 @@ class Communicator:
         min_ranks  fewer living ranks are a RemoteError
         """
         own = _config(**config) if config else None
-        params = _abi.ShrinkParams(timeoutMs=0 if timeout is None else max(1, round(timeout * 1000)), minRanks=min_ranks,
+        wait = 0 if timeout is None else max(1, _shapes.milliseconds("shrink: timeout", timeout))
+        params = _abi.ShrinkParams(timeoutMs=wait, minRanks=min_ranks,
                                    config=ctypes.addressof(own) if own else None)
         handle = ctypes.c_void_p()
         self._check(_abi.lib.seqparCommShrink(self._handle, ctypes.byref(params), ctypes.byref(handle)))

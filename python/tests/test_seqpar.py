@@ -1,5 +1,6 @@
 """Tests of the Python package against the built library (SEQPAR_LIBRARY) and the headers (SEQPAR_HEADERS, a folder)."""
 
+import datetime
 import os
 import pathlib
 import re
@@ -219,6 +220,13 @@ class Errors(unittest.TestCase):
             seqpar.Communicator.init_all(0)
         self.assertEqual(caught.exception.result, "InvalidArgument")
         self.assertIn("nranks", str(caught.exception))
+
+    def test_wrong_timeouts_are_refused(self):
+        for timeout, error in (("5", TypeError), (-1, ValueError), (2 ** 32 / 1000, ValueError)):
+            with self.subTest(timeout=timeout), self.assertRaisesRegex(error, "timeout: got"):
+                seqpar.Communicator(1, seqpar.unique_id(), 0, timeout=timeout)
+        with seqpar.Communicator(1, seqpar.unique_id(), 0, timeout=datetime.timedelta(seconds=5)) as comm:
+            self.assertEqual(comm.rank, 0)
 
     def test_wrong_arrays_are_refused(self):
         state = np.ones((2, 3, 4), np.float32)

@@ -8,7 +8,7 @@ import itertools
 import torch
 import torch.distributed as dist
 
-from .. import _abi
+from .. import _abi, _shapes
 
 # name -> Comm, for operators, which take plain arguments. Names contain the rank and the number of ranks: a compiler stores
 # graphs for later runs by the operators' arguments, and sizes of results depend on both.
@@ -247,7 +247,8 @@ class Comm:
         timeout    seconds without an answer after which a rank is silent; None: the communicator's timeout
         min_ranks  fewer living ranks are an Error
         """
-        params = _abi.ShrinkParams(timeoutMs=0 if timeout is None else max(1, round(timeout * 1000)), minRanks=min_ranks)
+        wait = 0 if timeout is None else max(1, _shapes.milliseconds("shrink: timeout", timeout))
+        params = _abi.ShrinkParams(timeoutMs=wait, minRanks=min_ranks)
         handle = ctypes.c_void_p()
         self.run("seqparCommShrink", self.handle, ctypes.byref(params), ctypes.byref(handle))
         self._close_lost()

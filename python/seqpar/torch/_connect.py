@@ -7,14 +7,14 @@ import os
 import torch
 import torch.distributed as dist
 
-from .. import _abi
+from .. import _abi, _shapes
 from ._comm import Comm, call, open_comms
 
 
 def _config_of(device, timeout, transport, check_arguments, ctas):
     config = _abi.Config(device=-1 if device.type == "cpu" else device.index, ctas=ctas)
     if timeout is not None:
-        config.timeoutMs = round(timeout * 1000)
+        config.timeoutMs = _shapes.milliseconds("comm: timeout", timeout)
     if transport is not None:
         config.transport = _abi.choose("transport", transport, _abi.TRANSPORTS)
     if check_arguments is not None:
@@ -83,7 +83,7 @@ def comm(group=None, *, single=False, device=None, timeout=None, transport=None,
     single           True: a communicator of this process alone, whether torch.distributed is initialized or not
     device           None: with NCCL the GPU of the group, otherwise the current one (call torch.cuda.set_device()
                      first); cpu for other backends
-    timeout          maximum wait for another rank in seconds
+    timeout          maximum wait for another rank: seconds, or a datetime.timedelta
     transport        "auto", "shared", "network"
     check_arguments  True: every call compares its arguments between the ranks (slow)
     ctas             thread blocks of a collective on a GPU, 1 to 128: few, because they share the GPU with other work
@@ -98,6 +98,10 @@ def comm(group=None, *, single=False, device=None, timeout=None, transport=None,
         if group.ndim != 1:
             raise ValueError(f"comm: the mesh has {group.ndim} dimensions, expected 1: such as mesh['cp']")
         group = group.get_group()
+    if group is not None and group is dist.GroupMember.NON_GROUP_MEMBER:
+        raise ValueError("comm: this rank is not in the group, expected a call of the group's ranks only")
+    if group is not None and not isinstance(group, dist.ProcessGroup):
+        raise TypeError(f"comm: got {type(group).__name__}, expected a ProcessGroup or a DeviceMesh")
     alone = _is_single(group, single)
     if group is None and not alone:
         group = dist.group.WORLD
@@ -107,7 +111,7 @@ def comm(group=None, *, single=False, device=None, timeout=None, transport=None,
         raise ValueError(f"comm: packings is {packings}, expected at least 1")
     device = _device_of(device, group)
     label = f"{'alone' if alone else group.group_name}/{device.type}"
-    for one in open_comms.values():
+    for one in list(open_comms.values()):  # another thread may create one
         if one._label == label and one.group is group:
             return one
     config = _config_of(device, timeout, transport, check_arguments, ctas)

@@ -1,10 +1,12 @@
 """Wrong shapes are refused before the library reads memory; shards without a layout; misuse of a Comm."""
 
 import copy
+import datetime
 import pickle
 import unittest.mock
 
 import torch
+import torch.distributed as dist
 
 import seqpar.torch as sp
 from torch_checks import check, raises, same, whole
@@ -140,6 +142,23 @@ def other_values_than_communicators(comm, seed):
             text = f"comm: got {type(other).__name__}, expected a seqpar.torch.Comm: create it with seqpar.torch.comm(group)"
             raises(TypeError, text, getattr(sp, name), *tensors, comm=other, **options.get(name, {}))
     raises(TypeError, "expected a seqpar.torch.Comm", lambda: next(sp.ring(x, None)))
+
+
+@check
+def communicators_are_created_from_groups(comm, seed):
+    for other in (0, "cp", [0, 1], dist.ReduceOp.SUM):
+        raises(TypeError, f"comm: got {type(other).__name__}, expected a ProcessGroup", sp.comm, other)
+    first = dist.new_group([0])
+    if comm.rank > 0:
+        raises(ValueError, "comm: this rank is not in the group", sp.comm, first)
+    group = dist.new_group(list(range(comm.size)))
+    for timeout in ("5", (5,), 1j):
+        raises(TypeError, f"comm: timeout: got {timeout!r}, expected a number of seconds", sp.comm, group, timeout=timeout)
+    for timeout in (-1, float("nan"), float("inf"), 2 ** 32 / 1000):  # 2^32 ms were 0 in 32 bits, which is no timeout
+        raises(ValueError, f"comm: timeout: got {timeout!r}, expected 0 to", sp.comm, group, timeout=timeout)
+    raises(ValueError, "shrink: timeout: got -1", comm.shrink, timeout=-1)
+    with sp.comm(group, timeout=datetime.timedelta(minutes=1)) as one:
+        assert one.size == comm.size
 
 
 @check
