@@ -191,6 +191,24 @@ TEST_CASE("wide heads with channel decays on GPUs") {
   checkWithAndWithoutReserve(all, c, lengths, seed);
 }
 
+/// Shapes with channel decays and a forward in chains: a head has one part, or several that start from maps of pieces.
+TEST_CASE("chains of wide heads with channel decays on GPUs") {
+  if (placed.ranks > 3) return;
+  PlacedRanks all(placed);
+  const unsigned seed = seqpar::test::drawSeed();
+  std::mt19937 random(seed);
+  for (const auto& [heads, chunks] : {std::pair{20, 5}, {10, 17}}) {
+    std::vector<int64_t> lengths;
+    for (int r = 0; r < placed.ranks; ++r) lengths.push_back(chunks * 64 + static_cast<int64_t>(random() % 64));
+    auto c = makeCase(seqparAttnGla, lengths, seqparBfloat16, random);
+    c.keyHeads = c.heads = heads;
+    c.dk = 144;
+    c.dv = 256;
+    c.fill(random());
+    checkWithAndWithoutReserve(all, c, lengths, seed);
+  }
+}
+
 /// Shapes with which a rank has one segment and many heads: the outputs are computed as on a single rank, and the last
 /// scan of the backward overlaps with the gradients' sweep.
 TEST_CASE("many heads on GPUs in one segment") {

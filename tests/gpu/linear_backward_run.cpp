@@ -34,18 +34,18 @@ void checkCuda(cudaError_t error, const char* what) {
   std::exit(1);
 }
 
-Memory::Memory(size_t bytes) : bytes_(bytes) {
+Memory::Memory(size_t bytes, size_t offset) : bytes_(bytes), offset_(offset) {
   void* pointer = nullptr;
-  checkCuda(cudaMalloc(&pointer, bytes + kGuard), "cudaMalloc");
+  checkCuda(cudaMalloc(&pointer, offset + bytes + kGuard), "cudaMalloc");
   memory_.reset(static_cast<char*>(pointer));
   poison();
 }
 void Memory::poison() {
-  checkCuda(cudaMemset(memory_.get(), 0xff, bytes_ + kGuard), "cudaMemset");
+  checkCuda(cudaMemset(memory_.get(), 0xff, offset_ + bytes_ + kGuard), "cudaMemset");
 }
 Bytes Memory::host() const {
   Bytes all(bytes_ + kGuard);
-  checkCuda(cudaMemcpy(all.data(), memory_.get(), all.size(), cudaMemcpyDeviceToHost), "cudaMemcpy");
+  checkCuda(cudaMemcpy(all.data(), get(), all.size(), cudaMemcpyDeviceToHost), "cudaMemcpy");
   if (std::any_of(all.begin() + static_cast<std::ptrdiff_t>(bytes_), all.end(),
                   [](char c) { return c != char(0xff); })) {
     std::printf("FAILED: written behind a buffer of %zu bytes\n", bytes_);
@@ -77,7 +77,7 @@ void Errors::add(const char* name, const std::vector<double>& found, const std::
   good &= error <= most;  // NaN is none
 }
 
-Run::Run(const BackwardCase& given)
+Run::Run(const BackwardCase& given, bool odd)
     : c(given),
       gated(c.v, c.problem(nullptr, nullptr, nullptr, nullptr), c.shape.inputGates ? 1 : 0),
       q(c.q),
@@ -95,10 +95,10 @@ Run::Run(const BackwardCase& given)
       afterLog(c.afterLog.size() * 4),
       stateGradient(c.stateGradient.size() * 4),
       logDecay(c.logDecay.size() * 4),
-      dq(c.q.size()),
-      dk(c.k.size()),
-      dv(c.v.size()),
-      dGates(c.gates.size()),
+      dq(c.q.size(), odd ? 2 : 0),
+      dk(c.k.size(), odd ? 2 : 0),
+      dv(c.v.size(), odd ? 2 : 0),
+      dGates(c.gates.size(), odd ? sizeOf(static_cast<seqparDataType_t>(c.shape.gateType)) : 0),
       dInputGates(gated.gates.size() * 4),
       dInitial(c.stateGradient.size() * 4),
       workspace(workspaceSizeOf(c)) {

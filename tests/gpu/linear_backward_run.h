@@ -17,17 +17,17 @@ inline int failures = 0;
 /// Ends the program where a call fails.
 void checkCuda(cudaError_t error, const char* what);
 
-/// Device memory, all bits set at first: NaN in every type.
+/// Device memory, all bits set at first: NaN in every type. `offset`: bytes before the buffer.
 class Memory {
  public:
-  explicit Memory(size_t bytes);
+  explicit Memory(size_t bytes, size_t offset = 0);
   template <class T>
-  explicit Memory(const std::vector<T>& host) : Memory(host.size() * sizeof(T)) {
-    checkCuda(cudaMemcpy(memory_.get(), host.data(), bytes_, cudaMemcpyHostToDevice), "cudaMemcpy");
+  explicit Memory(const std::vector<T>& host, size_t offset = 0) : Memory(host.size() * sizeof(T), offset) {
+    checkCuda(cudaMemcpy(get(), host.data(), bytes_, cudaMemcpyHostToDevice), "cudaMemcpy");
   }
   void poison();
-  char* get() const { return memory_.get(); }
-  float* floats() const { return reinterpret_cast<float*>(memory_.get()); }
+  char* get() const { return memory_.get() + offset_; }
+  float* floats() const { return reinterpret_cast<float*>(get()); }
   /// A copy; counts a failure if something was written behind the buffer.
   Bytes host() const;
 
@@ -35,7 +35,7 @@ class Memory {
   struct Free {
     void operator()(char* pointer) const { cudaFree(pointer); }
   };
-  size_t bytes_;
+  size_t bytes_, offset_;
   std::unique_ptr<char, Free> memory_;
 };
 
@@ -66,7 +66,9 @@ struct Run {
   attn::Segments segments;
   bool mapWanted = true;  ///< of all tokens
 
-  explicit Run(const BackwardCase& given);
+  /// `odd`: the addresses of gradients of tensors are multiples of an element's size only, so that kernels cannot write
+  /// units of 16 bytes.
+  explicit Run(const BackwardCase& given, bool odd = false);
   attn::SegmentStateGradients maps() const;
   attn::Gradients gradients() const;
   void launch(const attn::Launch& where) const;

@@ -6,6 +6,7 @@
 #include "kernels/attn/linear/args.h"
 #include "kernels/attn/linear/fold.h"
 #include "kernels/attn/linear/forward_sm90.h"
+#include "kernels/attn/linear/forward_with_maps.h"
 #include "kernels/attn/linear/from_zero.h"
 #include "kernels/attn/linear/instances.h"
 #include "kernels/attn/linear/numbers.cuh"
@@ -93,6 +94,15 @@ int launchForwardAndSave(const Outputs&, float*, const Launch&) {
 }
 bool forwardFromZero(const LinearProblem&) {
   return false;
+}
+int forwardMaps(const LinearProblem&) {
+  return 0;
+}
+int launchForwardMaps(const Outputs&, const Launch&) {
+  return cudaErrorNotSupported;
+}
+int launchForwardAfterMaps(const Outputs&, const Launch&) {
+  return cudaErrorNotSupported;
 }
 int launchForwardFromZero(const Outputs&, const Launch&) {
   return cudaErrorNotSupported;

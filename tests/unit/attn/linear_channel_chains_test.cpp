@@ -1,8 +1,8 @@
 // The sm_90 kernels for outputs of heads with channel decays in chains, on emulated CTAs, compared with the reference
 // in fp64.
 #include "common/covering.h"
+#include "kernels/attn/linear/chunks/channel_chain_pieces_sm90.h"
 #include "kernels/attn/linear/chunks/channel_chain_sm90.h"
-#include "kernels/attn/linear/chunks/channel_chain_tail_sm90.h"
 #include "kernels/attn/linear/chunks/channel_operands_sm90.h"
 #include "linear_chunks_check.h"
 
@@ -14,15 +14,37 @@ using namespace seqpar::test;
 
 namespace {
 
-/// kBlocks: of 128 channels of keys. partChunks: ChannelChainTask::partChunks; 0: one part. notFinite: number of the
-/// first outputs, which are not finite.
+/// The maps of pieces, applied to the case's initial state, yield this final state. Maps before one that forgets are
+/// undefined.
+void checkMaps(const BackwardCase& c, const forward_sm90::ChannelChainTask& chains, const float* finalState) {
+  const auto dk = static_cast<size_t>(chains.dk), dv = static_cast<size_t>(chains.dv),
+             pieces = static_cast<size_t>(chains.allPieces());
+  const size_t heads = c.stateGradient.size() / (dk * dv);
+  std::vector<double> found, expected;
+  for (size_t head = 0; head < heads; ++head) {
+    for (size_t i = 0; i < dk * dv; ++i) {
+      double state = 0, decay = 1;
+      for (size_t map = (head + 1) * pieces; map-- > head * pieces && decay > 0x1p-126;) {
+        state += decay * chains.maps.states[map * dk * dv + i];
+        decay *= std::exp(double{chains.maps.transitions[map * dk + i / dv]});
+      }
+      if (!c.initial.empty() && decay > 0) state += decay * c.initial[head * dk * dv + i];
+      found.push_back(state);
+      expected.push_back(finalState[head * dk * dv + i]);
+    }
+  }
+  checkError("maps", found, expected, 0x1p-12);
+}
+
+/// kBlocks: of 128 channels of keys. partChunks: ChannelChainTask::partChunks; 0: one part. pieces: of a part.
+/// notFinite: number of the first outputs, which are not finite.
 template <int kBlocks = 2>
-void checkCase(const BackwardCase& c, uint64_t seed, int partChunks, size_t notFinite = 0) {
-  INFO(c.shape.name() << ", seed " << seed << ", parts of " << partChunks);
+void checkCase(const BackwardCase& c, uint64_t seed, int partChunks, int pieces = 1, size_t notFinite = 0) {
+  INFO(c.shape.name() << ", seed " << seed << ", parts of " << partChunks << ", " << pieces << " pieces each");
   ChunksRun run(c, false, seed);
   using Operands = forward_sm90::ChannelOperandsKernel<Bf16, kBlocks>;
   using Chain = forward_sm90::ChannelChainKernel<Bf16, kBlocks>;
-  using Tail = forward_sm90::ChannelChainTailKernel<Bf16, kBlocks>;
+  using Pieces = forward_sm90::ChannelPiecesKernel<Bf16, kBlocks>;
   using Record = forward_sm90::ChannelRecord<Bf16, kBlocks>;
   forward_sm90::ChannelChainTask chains;
   REQUIRE(sm90::encodeMaps<Bf16>(chains, run.task));
@@ -32,32 +54,38 @@ void checkCase(const BackwardCase& c, uint64_t seed, int partChunks, size_t notF
   chains.saved = saves ? saved.data() : nullptr;
   chains.partChunks = partChunks > 0 ? partChunks : chains.chunks();
   chains.parts = std::max((chains.chunks() + chains.partChunks - 1) / chains.partChunks, 1);
-  const auto records = static_cast<size_t>(Operands::itemsOf(chains));
+  chains.pieces = pieces;
+  chains.pieceChunks = (chains.partChunks + pieces - 1) / pieces;
+  chains.lastPart = seed % 3 != 0;
+  const auto records = static_cast<size_t>(Operands::itemsOf(chains)),
+             heads = static_cast<size_t>(chains.batch * chains.heads), all = static_cast<size_t>(chains.allPieces());
   std::vector<Record> memory(records);
-  std::vector<float> prefixes(records * Record::kChannels, NAN), partDecays(prefixes.size(), NAN),
-      partStates(static_cast<size_t>(forward_sm90::chainsOf<1>(chains) * chains.parts) * Record::kChannels * 64, NAN);
+  std::vector<float> decays(heads * all * Record::kChannels, NAN),
+      states(static_cast<size_t>(forward_sm90::chainsOf<1>(chains)) * all * Record::kChannels * 64, NAN),
+      mapStates(c.stateGradient.size() * all, NAN), mapLogs(mapStates.size() / static_cast<size_t>(chains.dv), NAN);
   std::memset(static_cast<void*>(memory.data()), 0xff, records * sizeof(Record));
   chains.records = reinterpret_cast<char*>(memory.data());
-  chains.prefixes = prefixes.data();
-  chains.partDecays = partDecays.data();
-  chains.partStates = partStates.data();
+  chains.pieceDecays = decays.data();
+  chains.pieceStates = states.data();
+  if (chains.lastPart) chains.maps = {mapStates.data(), mapLogs.data()};
   emulator::run(static_cast<int>(records), Operands::kThreads, sizeof(typename Operands::Memory), seed,
                 [&] { Operands::run(chains); });
-  emulator::run(2, Chain::kThreads, sizeof(typename Chain::Memory), seed, [&] { Chain::run(chains); });
-  if (chains.parts > 1) {
-    emulator::run(static_cast<int>(Tail::itemsOf(chains)), Tail::kThreads, sizeof(typename Tail::Memory), seed,
-                  [&] { Tail::run(chains); });
+  if (chains.mapCount() > 0) {
+    emulator::run(3, Pieces::kThreads, sizeof(typename Pieces::Memory), seed, [&] { Pieces::run(chains); });
   }
+  emulator::run(2, Chain::kThreads, sizeof(typename Chain::Memory), seed, [&] { Chain::run(chains); });
   run.check(notFinite);
-  if (!saves || notFinite > 0) return;
+  if (notFinite > 0) return;
+  if (chains.lastPart) checkMaps(c, chains, run.finalState());
+  if (!saves) return;
   std::vector<float> initial = c.initial;
   initial.resize(saved.size());
   CHECK(saved == initial);
 }
 template <int kBlocks = 2>
-void checkChains(BackwardShape shape, uint64_t seed, int partChunks = 0) {
+void checkChains(BackwardShape shape, uint64_t seed, int partChunks = 0, int pieces = 1) {
   shape.segmentTokens = std::max<int64_t>((shape.tokens + 63) / 64 * 64, 64);
-  checkCase<kBlocks>(BackwardCase(shape, seed), seed, partChunks);
+  checkCase<kBlocks>(BackwardCase(shape, seed), seed, partChunks, pieces);
 }
 
 BackwardShape shapeOfHeads(int64_t tokens, int heads, int qkHeads, double decay) {
@@ -99,15 +127,19 @@ TEST_CASE("outputs of heads with strong channel decays in one chain each") {
 
 TEST_CASE("outputs of heads with channel decays in parts") {
   const Seed seed;
-  for (const double decay : thinned({0.05, 0.002, 30.0, kZeros})) checkChains(shapeOfHeads(600, 1, 1, decay), seed, 3);
+  for (const double decay : thinned({0.05, 0.002, 30.0, kZeros})) {
+    checkChains(shapeOfHeads(600, 1, 1, decay), seed, 4, 1 + seed % 4);
+  }
+  checkChains(shapeOfHeads(500, 1, 1, 0.5), seed, 5, 3);
   BackwardShape shape = shapeOfHeads(390, 2, 2, 0.01);
   shape.batch = 2;
   shape.dk = 208;
   shape.dv = 128;
   checkChains(shape, seed, 2);
+  checkChains(shape, seed, 3, 2);
   shape.mixed = true;
   shape.dk = 80;
-  checkChains<1>(shape, seed, 5);
+  checkChains<1>(shape, seed, 5, 2);
 }
 
 TEST_CASE("channel decays of 0 discard states that are not finite") {
@@ -121,6 +153,9 @@ TEST_CASE("channel decays of 0 discard states that are not finite") {
     std::fill(gates, gates + shape.dk, -INFINITY);
     c.inputs.begins.assign(static_cast<size_t>(shape.tokens), 0);
     c.inputs.begins[static_cast<size_t>(start)] = 1;
-    for (const int partChunks : {0, 1}) checkCase(c, seed, partChunks, static_cast<size_t>(start * shape.dv));
+    const auto notFinite = static_cast<size_t>(start * shape.dv);
+    checkCase(c, seed, 0, 1, notFinite);
+    checkCase(c, seed, 1, 1, notFinite);
+    checkCase(c, seed, 2, 2, notFinite);
   }
 }

@@ -28,19 +28,26 @@ cudaError_t run(const sm90::ChannelTask& task, int64_t items, int64_t ctas, void
 cudaError_t launchChannelGroups(const Task& task, const ChannelGroupsMemory& memory, const Launch& launch) {
   static_assert(sizeof(sm90::ChunkRecord<Bf16>) == kChunkRecordBytes);
   using Scale = sm90::ChannelScaleKernel<Bf16>;
+  using ScaleOnly = sm90::ChannelScaleKernel<Bf16, false>;
   using Gradients = sm90::ChannelGroupKernel<Bf16>;
-  using States = sm90::ChannelStatesKernel<Bf16, kBlock>;
+  using States = sm90::ChannelStatesKernel<Bf16, kBlock, true>;
   using Single = sm90::ChannelStatesKernel<Bf16, sm90::kPanel>;
   sm90::ChannelTask to;
   if (!sm90::encodeGroup<Bf16>(to, task, memory.chunks)) return cudaErrorNotSupported;
   to.records = memory.records;
   to.strong = memory.strong;
   cudaError_t error = cudaMemsetAsync(to.strong, 0, sizeof(*to.strong), static_cast<cudaStream_t>(launch.stream));
-  const int64_t scaled = Scale::itemsOf(to);
-  if (error == cudaSuccess) error = run<Scale, 2>(to, scaled, scaled, launch.stream, false);
   if (error != cudaSuccess) return error;
-  error = Single::itemsOf(to) <= launch.ctas ? run<Single>(to, Single::itemsOf(to), launch.ctas, launch.stream, true)
-                                             : run<States>(to, States::itemsOf(to), launch.ctas, launch.stream, true);
+  const auto runAll = [&]<class Kernel, int kCtas>(int64_t ctas, bool dependent) {
+    return run<Kernel, kCtas>(to, Kernel::itemsOf(to), ctas, launch.stream, dependent);
+  };
+  // With 64 columns, computing remainders takes longer than the products.
+  const bool single = Single::itemsOf(to) <= launch.ctas;
+  error = single ? runAll.template operator()<Scale, 2>(Scale::itemsOf(to), false)
+                 : runAll.template operator()<ScaleOnly, 2>(Scale::itemsOf(to), false);
+  if (error != cudaSuccess) return error;
+  error = single ? runAll.template operator()<Single, 1>(launch.ctas, true)
+                 : runAll.template operator()<States, 1>(launch.ctas, true);
   if (error != cudaSuccess) return error;
   return run<Gradients>(to, sm90::groupItemsOf(to), launch.ctas, launch.stream, true);
 }

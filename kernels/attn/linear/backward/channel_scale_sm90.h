@@ -12,7 +12,8 @@
 
 namespace seqpar::attn::backward::sm90 {
 
-template <class T>
+/// kStoresRests: the remainders of q' and k' are stored.
+template <class T, bool kStoresRests = true>
 class ChannelScaleKernel {
  public:
   using Record = ChunkRecord<T>;
@@ -88,14 +89,16 @@ class ChannelScaleKernel {
       }
       query = ptx::pack<T>(q[0], q[1]);
       key = ptx::pack<T>(k[0], k[1]);
-      const uint32_t ofQuery = restOf(q, query);
-      rests[t] = restOf(k, key);
+      const uint32_t ofQuery = restOf<T>(q[0], q[1], query);
+      rests[t] = restOf<T>(k[0], k[1], key);
       wordAt(memory_.rests, at) = ofQuery;
       wordAt(record.queries, at) = query;
       wordAt(record.keys, at) = key;
-      const int block = channel_ / kBlock, inBlock = at - block * kTile;
-      wordAt(record.rests[block][0], inBlock) = ofQuery;
-      wordAt(record.rests[block][1], inBlock) = rests[t];
+      if constexpr (kStoresRests) {
+        const int block = channel_ / kBlock, inBlock = at - block * kTile;
+        wordAt(record.rests[block][0], inBlock) = ofQuery;
+        wordAt(record.rests[block][1], inBlock) = rests[t];
+      }
       record.logsAt(slice_ * kTokens + t, channel_) = steps[0] | steps[1] << 16;
     }
     multiply(record, rests);
@@ -139,13 +142,9 @@ class ChannelScaleKernel {
         const Pair pair = {key > query ? 0.f : scores[n][r * 2], key + 1 > query ? 0.f : scores[n][r * 2 + 1]};
         const uint32_t word = ptx::pack<T>(pair[0], pair[1]);
         *pairOf(record.scores[0], query, n, me_) = word;
-        *pairOf(record.scores[1], query, n, me_) = restOf(pair, word);
+        *pairOf(record.scores[1], query, n, me_) = restOf<T>(pair[0], pair[1], word);
       }
     }
-  }
-  /// What the packed pair lacks.
-  SEQPAR_DEVICE static uint32_t restOf(const Pair& pair, uint32_t word) {
-    return ptx::pack<T>(pair[0] - ptx::lowOf<T>(word), pair[1] - ptx::highOf<T>(word));
   }
   /// Of the thread's channels of its token t, in a tile.
   SEQPAR_DEVICE int offsetOf(int t) const {

@@ -23,29 +23,32 @@ struct alignas(128) ChannelRecord {
   }
 };
 
-/// Heads are in `parts` parts of `partChunks` chunks, which CTAs compute at the same time from zero states, except the
-/// first one; channel_chain_tail_sm90.h adds what they lack.
+/// Heads are in `parts` parts of `partChunks` chunks, of which CTAs compute the outputs at the same time. A part is
+/// `pieces` pieces of `pieceChunks` chunks, the last one shorter; channel_chain_pieces_sm90.h computes their maps
+/// before, so that the chain of a part can start with the state before it.
 struct ChannelChainTask : HeadChainTask {
   int parts = 1, partChunks = 0;
-  char* records = nullptr;      ///< ChannelRecord: [batch][heads][chunks]
-  float* prefixes = nullptr;    ///< parts > 1: [batch][heads][chunks][channels], decays from the part's start
-  float* partDecays = nullptr;  ///< parts > 1: [batch][heads][parts][channels]
-  float* partStates = nullptr;  ///< parts > 1: [parts][chains], ChannelState of each thread, at the parts' ends
+  int pieces = 1, pieceChunks = 0;
+  bool lastPart = false;         ///< maps of the last part's pieces are computed
+  char* records = nullptr;       ///< ChannelRecord: [batch][heads][chunks]
+  float* pieceDecays = nullptr;  ///< [batch][heads][allPieces()][channels]
+  float* pieceStates = nullptr;  ///< [allPieces()][chains], ChannelState of each thread, from zero states
+  StateMaps maps;                ///< out: of the pieces; NULL: not written
 
+  SEQPAR_BOTH_INLINE int allPieces() const { return parts * pieces; }
+  /// Pieces with maps.
+  SEQPAR_BOTH_INLINE int mapCount() const { return lastPart ? allPieces() : allPieces() - pieces; }
   SEQPAR_DEVICE int64_t headOf(const ChainItem& item) const { return int64_t{item.sequence} * heads + item.head; }
   template <class Record>
   SEQPAR_DEVICE Record& recordOf(const ChainItem& item, int chunk) const {
     return reinterpret_cast<Record*>(records)[headOf(item) * chunks() + chunk];
   }
-  SEQPAR_DEVICE float* prefixOf(const ChainItem& item, int chunk, int channels) const {
-    return prefixes + (headOf(item) * chunks() + chunk) * channels;
+  SEQPAR_DEVICE float* decaysOf(const ChainItem& item, int piece, int channels) const {
+    return pieceDecays + (headOf(item) * allPieces() + piece) * channels;
   }
-  SEQPAR_DEVICE float* partDecaysOf(const ChainItem& item, int part, int channels) const {
-    return partDecays + (headOf(item) * parts + part) * channels;
-  }
-  SEQPAR_DEVICE float* partStateOf(const ChainItem& item, int part, int channels) const {
+  SEQPAR_DEVICE float* stateOf(const ChainItem& item, int piece, int channels) const {
     const int64_t chain = headOf(item) * chainsOfHead<1>(*this) + item.column / kPanel;
-    return partStates + (part * chainsOf<1>(*this) + chain) * channels * kPanel;
+    return pieceStates + (piece * chainsOf<1>(*this) + chain) * channels * kPanel;
   }
 };
 
@@ -58,6 +61,20 @@ struct ChannelItem : ChainItem {
     const int left = task.chunks() - part * task.partChunks;
     item.chunk = part * task.partChunks;
     item.chunks = left < task.partChunks ? left : task.partChunks;
+    return item;
+  }
+};
+/// A piece of a head's chunks for 64 columns; possibly without chunks.
+struct ChannelPiece : ChainItem {
+  int piece = 0;
+
+  SEQPAR_DEVICE static ChannelPiece at(const ChannelChainTask& task, int64_t chain, int piece) {
+    ChannelPiece item{ChainItem::at<1>(task, chain), piece};
+    const int start = piece / task.pieces * task.partChunks, all = task.chunks();
+    const int end = start + task.partChunks < all ? start + task.partChunks : all;
+    item.chunk = start + piece % task.pieces * task.pieceChunks;
+    const int left = end - item.chunk;
+    item.chunks = left < 0 ? 0 : left < task.pieceChunks ? left : task.pieceChunks;
     return item;
   }
 };
@@ -156,6 +173,46 @@ SEQPAR_DEVICE void eachTile(ChannelState<kBlocks>& x, float* state, const Half& 
   for (int n = 0; n < kBlocks * kTiles8; ++n) {
     act(x[n / kTiles8][n % kTiles8], n, state + (n * warpgroup::kThreads + me.inGroup) * 4);
   }
+}
+template <int kBlocks>
+SEQPAR_DEVICE void fenceState(ChannelState<kBlocks>& x) {
+  SEQPAR_UNROLL
+  for (auto& block : x) warpgroup::fenceOperand(block);
+}
+/// x *= decays. kForgets: factors may be 0, which discard NaN and infinity.
+template <bool kForgets, int kBlocks>
+SEQPAR_DEVICE void decayState(ChannelState<kBlocks>& x, const float* decays, const Half& me) {
+  constexpr int kTiles8 = backward::kBlock / 8;
+  SEQPAR_UNROLL
+  for (int n = 0; n < kBlocks * kTiles8; ++n) {
+    float by[2];
+    ptx::loadPair(decays + n * 8 + me.c * 2, by[0], by[1]);
+    SEQPAR_UNROLL
+    for (int e = 0; e < 4; ++e) {
+      float& number = x[n / kTiles8][n % kTiles8][e];
+      number = kForgets ? backward::times(by[e % 2], number) : by[e % 2] * number;
+    }
+  }
+}
+/// x += V^T K. Complete afterwards.
+template <class T, int kBlocks>
+SEQPAR_DEVICE void multiplyState(ChannelState<kBlocks>& x, const T* keys, const T* values) {
+  fenceState<kBlocks>(x);
+  warpgroup::arrive();
+  const warpgroup::Matrix a = warpgroup::matrixOf(Operand{values, kTilePanelBytes});
+  SEQPAR_UNROLL
+  for (int step = 0; step < kChunk / 16; ++step) {
+    SEQPAR_UNROLL
+    for (int block = 0; block < kBlocks; ++block) {
+      const Operand b{keys + block * kTile, kTilePanelBytes};
+      warpgroup::multiply<T, Terms::Rows, Terms::Rows>(
+          x[block], a + warpgroup::stepOf<Terms::Rows>(kChunk, step),
+          warpgroup::matrixOf(b) + warpgroup::stepOf<Terms::Rows>(kChunk, step), true);
+    }
+  }
+  warpgroup::commit();
+  warpgroup::wait<0>();
+  fenceState<kBlocks>(x);
 }
 /// Whether all elements of this thread are finite.
 template <int kBlocks>

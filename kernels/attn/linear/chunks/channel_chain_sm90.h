@@ -2,8 +2,8 @@
 // channel_operands_sm90.h: O = P V + Q S, then S = decays S + K^T V.
 //
 // Work      a CTA of 512 threads, one per SM, takes items (part of a sequence's tokens, head, 64 columns of v)
-// Roles     warpgroup 0: one thread issues loads, one stores outputs, one warp multiplies decays of a part's
-//           chunks, one saves the initial state; 1: the state; 2, 3: outputs, of every second chunk each
+// Roles     warpgroup 0: one thread issues loads, one stores outputs, one warp saves the initial state; 1: the state;
+//           2, 3: outputs, of every second chunk each
 // Tiles     64 tokens; S^T 64 x 128 kBlocks fp32 in registers, and rounded, an image, in shared memory
 // Smem      two stages of queries and keys (16 kBlocks KiB each), three of values (8 KiB), two images (16 kBlocks
 //           KiB), outputs (8 KiB)
@@ -73,10 +73,6 @@ struct ChannelChainKernel {
     } else if (warp == 1 && lane == 0) {
       eachChannelItem(task, [&](const ChannelItem& item, int first) { store(task, memory, item, first); });
       ptx::cpAsyncBulkWaitGroup();
-    } else if (warp == 2 && task.parts > 1) {
-      eachChannelItem(task, [&](const ChannelItem& item, int) {
-        if (item.column == 0) multiplyDecays(task, item, lane);
-      });
     } else if (warp == 3 && task.saved != nullptr) {
       eachChannelItem(task, [&](const ChannelItem& item, int) {
         if (item.part == 0) saveInitial<kPanel>(task, item, lane);
@@ -114,43 +110,6 @@ struct ChannelChainKernel {
       ptx::mbarrierArrive(memory.outputsRead(number));
     }
   }
-  /// One warp.
-  SEQPAR_DEVICE static void multiplyDecays(const ChannelChainTask& task, const ChannelItem& item, int lane) {
-    constexpr int kPairs = kChannels / 64, kTogether = 2;  // of chunks loaded together
-    float products[kPairs][2];
-    SEQPAR_UNROLL
-    for (auto& pair : products) pair[0] = pair[1] = 1;
-    for (int start = 0; start < item.chunks; start += kTogether) {
-      float decays[kTogether][kPairs][2];
-      SEQPAR_UNROLL
-      for (int i = 0; i < kTogether; ++i) {
-        SEQPAR_UNROLL
-        for (int pair = 0; pair < kPairs; ++pair) {
-          decays[i][pair][0] = decays[i][pair][1] = 1;
-          if (start + i >= item.chunks) continue;
-          const float* of = task.recordOf<Record>(item, item.chunk + start + i).decays;
-          ptx::loadPair(of + pair * 64 + lane * 2, decays[i][pair][0], decays[i][pair][1]);
-        }
-      }
-      SEQPAR_UNROLL
-      for (int i = 0; i < kTogether; ++i) {
-        if (start + i >= item.chunks) continue;
-        float* const to = task.prefixOf(item, item.chunk + start + i, kChannels);
-        SEQPAR_UNROLL
-        for (int pair = 0; pair < kPairs; ++pair) {
-          ptx::storePair(to + pair * 64 + lane * 2, products[pair][0], products[pair][1]);
-          products[pair][0] *= decays[i][pair][0];
-          products[pair][1] *= decays[i][pair][1];
-        }
-      }
-    }
-    float* const to = task.partDecaysOf(item, item.part, kChannels);
-    SEQPAR_UNROLL
-    for (int pair = 0; pair < kPairs; ++pair) {
-      ptx::storePair(to + pair * 64 + lane * 2, products[pair][0], products[pair][1]);
-    }
-  }
-
   SEQPAR_DEVICE static void computeOutputs(const ChannelChainTask& task, Memory& memory, const Half& me,
                                            const ChannelItem& item, int first) {
     for (int number = first + ((first ^ me.group) & 1); number < first + item.chunks; number += 2) {

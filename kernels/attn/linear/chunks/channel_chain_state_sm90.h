@@ -1,5 +1,5 @@
 // The warpgroup with the state of a head with channel decays (channel_chain_sm90.h), transposed:
-// S^T = S^T decays + V^T K, 64 columns x 128 kBlocks channels.
+// S^T = S^T decays + V^T K, 64 columns x 128 kBlocks channels. The state before a part is composed of maps of pieces.
 #pragma once
 
 #include "kernels/attn/linear/chunks/channel_chain_memory_sm90.h"
@@ -13,27 +13,15 @@ class ChannelChainState {
 
   /// `first`: the running number of the item's first chunk.
   SEQPAR_DEVICE void run(const ChannelItem& item, int first) {
-    SEQPAR_UNROLL
-    for (auto& block : x_) backward::clear(block);
-    if (item.part == 0 && task_.initial != nullptr) {
-      const float* from = task_.initial + item.stateOffset(task_);
-      eachOfState<kBlocks>(x_, task_, item, me_, [&](float& number, int, int64_t at) { number = from[at]; });
-    }
+    loadBefore(item);
     for (int number = first; number < first + item.chunks; ++number) advance(number);
-    if (task_.parts > 1) {
-      eachTile<kBlocks>(x_, task_.partStateOf(item, item.part, Memory::kChannels), me_,
-                        [](const float(&tile)[4], int, float* to) {
-                          ptx::storePair(to, tile[0], tile[1]);
-                          ptx::storePair(to + 2, tile[2], tile[3]);
-                        });
-    } else if (task_.to.finalState != nullptr) {
-      float* to = task_.to.finalState + item.stateOffset(task_);
-      eachOfState<kBlocks>(x_, task_, item, me_, [&](float number, int, int64_t at) { to[at] = number; });
-    }
+    if (item.part < task_.parts - 1 || task_.to.finalState == nullptr) return;
+    float* to = task_.to.finalState + item.stateOffset(task_);
+    eachOfState<kBlocks>(x_, task_, item, me_, [&](float number, int, int64_t at) { to[at] = number; });
   }
 
  private:
-  static constexpr int kBlocks = Memory::kBlocks, kTiles8 = backward::kBlock / 8, kSteps = kChunk / 16;
+  static constexpr int kBlocks = Memory::kBlocks, kTiles8 = backward::kBlock / 8;
 
   SEQPAR_DEVICE void advance(int number) {
     memory_.awaitKeys(number);
@@ -47,49 +35,55 @@ class ChannelChainState {
     warpgroup::fenceProxyAsync();
     ptx::mbarrierArrive(memory_.stored(number));
     if (forgets) {
-      decay<true>(memory_.decays(number).of);
+      decayState<true, kBlocks>(x_, memory_.decays(number).of, me_);
     } else {
-      decay<false>(memory_.decays(number).of);
+      decayState<false, kBlocks>(x_, memory_.decays(number).of, me_);
     }
     memory_.awaitValues(number);
-    fence();
-    warpgroup::arrive();
-    const warpgroup::Matrix values = warpgroup::matrixOf(Operand{memory_.values(number), kTilePanelBytes});
-    SEQPAR_UNROLL
-    for (int step = 0; step < kSteps; ++step) {
-      SEQPAR_UNROLL
-      for (int block = 0; block < kBlocks; ++block) {
-        const Operand keys{memory_.keys(number) + block * kTile, kTilePanelBytes};
-        warpgroup::multiply<T, Terms::Rows, Terms::Rows>(
-            x_[block], values + warpgroup::stepOf<Terms::Rows>(kChunk, step),
-            warpgroup::matrixOf(keys) + warpgroup::stepOf<Terms::Rows>(kChunk, step), true);
-      }
-    }
-    warpgroup::commit();
-    warpgroup::wait<0>();
-    fence();
+    multiplyState<T, kBlocks>(x_, memory_.keys(number), memory_.values(number));
     ptx::syncwarp();
     if (me_.lane != 0) return;
     ptx::mbarrierArrive(memory_.keysEmpty(number));
     ptx::mbarrierArrive(memory_.valuesEmpty(number));
   }
-  SEQPAR_DEVICE void fence() {
-    SEQPAR_UNROLL
-    for (auto& block : x_) warpgroup::fenceOperand(block);
-  }
-  /// kForgets: factors may be 0, which discard NaN and infinity.
-  template <bool kForgets>
-  SEQPAR_DEVICE void decay(const float* decays) {
-    SEQPAR_UNROLL
-    for (int n = 0; n < kBlocks * kTiles8; ++n) {
-      float by[2];
-      ptx::loadPair(decays + n * 8 + me_.c * 2, by[0], by[1]);
+  /// The state before the part: from the last piece on that has forgotten the state before it.
+  SEQPAR_DEVICE void loadBefore(const ChannelItem& item) {
+    const int end = item.part * task_.pieces;
+    int piece = end - 1;
+    while (piece >= 0 && !forgets(task_.decaysOf(item, piece, Memory::kChannels))) --piece;
+    if (piece >= 0) {
+      eachTile<kBlocks>(x_, task_.stateOf(item, piece, Memory::kChannels), me_,
+                        [](float(&tile)[4], int, const float* from) { loadTile(tile, from); });
+    } else {
       SEQPAR_UNROLL
-      for (int e = 0; e < 4; ++e) {
-        float& number = x_[n / kTiles8][n % kTiles8][e];
-        number = kForgets ? backward::times(by[e % 2], number) : by[e % 2] * number;
+      for (auto& block : x_) backward::clear(block);
+      if (task_.initial != nullptr) {
+        const float* from = task_.initial + item.stateOffset(task_);
+        eachOfState<kBlocks>(x_, task_, item, me_, [&](float& number, int, int64_t at) { number = from[at]; });
       }
     }
+    SEQPAR_ROLLED
+    for (++piece; piece < end; ++piece) {
+      decayState<true, kBlocks>(x_, task_.decaysOf(item, piece, Memory::kChannels), me_);
+      eachTile<kBlocks>(x_, task_.stateOf(item, piece, Memory::kChannels), me_,
+                        [](float(&tile)[4], int, const float* from) {
+                          float add[4];
+                          loadTile(add, from);
+                          SEQPAR_UNROLL
+                          for (int e = 0; e < 4; ++e) tile[e] += add[e];
+                        });
+    }
+  }
+  /// Whether all factors are 0; of a warp.
+  SEQPAR_DEVICE bool forgets(const float* decays) const {
+    float sum = 0;
+    SEQPAR_UNROLL
+    for (int i = 0; i < Memory::kChannels / 32; ++i) sum += decays[i * 32 + me_.lane];
+    return ptx::voteAll(sum == 0);
+  }
+  SEQPAR_DEVICE static void loadTile(float (&tile)[4], const float* from) {
+    ptx::loadPair(from, tile[0], tile[1]);
+    ptx::loadPair(from + 2, tile[2], tile[3]);
   }
 
   const ChannelChainTask& task_;

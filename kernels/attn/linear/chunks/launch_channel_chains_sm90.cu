@@ -1,9 +1,10 @@
-// The launches of a forward by heads with channel decays: operands of all chunks, chains, and their tails.
+// The launches of a forward by heads with channel decays: operands of all chunks, maps of pieces of heads, and chains.
+#include "kernels/attn/linear/chunks/channel_chain_pieces_sm90.h"
 #include "kernels/attn/linear/chunks/channel_chain_sm90.h"
-#include "kernels/attn/linear/chunks/channel_chain_tail_sm90.h"
 #include "kernels/attn/linear/chunks/channel_chains_sm90.h"
 #include "kernels/attn/linear/chunks/channel_operands_sm90.h"
 #include "kernels/attn/linear/forward_sm90.h"
+#include "kernels/attn/linear/forward_with_maps.h"
 #include "kernels/attn/linear/launch.cuh"
 #include "kernels/attn/linear/sequence.h"
 
@@ -39,18 +40,30 @@ int partsOf(const LinearProblem& problem, int partChunks) {
   return static_cast<int>(std::max<int64_t>((chunksOf(problem) + partChunks - 1) / partChunks, 1));
 }
 
+/// The parts of heads, and their pieces, which are short: chains need few of them if decays forget earlier states.
+struct Division {
+  int parts, partChunks, pieces, pieceChunks;
+
+  explicit Division(const LinearProblem& problem) {
+    constexpr int kChunks = 32, kMost = 8;  // of a piece, pieces of a part
+    partChunks = partChunksOf(problem, forward_sm90::ctasAtOnce(problem));
+    parts = partsOf(problem, partChunks);
+    pieces = std::min((partChunks + kChunks - 1) / kChunks, kMost);
+    pieceChunks = (partChunks + pieces - 1) / pieces;
+  }
+  size_t allPieces() const { return static_cast<size_t>(parts) * pieces; }
+};
+
 /// Offsets in the workspace.
 struct Workspace {
-  size_t prefixes, partDecays, partStates, size;
+  size_t pieceDecays, pieceStates, size;
 
-  Workspace(const LinearProblem& problem, int parts) {
+  Workspace(const LinearProblem& problem, const Division& division) {
     constexpr size_t kDecays = Record::kChannels * sizeof(float);
     const auto heads = static_cast<size_t>(headsOf(problem)), chunks = static_cast<size_t>(chunksOf(problem));
-    const auto count = static_cast<size_t>(parts > 1 ? parts : 0);
-    prefixes = heads * chunks * sizeof(Record);
-    partDecays = prefixes + (count > 0 ? heads * chunks * kDecays : 0);
-    partStates = partDecays + heads * count * kDecays;
-    size = partStates + static_cast<size_t>(itemsOf(problem)) * count * kDecays * kPanel;
+    pieceDecays = heads * chunks * sizeof(Record);
+    pieceStates = pieceDecays + heads * division.allPieces() * kDecays;
+    size = pieceStates + static_cast<size_t>(itemsOf(problem)) * division.allPieces() * kDecays * kPanel;
   }
 };
 
@@ -59,14 +72,43 @@ cudaError_t runKernel(const ChannelChainTask& task, int64_t items, int ctas, voi
   return launchKernel(channelChainsSm90<Kernel, kCtas>, gridOf(items, ctas), Kernel::kThreads,
                       sizeof(typename Kernel::Memory), stream, dependent, task);
 }
-cudaError_t run(const ChannelChainTask& task, int ctas, void* stream) {
+cudaError_t runMaps(const ChannelChainTask& task, int ctas, void* stream) {
   using Operands = ChannelOperandsKernel<Bf16, kBlocks>;
+  using Pieces = ChannelPiecesKernel<Bf16, kBlocks>;
+  const cudaError_t error = runKernel<Operands, 2>(task, Operands::itemsOf(task), 0, stream, false);
+  if (error != cudaSuccess || task.mapCount() == 0) return error;
+  return runKernel<Pieces, 1>(task, Pieces::itemsOf(task), ctas, stream, true);
+}
+cudaError_t runChains(const ChannelChainTask& task, int ctas, void* stream) {
   using Chain = ChannelChainKernel<Bf16, kBlocks>;
-  using Tail = ChannelChainTailKernel<Bf16, kBlocks>;
-  cudaError_t error = runKernel<Operands, 2>(task, Operands::itemsOf(task), 0, stream, false);
-  if (error == cudaSuccess) error = runKernel<Chain, 1>(task, chainsOf<1>(task) * task.parts, ctas, stream, true);
-  if (error != cudaSuccess || task.parts == 1) return error;
-  return runKernel<Tail, 2>(task, Tail::itemsOf(task), 0, stream, true);
+  return runKernel<Chain, 1>(task, chainsOf<1>(task) * task.parts, ctas, stream, true);
+}
+
+int ctasOf(const LinearProblem& problem, const Launch& launch) {
+  const int sms = forward_sm90::ctasAtOnce(problem);
+  return launch.ctas > 0 ? std::min(launch.ctas, sms) : sms;
+}
+/// Returns false if the pass is not possible by chains.
+bool encodeChains(ChannelChainTask& chains, const Outputs& pass) {
+  const LinearProblem& problem = pass.problem;
+  const bool whole = pass.segments.spans == nullptr && pass.heads.first == 0 && pass.heads.count == problem.heads;
+  if (!whole || pass.storesMaps || pass.workspace == nullptr || !formsChannelChains(problem)) return false;
+  backward::Task task =
+      backward::taskOf(problem, {}, {0, problem.heads}, {pass.out.data, pass.out.batch, pass.out.token, pass.out.head});
+  task.initial = pass.initial;
+  if (!backward::sm90::encodeMaps<Bf16>(chains, task)) return false;
+  chains.to.finalState = pass.finalState;
+  const Division division(problem);
+  chains.parts = division.parts;
+  chains.partChunks = division.partChunks;
+  chains.pieces = division.pieces;
+  chains.pieceChunks = division.pieceChunks;
+  const Workspace offsets(problem, division);
+  const auto at = [&](size_t offset) { return reinterpret_cast<char*>(pass.workspace) + offset; };
+  chains.records = at(0);
+  chains.pieceDecays = reinterpret_cast<float*>(at(offsets.pieceDecays));
+  chains.pieceStates = reinterpret_cast<float*>(at(offsets.pieceStates));
+  return true;
 }
 
 }  // namespace
@@ -78,39 +120,52 @@ bool formsChannelChains(const LinearProblem& problem) {
   if (problem.inputGates.data != nullptr || problem.dv % kPanel != 0) return false;
   if (problem.dk <= backward::kBlock || problem.dk > Record::kChannels || problem.tokens == 0) return false;
   const int64_t sms = forward_sm90::ctasAtOnce(problem);
-  const int parts = partsOf(problem, partChunksOf(problem, sms));
-  const int64_t items = itemsOf(problem) * parts;
-  return items * 100 >= (items + sms - 1) / sms * sms * kLeastBusy && Workspace(problem, parts).size <= kMostBytes;
+  const Division division(problem);
+  const int64_t items = itemsOf(problem) * division.parts;
+  return items * 100 >= (items + sms - 1) / sms * sms * kLeastBusy && Workspace(problem, division).size <= kMostBytes;
 }
 
 size_t channelChainsSize(const LinearProblem& problem) {
-  if (!formsChannelChains(problem)) return 0;
-  return Workspace(problem, partsOf(problem, partChunksOf(problem, forward_sm90::ctasAtOnce(problem)))).size;
+  return formsChannelChains(problem) ? Workspace(problem, Division(problem)).size : 0;
 }
 
 bool launchChannelChains(const Outputs& pass, float* saved, const Launch& launch, int& error) {
-  const LinearProblem& problem = pass.problem;
-  const bool whole = pass.segments.spans == nullptr && pass.heads.first == 0 && pass.heads.count == problem.heads;
-  if (!whole || pass.storesMaps || pass.workspace == nullptr || !formsChannelChains(problem)) return false;
-  backward::Task task =
-      backward::taskOf(problem, {}, {0, problem.heads}, {pass.out.data, pass.out.batch, pass.out.token, pass.out.head});
-  task.initial = pass.initial;
   ChannelChainTask chains;
-  if (!backward::sm90::encodeMaps<Bf16>(chains, task)) return false;
-  chains.to.finalState = pass.finalState;
+  if (!encodeChains(chains, pass)) return false;
   chains.saved = saved;
-  const int sms = forward_sm90::ctasAtOnce(problem), ctas = launch.ctas > 0 ? std::min(launch.ctas, sms) : sms;
-  chains.partChunks = partChunksOf(problem, sms);
-  chains.parts = partsOf(problem, chains.partChunks);
-  const Workspace offsets(problem, chains.parts);
-  const auto at = [&](size_t offset) { return reinterpret_cast<char*>(pass.workspace) + offset; };
-  chains.records = at(0);
-  chains.prefixes = reinterpret_cast<float*>(at(offsets.prefixes));
-  chains.partDecays = reinterpret_cast<float*>(at(offsets.partDecays));
-  chains.partStates = reinterpret_cast<float*>(at(offsets.partStates));
-  error = run(chains, ctas, launch.stream);
+  const int ctas = ctasOf(pass.problem, launch);
+  error = runMaps(chains, ctas, launch.stream);
+  if (error == cudaSuccess) error = runChains(chains, ctas, launch.stream);
   if (launch.sequence != nullptr) launch.sequence->end();  // the launches are not recorded
   return true;
 }
 
 }  // namespace seqpar::attn::forward_sm90
+
+namespace seqpar::attn {
+
+int forwardMaps(const LinearProblem& problem) {
+  using namespace forward_sm90;
+  return whyNot(problem) == nullptr && formsChannelChains(problem) ? static_cast<int>(Division(problem).allPieces())
+                                                                   : 0;
+}
+
+int launchForwardMaps(const Outputs& pass, const Launch& launch) {
+  using namespace forward_sm90;
+  ChannelChainTask chains;
+  if (!encodeChains(chains, pass)) return cudaErrorNotSupported;
+  chains.lastPart = pass.maps.states != nullptr;
+  chains.maps = pass.maps;
+  if (launch.sequence != nullptr) launch.sequence->end();
+  return runMaps(chains, ctasOf(pass.problem, launch), launch.stream);
+}
+
+int launchForwardAfterMaps(const Outputs& pass, const Launch& launch) {
+  using namespace forward_sm90;
+  ChannelChainTask chains;
+  if (!encodeChains(chains, pass)) return cudaErrorNotSupported;
+  if (launch.sequence != nullptr) launch.sequence->end();
+  return runChains(chains, ctasOf(pass.problem, launch), launch.stream);
+}
+
+}  // namespace seqpar::attn
