@@ -8,6 +8,7 @@ import typing
 import torch
 
 from . import _ops
+from ._agreement import agree_once
 from ._collectives import all_gather, to_heads, to_sequence
 from ._define import define
 from ._layout import Layout, bounds_of, in_order, require_fit
@@ -270,5 +271,7 @@ def attention_by(kernel, q, k, v, comm, *, algorithm="ulysses", causal=False, wi
                          "the caller's")
     call = {"causal": bool(causal), "window": tuple(window), "scale": q.shape[3] ** -0.5 if scale is None else scale,
             "softcap": softcap, "sinks": sinks}
-    run = _by_heads if algorithm == "ulysses" else _by_gather
-    return run(kernel, q, k, v, comm, layout, bounds_of(cu_seqlens), call)
+    run, bounds = _by_heads if algorithm == "ulysses" else _by_gather, bounds_of(cu_seqlens)
+    if not torch.compiler.is_compiling():  # the exchanges alone have equal sizes for most of them
+        agree_once(comm, "attention", **{**call, "sinks": sinks is not None}, algorithm=algorithm, cu_seqlens=bounds, layout=layout.key)
+    return run(kernel, q, k, v, comm, layout, bounds, call)

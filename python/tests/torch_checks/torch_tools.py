@@ -125,6 +125,11 @@ def ranks_that_disagree_get_an_error(comm, seed):
            comm)
     raises(ValueError, f"different plans: rank {rank} has causal none, rank 0 has 1. Expected", sp.attention, x, x, x, comm, causal=not last)
     raises(ValueError, f"rank {rank} has head_dim 7, rank 0 has 8", sp.attention, *(x[..., :8 - last],) * 3, comm)
+    for name, other in (("causal", False), ("window", (2, 0)), ("scale", 0.5), ("cu_seqlens", (0, 3, 4 * comm.size)), ("layout", target)):
+        for algorithm in ("ulysses", "allgather_kv"):
+            options = {"causal": True, "layout": source, "kernel": "sdpa", "algorithm": algorithm}
+            raises(ValueError, f"attention: the ranks disagree: rank {rank} has {name} ", sp.attention, x, x, x, comm,
+                   **{**options, "scale": 0.3, **({name: other} if last else {})})
     moved = {"all_gather": lambda x: sp.all_gather(x, comm), "all_gather, started": lambda x: sp.start_all_gather(x, comm).wait(),
              "reduce_scatter": lambda x: sp.reduce_scatter(torch.cat([x] * comm.size, 1), comm),
              "redistribute: tensor 1 of 2": lambda other: sp.redistribute((x, other), source, target, comm)[1]}
