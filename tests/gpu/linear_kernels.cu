@@ -1,5 +1,6 @@
 // The forward kernels of linear attention against a recurrence in fp64. Exit status 77: no GPU. Arguments: --seed N,
-// --cases N; --small: few cases, for a checker that is slow; --channel: of many heads only those with channel decays.
+// --cases N; --small: few cases, for a checker that is slow; --channel: of many heads only those with channel decays;
+// --heads I N: only part I of N of the cases with many heads and without channel decays.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <random>
 #include <string>
 
@@ -15,6 +17,7 @@
 #include "kernels/attn/linear/from_zero.h"
 #include "kernels/attn/linear/save_initial.h"
 #include "kernels/attn/linear/sequence.h"
+#include "support/gated_values.h"
 #include "support/linear_forward_case.h"
 
 namespace {
@@ -27,6 +30,7 @@ int failures = 0;
 int checks = 0;
 double largest = 0;
 bool onlyChannel = false;
+int part = 0, parts = 0;  ///< only each `parts`-th case with many heads and without channel decays; 0: all
 
 void check(bool fine, const std::string& what) {
   ++checks;
@@ -70,7 +74,10 @@ struct Results {
 /// computed, and launchForward() runs both passes; `content` as in SegmentStates.
 Results run(const ForwardCase& test, int ctas, bool byHeads, bool rank, Maps content = Maps::Prefix) {
   const ForwardSpec& spec = test.spec;
-  const OnDevice<char> q(test.q), k(test.k), v(test.v), gates(test.gates);
+  std::optional<GatedValues> gated;
+  if (spec.inputGates) gated.emplace(test.v, test.layout, spec.seed);
+  const OnDevice<char> q(test.q), k(test.k), v(gated ? gated->values : test.v), gates(test.gates);
+  const OnDevice<float> inputGates(gated ? gated->gates : std::vector<float>());
   const OnDevice<float> initial(test.initial);
   const auto states = static_cast<size_t>(spec.batch * spec.heads * spec.dk) * static_cast<size_t>(spec.dv);
   const size_t size = spec.type == seqparFloat32 ? 4 : 2;
@@ -83,6 +90,7 @@ Results run(const ForwardCase& test, int ctas, bool byHeads, bool rank, Maps con
   problem.k.data = k.get();
   problem.v.data = v.get();
   problem.gates.data = gates.get();
+  if (spec.inputGates) problem.inputGates = {inputGates.get(), spec.tokens * spec.heads, spec.heads, 1};
   const auto cut = test.segments(rank ? 0 : spec.leadTokens);
   const OnDevice<Span> spans(cut.spans);
   Segments segments = cut.segments;
@@ -300,11 +308,10 @@ void checkManyHeads(std::mt19937_64& random) {
                                            {128, 64, 64}, {112, 80, 64},  {80, 64, 64}};
   static constexpr int kShapes = static_cast<int>(std::size(kDimensions));
   static constexpr int64_t kTokens[] = {1, 130, 500};
-  for (int i = onlyChannel ? 3 * kShapes : 0; i < 4 * kShapes; ++i) {
+  for (int i = onlyChannel ? 3 * kShapes : 0; i < (parts > 0 ? 3 : 4) * kShapes; ++i) {
     ForwardSpec spec;
-    spec.dk = kDimensions[i % kShapes][0];
-    spec.dv = kDimensions[i % kShapes][1];
-    spec.heads = kDimensions[i % kShapes][2];
+    const auto& [dk, dv, heads] = kDimensions[i % kShapes];
+    spec.dk = dk, spec.dv = dv, spec.heads = heads;
     spec.qkHeads = 1 << random() % 4;
     spec.batch = 2;
     spec.gate = static_cast<Gate>(i / kShapes);
@@ -314,14 +321,16 @@ void checkManyHeads(std::mt19937_64& random) {
     spec.headsFirst = random() % 2 == 0;
     spec.segmentTokens = 192;
     spec.seed = random();
-    checkCase(spec, random() % 2 == 0 ? 0 : 5, false, false, Maps::PerSegment);
+    spec.inputGates = spec.gate != Gate::Channel && i % 2 == 0;
+    const int ctas = random() % 2 == 0 ? 0 : 5;
+    if (parts == 0 || i % parts == part) checkCase(spec, ctas, false, false, Maps::PerSegment);
   }
 }
 
 /// Heads for about half of the SMs: a forward by heads divides them.
 void checkDividedHeads(std::mt19937_64& random) {
   static constexpr int kKeys[] = {128, 256, 80, 208};
-  for (int i = onlyChannel ? 9 : 0; i < 12; ++i) {
+  for (int i = onlyChannel ? 9 : 0; i < (parts > 0 ? 9 : 12); ++i) {
     const Gate gate = static_cast<Gate>(i / 3);
     ForwardSpec spec;
     spec.dk = kKeys[i % 4];
@@ -335,7 +344,8 @@ void checkDividedHeads(std::mt19937_64& random) {
     spec.headsFirst = random() % 2 == 0;
     spec.segmentTokens = 512;
     spec.seed = random();
-    checkCase(spec, 0, false, false, Maps::PerSegment);
+    spec.inputGates = spec.gate != Gate::Channel && i % 2 == 0;
+    if (parts == 0 || i % parts == part) checkCase(spec, 0, false, false, Maps::PerSegment);
   }
 }
 
@@ -368,18 +378,20 @@ int main(int argc, char** argv) {
     if (std::strcmp(argv[i], "--cases") == 0 && i + 1 < argc) cases = std::atoi(argv[i + 1]);
     if (std::strcmp(argv[i], "--small") == 0) small = true;
     if (std::strcmp(argv[i], "--channel") == 0) onlyChannel = true;
+    if (std::strcmp(argv[i], "--heads") == 0 && i + 2 < argc) part = std::atoi(argv[i + 1]);
+    if (std::strcmp(argv[i], "--heads") == 0 && i + 2 < argc) parts = std::atoi(argv[i + 2]);
   }
   std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
   std::mt19937_64 random(seed);
-  for (int i = 0; i < cases && failures <= 20; ++i) {
+  for (int i = 0; i < (parts > 0 ? 0 : cases) && failures <= 20; ++i) {
     ForwardSpec spec = drawSpec(random);
     if (small) spec.tokens = std::min<int64_t>(spec.tokens, 127);
     checkCase(spec, random() % 2 == 0 ? 0 : 5, random() % 4 == 0, random() % 4 != 0,
               random() % 2 == 0 ? Maps::PerSegment : Maps::Prefix);
   }
   checkRefused();
-  if (!small) checkManyHeads(random);
-  if (!small) checkDividedHeads(random);
+  if (!small) checkManyHeads(random), checkDividedHeads(random);
+  small = small || parts > 0;
   if (!small) checkShortItems(random);
   if (!small) checkNotFinite(random);
   if (!small) checkRepeated(random);

@@ -6,7 +6,8 @@
 
 namespace seqpar::attn::forward_sm90 {
 
-template <class T, class Memory>
+/// kReaderFences: as in HeadChainState.
+template <class T, class Memory, bool kReaderFences>
 class HeadChainOutputs {
  public:
   SEQPAR_DEVICE HeadChainOutputs(const HeadChainTask& task, Memory& memory) : task_(task), memory_(memory) {}
@@ -52,7 +53,7 @@ class HeadChainOutputs {
     if constexpr (kPanels == 1) {
       Columns within;
       multiplyScores(within, words, number, false);
-      memory_.awaitStored(number);
+      awaitImage(number);
       multiplyQueries(out, queries, number);
       warpgroup::wait<0>();
       warpgroup::fenceOperand(within);
@@ -64,7 +65,7 @@ class HeadChainOutputs {
         each([&](int n, int e) { out[n][e] = backward::times(rows[e / 2], out[n][e]) + within[n][e]; });
       }
     } else {  // with fewer registers
-      memory_.awaitStored(number);
+      awaitImage(number);
       multiplyQueries(out, queries, number);
       warpgroup::wait<0>();
       warpgroup::fenceOperand(out);
@@ -85,7 +86,7 @@ class HeadChainOutputs {
   SEQPAR_DEVICE void multiplyTogether(Columns& out, uint32_t (&words)[kKeySteps][4], int number) const {
     constexpr int kSteps = kPanel / 16, kQueryPanels = kChannelSteps / kSteps;
     const T* tile = memory_.queries(number);
-    memory_.awaitStored(number);
+    awaitImage(number);
     const ptx::MatrixRows own = me_.matrixRows();
     Scores scores;
     uint32_t queries[2][kSteps][4];
@@ -155,6 +156,10 @@ class HeadChainOutputs {
     if (me_.lane != 0) return;
     ptx::mbarrierArrive(memory_.read(number));
     ptx::mbarrierArrive(memory_.empty(number));
+  }
+  SEQPAR_DEVICE void awaitImage(int number) const {
+    memory_.awaitStored(number);
+    if constexpr (kReaderFences) warpgroup::fenceProxyAsync();
   }
   SEQPAR_DEVICE void free(uint32_t barrier) const {
     ptx::syncwarp();

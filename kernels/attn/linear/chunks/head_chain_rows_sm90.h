@@ -6,7 +6,8 @@
 
 namespace seqpar::attn::forward_sm90 {
 
-template <class T, class Memory>
+/// kReaderFences: of images, instead of the warpgroup that stores them.
+template <class T, class Memory, bool kReaderFences>
 class HeadChainRows {
  public:
   SEQPAR_DEVICE HeadChainRows(const HeadChainTask& task, Memory& memory) : task_(task), memory_(memory) {}
@@ -100,7 +101,7 @@ class HeadChainRows {
   }
   /// Outputs wait for it.
   SEQPAR_DEVICE void publishImage(int number) const {
-    warpgroup::fenceProxyAsync();
+    if constexpr (!kReaderFences) warpgroup::fenceProxyAsync();
     ptx::mbarrierArrive(memory_.stored(number));
   }
   /// Calls act(element, its offset in the item's [dk][dv]) for the valid elements.

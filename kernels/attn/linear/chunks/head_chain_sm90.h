@@ -8,7 +8,8 @@
 // Tiles     64 tokens; S^T 64 x 128, or S 128 x 80, fp32 in registers, and S^T rounded, an image, in shared memory
 // Smem      four stages of queries, keys (16 KiB each) and values (8 KiB); two images (16 KiB); outputs (2 x 8 KiB). 80
 //           columns: three stages, with 16 KiB of values, images of 20 KiB and outputs of 2 x 16 KiB
-// Barriers  mbarriers of a stage: full, empty; of an image: stored, read. warpgroup::sync(): outputs
+// Barriers  mbarriers of a stage: full, empty; of an image: stored, read; kReaderFences: its readers fence, because the
+//           state's warps would wait for their products. warpgroup::sync(): outputs
 // Overlap   the chain is only the state's product and its decay: scores of later chunks, and outputs of earlier ones,
 //           are computed meanwhile. No overlap with other kernels
 #pragma once
@@ -30,7 +31,10 @@ struct HeadChainKernel {
   using Arguments = HeadChainTask;
   using Memory = HeadChainMemory<T, kPanels, kKeyPanels>;
   using Factors = HeadChainFactors<Memory, kGated>;
-  using State = std::conditional_t<kPanels == 1, HeadChainState<T, Memory>, HeadChainRows<T, Memory>>;
+  /// Measured: with input gates and longer keys it is faster, with others slower.
+  static constexpr bool kReaderFences = kGated && kKeyPanels > 1;
+  using State = std::conditional_t<kPanels == 1, HeadChainState<T, Memory, kReaderFences>,
+                                   HeadChainRows<T, Memory, kReaderFences>>;
   static constexpr int kThreads = 4 * warpgroup::kThreads;
   static constexpr int kProducerRegisters = 56, kStateRegisters = kPanels == 1 ? 168 : 184,
                        kOutputRegisters = kPanels == 1 ? 144 : 136;
@@ -71,7 +75,7 @@ struct HeadChainKernel {
       eachChain<kPanels>(task, [&](const ChainItem& item, int first) { state.run(item, first); });
     } else {
       warpgroup::setmaxnregInc<kOutputRegisters>();
-      const HeadChainOutputs<T, Memory> outputs(task, memory);
+      const HeadChainOutputs<T, Memory, kReaderFences> outputs(task, memory);
       eachChain<kPanels>(task, [&](const ChainItem& item, int first) { outputs.run(item, first); });
       outputs.finish();
     }

@@ -8,7 +8,8 @@
 
 namespace seqpar::attn::forward_sm90 {
 
-template <class T, class Memory>
+/// kReaderFences: of images, instead of the warpgroup that stores them.
+template <class T, class Memory, bool kReaderFences>
 class HeadChainState {
  public:
   SEQPAR_DEVICE HeadChainState(const HeadChainTask& task, Memory& memory) : task_(task), memory_(memory) {}
@@ -144,7 +145,7 @@ class HeadChainState {
   }
   /// Outputs wait for it.
   SEQPAR_DEVICE void publishImage(int number) const {
-    warpgroup::fenceProxyAsync();
+    if constexpr (!kReaderFences) warpgroup::fenceProxyAsync();
     ptx::mbarrierArrive(memory_.stored(number));
   }
   /// Calls act(element, its offset in the item's [dk][dv]) for the valid elements.

@@ -24,6 +24,7 @@ struct WideChainKernel {
   using Arguments = HeadChainTask;
   using Memory = WideChainMemory<T>;
   using Factors = HeadChainFactors<Memory, kGated>;
+  static constexpr bool kReaderFences = kGated;
   static constexpr int kThreads = 4 * warpgroup::kThreads;
   static constexpr int kProducerRegisters = 56, kStateRegisters = 200, kOutputRegisters = 128;
   static_assert(warpgroup::kThreads * (kProducerRegisters + kStateRegisters + 2 * kOutputRegisters) <=
@@ -41,11 +42,11 @@ struct WideChainKernel {
       produce(task, memory, warp, thread % 32);
     } else if (group == 1) {
       warpgroup::setmaxnregInc<kStateRegisters>();
-      HeadChainState<T, Memory> state(task, memory);
+      HeadChainState<T, Memory, kReaderFences> state(task, memory);
       eachChain<1>(task, [&](const ChainItem& item, int first) { state.run(item, first); });
     } else {
       warpgroup::setmaxnregInc<kOutputRegisters>();
-      const HeadChainOutputs<T, Memory> outputs(task, memory);
+      const HeadChainOutputs<T, Memory, kReaderFences> outputs(task, memory);
       eachChain<1>(task, [&](const ChainItem& item, int first) { outputs.run(item, first); });
     }
   }
