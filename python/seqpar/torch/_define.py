@@ -79,9 +79,22 @@ def without_autocast(function):
     return computed
 
 
+def _keep_order_of_calls():
+    """Inductor would order independent operators of a graph by the sizes of tensors, which differ between ranks: they would
+    call in different orders. Its settings belong to a thread, and each thread that compiles a graph calls the fakes."""
+    from torch._inductor import config
+    if getattr(config, "reorder_for_peak_memory", False):
+        config.reorder_for_peak_memory = False
+
+
 def _register(schema, implementation, fake):
     """The callable overload of the operator seqpar::<schema>, on host and GPU tensors."""
-    name = schema.split("(", 1)[0]
+    name, shapes = schema.split("(", 1)[0], fake
+
+    def fake(*args):
+        _keep_order_of_calls()
+        return shapes(*args)
+
     _library.define(schema)
     for key in ("CPU", "CUDA"):
         _library.impl(name, implementation, key)

@@ -112,6 +112,24 @@ def compiled_graphs_are_whole_and_equal(comm, seed):
 
 
 @check
+def inductor_keeps_the_order_of_calls(comm, seed):
+    """Independent exchanges of shards of unequal lengths, which Inductor would order by their sizes, differently on the ranks."""
+    if comm.size != 2:
+        raise Skip("compiles by Inductor, runs on two ranks")
+    lengths, weight = [60, 2], whole(seed, 32, 32)
+
+    def function(x):
+        y = x @ weight
+        gathered, heads = sp.all_gather(y, comm, tokens=lengths), sp.to_heads(y.view(1, -1, 4, 8), comm, tokens=lengths)
+        return sp.to_sequence(heads, comm, heads=4, tokens=lengths).flatten(2) @ weight, gathered[0, :3] @ weight
+
+    x = whole(seed + comm.rank, 1, lengths[comm.rank], 32)
+    for found, expected in zip(torch.compile(function, fullgraph=True)(x), function(x)):
+        same(found, expected, 1000)
+    torch.compiler.reset()
+
+
+@check
 def compiled_with_dynamic_lengths(comm, seed):
     """One graph for all lengths; kernels of the caller may compile again."""
     if comm.size > 2:
