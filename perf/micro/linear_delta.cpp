@@ -13,6 +13,7 @@ using attn::delta::Task;
 Task taskOf(LinearCase& mine) {
   const attn::LinearProblem& problem = mine.problem();
   Task task;
+  task.tokens = problem.tokens;
   task.heads = task.keyHeads = problem.heads;
   task.dk = problem.dk;
   task.dv = problem.dv;
@@ -22,6 +23,7 @@ Task taskOf(LinearCase& mine) {
   task.scale = problem.scale;
   task.normalize = true;
   task.half = true;
+  task.readsRows = attn::delta::half::readsRows(task, 0);
   task.q = problem.q;
   task.k = problem.k;
   task.v = problem.v;

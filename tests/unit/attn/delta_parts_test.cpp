@@ -52,6 +52,9 @@ TEST_CASE("a window of the delta rule is in parts if its chains leave enough SMs
   CHECK(linear::partsOf(taskOf(16, 128, 128), 16) == Parts{82, 46});
   CHECK(linear::partsOf(taskOf(32, 128, 128), 16) == Parts{107, 21});
   CHECK(linear::partsOf(taskOf(64, 128, 128), 16) == Parts{128});
+  auto rows = taskOf(16, 128, 1);
+  rows.readsRows = true;
+  CHECK(linear::partsOf(rows, 16) == Parts{128});
   auto states = taskOf(16, 128, 128);
   states.writesOut = false;
   CHECK(linear::partsOf(states, 16) == Parts{128});

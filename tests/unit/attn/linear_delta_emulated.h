@@ -5,6 +5,7 @@
 #include "kernels/attn/linear/delta/chain.h"
 #include "kernels/attn/linear/delta/differentiate.h"
 #include "kernels/attn/linear/delta/half/advance.h"
+#include "kernels/attn/linear/delta/half/advance_rows_sm90.h"
 #include "kernels/attn/linear/delta/half/advance_sm90.h"
 #include "kernels/attn/linear/delta/half/differentiate_channels_sm90.h"
 #include "kernels/attn/linear/delta/half/differentiate_mild.h"
@@ -17,6 +18,7 @@
 #include "kernels/attn/linear/delta/half/prepare_sm90.h"
 #include "kernels/attn/linear/delta/half/prepare_turns_sm90.h"
 #include "kernels/attn/linear/delta/half/retreat.h"
+#include "kernels/attn/linear/delta/half/retreat_rows_sm90.h"
 #include "kernels/attn/linear/delta/half/retreat_sm90.h"
 #include "kernels/attn/linear/delta/prepare.h"
 #include "unit/attn/linear_passes_check.h"
@@ -58,6 +60,9 @@ class EmulatedSteps final : public DeltaSteps {
   void transpose(float* to, const float* from, int64_t count, int size, void*) override { set(to, from, count, size); }
   void identity(float* to, int64_t count, int size, void*) override { set(to, nullptr, count, size); }
   void upload(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
+  bool readsRows(const delta::Task& task) const override {
+    return sm90_ && task.half && delta::half::mayReadRows(task);
+  }
   int overlappingSms(const delta::Task& task) const override { return sm90_ && delta::half::mayMark(task) ? sms_ : 0; }
 
  private:
@@ -92,11 +97,23 @@ class EmulatedSteps final : public DeltaSteps {
         return ofChannels ? &delta::half::Differentiate<T, true>::run : &delta::half::Differentiate<T, false>::run;
     }
   }
+  template <class Chain, delta::Step kStep>
+  static void runMapped(const delta::Task& task) {
+    delta::half::RowsTask rows;
+    delta::half::encodeRows(rows, task, kStep);
+    Chain::run(rows);
+  }
+  template <class T>
+  static Kernel rowsKernel(delta::Step step) {
+    if (step == delta::Step::Prepare) return &delta::half::PrepareSm90<T>::run;
+    if (step == delta::Step::Retreat) return &runMapped<delta::half::RetreatRowsSm90<T>, delta::Step::Retreat>;
+    return &runMapped<delta::half::AdvanceRowsSm90<T>, delta::Step::Advance>;
+  }
   template <class T>
   static Kernel sm90Kernel(delta::Step step, const delta::Task& task) {
+    if (task.readsRows && step != delta::Step::Differentiate) return rowsKernel<T>(step);
     switch (step) {
       case delta::Step::Prepare:
-        if (task.marks == nullptr) return &delta::half::PrepareSm90<T>::run;
         return &delta::half::prepareTurns<T>;
       case delta::Step::Advance:
         return task.marks == nullptr ? &delta::half::AdvanceSm90<T>::run : &delta::half::AdvanceSm90<T, true>::run;

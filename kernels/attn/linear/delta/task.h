@@ -31,6 +31,7 @@ struct Chunk {
 /// All passes: sizes, tensors, memory. Pointers are to device memory.
 struct Task {
   int64_t batch = 1;
+  int64_t tokens = 0;  ///< of the tensors, for tensor maps
   int heads = 0, keyHeads = 0, dk = 0, dv = 0;
   int width = 0;  ///< decays per token and head: 0, 1 or dk
   int type = 0, gateType = 0, betaType = 0;
@@ -63,6 +64,8 @@ struct Task {
   bool writesOut = false, keepsStates = false;  ///< not both
   /// Prepare of half/ may start before the previous kernel of the stream, Advance of other records, ends.
   bool overlaps = false;
+  /// half/, sm_90, at most one decay per token: chains read rows of q, k and v instead of products in records.
+  bool readsRows = false;
   /// half/, sm_90: Prepare marks each record that it has written, and Advance, which may start when all CTAs of Prepare
   /// have started, waits for the mark. markCount() words, zeros before Prepare. NULL: Advance starts after Prepare.
   uint32_t* marks = nullptr;

@@ -12,6 +12,8 @@ constexpr size_t kHalfRecords = 8448;  // 0.75 GB forward, 1.4 GB backward, with
 
 class DeviceSteps final : public DeltaSteps {
  public:
+  explicit DeviceSteps(int device) : device_(device) {}
+
   void run(delta::Step step, const delta::Task& task, void* stream) override {
     const auto launch = task.half ? delta::half::launch : delta::launch;
     checkLaunch(launch(step, task, stream), "a kernel of the delta rule");
@@ -25,7 +27,11 @@ class DeviceSteps final : public DeltaSteps {
   int overlappingSms(const delta::Task& task) const override {
     return task.half ? delta::half::overlappingSms(task) : 0;
   }
+  bool readsRows(const delta::Task& task) const override { return task.half && delta::half::readsRows(task, device_); }
   void upload(void* to, const void* from, size_t bytes) override { seqpar::upload(to, from, bytes); }
+
+ private:
+  const int device_;
 };
 
 }  // namespace
@@ -43,8 +49,8 @@ std::unique_ptr<Passes> makeDeviceDeltaPasses(const Shard& shard, Exec& exec) {
   checkCuda(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, exec.device()),
             "cudaDeviceGetAttribute");
   const bool half = fitsHalf(shard) && shared >= delta::half::mostSharedBytes();
-  return std::make_unique<DeltaWindows>(shard, exec, std::make_unique<DeviceSteps>(), half ? kHalfRecords : kRecords,
-                                        half);
+  return std::make_unique<DeltaWindows>(shard, exec, std::make_unique<DeviceSteps>(exec.device()),
+                                        half ? kHalfRecords : kRecords, half);
 }
 
 }  // namespace seqpar::attn::linear

@@ -84,6 +84,7 @@ void DeltaWindows::copy(float* to, const float* from, size_t count) {
 Task DeltaWindows::taskOf(const Inputs& in) const {
   Task task;
   task.batch = static_cast<int64_t>(shard_.batch);
+  task.tokens = static_cast<int64_t>(shard_.tokens);
   task.heads = static_cast<int>(shard_.heads);
   task.keyHeads = static_cast<int>(shard_.keyHeads);
   task.dk = static_cast<int>(shard_.dk);
@@ -102,6 +103,7 @@ Task DeltaWindows::taskOf(const Inputs& in) const {
     task.gateType = shard_.gateTypes[logDecay_];
     task.gates = inputOf(in.gates[logDecay_]);
   }
+  task.readsRows = steps_->readsRows(task);
   task.chunks = deviceChunks_;
   task.records = records_;
   task.reserves = reserves_;
@@ -132,7 +134,7 @@ void DeltaWindows::prepare(Task& task, size_t window) {
   select(task, window);
   if (!isPrepared(window, task.training)) run(Step::Prepare, task);
   markPrepared(window, task.training);
-  if (task.keepsStates) prepared_.reset();  // D replaces U
+  if (task.keepsStates && !task.readsRows) prepared_.reset();  // D replaces U
 }
 
 void DeltaWindows::advance(Task& task, size_t window) {

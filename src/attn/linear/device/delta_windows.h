@@ -20,6 +20,8 @@ class DeltaSteps {
   virtual void upload(void* to, const void* from, size_t bytes) = 0;
   /// SMs of a GPU on which steps of a task may overlap record by record (Task::marks); 0: they may not.
   virtual int overlappingSms(const delta::Task&) const { return 0; }
+  /// Whether the steps support Task::readsRows for a task.
+  virtual bool readsRows(const delta::Task&) const { return false; }
 };
 
 /// Whether the kernels for 16-bit tensors support a shard.

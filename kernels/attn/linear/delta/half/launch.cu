@@ -49,6 +49,17 @@ void (*kernelOf(Step step, const Task& task))(Task) {
 
 }  // namespace
 
+bool readsRows([[maybe_unused]] const Task& task, [[maybe_unused]] int device) {
+#ifdef SEQPAR_SM90
+  int major = 0, minor = 0;
+  return mayReadRows(task) &&
+         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess && major == 9 &&
+         minor == 0;
+#else
+  return false;
+#endif
+}
 int overlappingSms([[maybe_unused]] const Task& task) {
   int device = 0, sms = 0;
 #ifdef SEQPAR_SM90

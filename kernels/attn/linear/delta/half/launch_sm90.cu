@@ -6,18 +6,12 @@
 #include "kernels/attn/linear/delta/half/differentiate_sums.h"
 #include "kernels/attn/linear/delta/half/differentiate_sums_sm90.h"
 #include "kernels/attn/linear/delta/half/differentiate_tokens_sm90.h"
-#include "kernels/attn/linear/delta/half/prepare_sm90.h"
 #include "kernels/attn/linear/delta/half/retreat_sm90.h"
 #include "kernels/attn/linear/launch.cuh"
 
 namespace seqpar::attn::delta::half {
 namespace {
 
-template <class T>
-__global__ void __launch_bounds__(kThreadsSm90, PrepareSm90Memory::kCtas)
-    prepareSm90Kernel(const __grid_constant__ Task task) {
-  PrepareSm90<T>::run(task);
-}
 template <class T>
 __global__ void __launch_bounds__(threadsOfSm90(Step::Advance)) advanceSm90Kernel(const __grid_constant__ Task task) {
   AdvanceSm90<T>::run(task);
@@ -46,7 +40,6 @@ void (*differentiateOf(const Task& task))(Task) {
 }
 template <class T>
 void (*kernelOf(Step step, const Task& task))(Task) {
-  if (step == Step::Prepare) return prepareSm90Kernel<T>;
   if (step == Step::Advance) return advanceSm90Kernel<T>;
   if (step == Step::Retreat) return retreatSm90Kernel<T>;
   if (isWide(step, task)) return differentiateWideKernel<T>;
@@ -58,10 +51,11 @@ void (*kernelOf(Step step, const Task& task))(Task) {
 int launchSm90(Step step, const Task& task, void* stream) {
   const int64_t blocks = ctasOfSm90(step, task);
   if (blocks == 0) return cudaSuccess;
+  if (task.readsRows && step != Step::Differentiate) return launchRowsSm90(step, task, stream);
   if (task.marks != nullptr) return launchMarkedSm90(step, task, stream);
   const auto kernel = task.type == seqparBfloat16 ? kernelOf<Bf16>(step, task) : kernelOf<Fp16>(step, task);
-  return launchKernel(kernel, gridOf(blocks, 0), threadsOfSm90(step, task), sharedBytesSm90(step, task), stream,
-                      task.overlaps && step == Step::Prepare, task);
+  return launchKernel(kernel, gridOf(blocks, 0), threadsOfSm90(step, task), sharedBytesSm90(step, task), stream, false,
+                      task);
 }
 
 }  // namespace seqpar::attn::delta::half

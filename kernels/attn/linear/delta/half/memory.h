@@ -31,6 +31,12 @@ SEQPAR_BOTH_INLINE int paddedColumns(const Task& task) {
 SEQPAR_BOTH_INLINE bool hasInverse(const Task& task) {
   return task.training || task.reserves;
 }
+/// Factors of tokens for Task::readsRows, kRows numbers each, of rows of keys and queries with the reciprocals of their
+/// lengths: decays from the chunk's start; decays to its end; decays from its start, of queries. Then the chunk's
+/// decay, and 1 if all its keys, queries and its inverse are finite, else 0.
+enum RowFactor { kOfKeysIn = 0, kOfKeysOut = kRows, kOfQueries = 2 * kRows, kOfChunk = 3 * kRows };
+constexpr int kRowFactors = 4 * kRows;
+
 /// The arrays of a record. Padding is 0.
 struct Record {
   // Of Prepare, as the tiles that copies fill, imageIndex():
@@ -40,8 +46,12 @@ struct Record {
   float* total;              ///< [kKeys]
   float* norms;              ///< [2][kRows]: factors of rows of keys and queries
   uint16_t* inverse;         ///< [kRows][kRows], an image; hasInverse()
+  // With Task::readsRows, and of the above scores, norms and inverse:
+  uint16_t* scaled;  ///< [kRows][kRows], an image: the inverse, its columns times betas
+  float* factors;    ///< [kRowFactors], RowFactor
   // Training:
-  uint16_t* values;    ///< [columns][kRows], an image: D, transposed. In place of U, without Task::reserves
+  uint16_t* values;    ///< [columns][kRows], an image: D, transposed. In place of U if Prepare writes it, without
+                       ///< Task::reserves
   uint16_t* state;     ///< [columns][kKeys] before the chunk, transposed, stateIndex()
   uint16_t* dWritten;  ///< [columns][kRows], an image: the gradient of D, transposed
   uint16_t* dState;    ///< [columns][kKeys] after the chunk, transposed, stateIndex()
@@ -50,6 +60,18 @@ struct Record {
   /// The arrays of Prepare. Returns their bytes.
   SEQPAR_BOTH_INLINE int64_t placePrepared(char* memory, const Task& task) {
     Taker taker{memory};
+    scaled = inverse = nullptr;
+    factors = nullptr;
+    if (task.readsRows) {
+      w = kOut = qIn = written = nullptr;
+      total = nullptr;
+      scores = taker.words(kRows, kRows);
+      scaled = taker.words(kRows, kRows);
+      if (hasInverse(task)) inverse = taker.words(kRows, kRows);
+      factors = taker.floats(kRowFactors);
+      norms = taker.floats(2 * kRows);
+      return taker.used;
+    }
     w = taker.words(kRows, kKeys);
     kOut = taker.words(kRows, kKeys);
     qIn = taker.words(kRows, kKeys);
@@ -68,7 +90,7 @@ struct Record {
     values = state = dWritten = dState = nullptr;
     sumQ = sumK = nullptr;
     if (!task.training) return 0;
-    values = task.reserves ? taker.words(columns, kRows) : written;
+    values = task.reserves || task.readsRows ? taker.words(columns, kRows) : written;
     state = taker.words(columns, kKeys);
     dWritten = taker.words(columns, kRows);
     dState = taker.words(columns, kKeys);
@@ -360,6 +382,8 @@ inline int mostSharedBytes() {
   return most;
 }
 
+/// Whether a device has kernels with Task::readsRows for a task. Only in builds with CUDA.
+bool readsRows(const Task& task, int device);
 /// SMs of the current device if its kernels support Task::marks; else 0. Only in builds with CUDA.
 int overlappingSms(const Task& task);
 /// Enqueues a step. Returns a cudaError_t. Only in builds with CUDA.

@@ -10,22 +10,20 @@ constexpr int kThreadsSm90 = 256;  ///< of these kernels
 /// Shared memory of PrepareSm90. Tiles of 16-bit elements are offsets in bytes, aligned to 1024.
 struct PrepareSm90Memory {
   static constexpr int kCtas = 4;
-  int keys, queries, values;  ///< [2][kRows][64]; values in place of the inverse
-  int ofKeys, ofValues;       ///< [kRows][kRows]: the inverse, left operands of W and U, in place of queries
-  Floats square;              ///< [kRows][kSquare]: L, then its inverse
+  int keys, queries;  ///< [2][kRows][64]
+  Floats square;      ///< [kRows][kSquare]: L, then its inverse
   Floats beta, kNorm, qNorm;
+  Ints finite;  ///< of each warp: 1 if its rows are, else 0
   TokenMemory tokens;
   SEQPAR_BOTH_INLINE int place() {
     Carver carver;
     keys = carver.take(kKeyBytes);
     queries = carver.take(kKeyBytes);
-    ofKeys = queries;
-    ofValues = queries + kSquareBytes;
     square = {carver.take(4 * kRows * kSquare)};
-    values = square.offset;
     beta = {carver.take(4 * kRows)};
     kNorm = {carver.take(4 * kRows)};
     qNorm = {carver.take(4 * kRows)};
+    finite = {carver.take(4 * kWarps)};
     tokens.place(carver);
     return carver.used;
   }
@@ -124,14 +122,15 @@ struct ChainSm90Memory {
   static constexpr int kOut = kValues + kSquareBytes;                           ///< [kRows][columns]
   static constexpr int kTotals = kOut + kSquareBytes;                           ///< [kStages][kKeys]
   static constexpr int kBarriers = kTotals + kStages * 4 * kKeys;               ///< [3][kStages]
-  static constexpr int kBegins = kBarriers + 3 * kStages * 8;                   ///< [kStages]: Chunk::begins
+  static constexpr int kKept = kBarriers + 3 * kStages * 8;                     ///< one more, with Task::readsRows
+  static constexpr int kBegins = kKept + 8;                                     ///< [kStages]: Chunk::begins
   static constexpr int kBytes = kBegins + 4 * kStages;
-  static constexpr int kAdvanceHelpers = 64, kRetreatHelpers = 128;  ///< threads
+  static constexpr int kAdvanceHelpers = 64, kRetreatHelpers = 128, kCopiers = 64;  ///< threads
   SEQPAR_BOTH_INLINE static constexpr int threads(int helpers) { return 128 + helpers + 32; }
 };
 static_assert(ChainSm90Memory::kBytes <= ptx::kSharedBytesSm90);
 
-SEQPAR_BOTH_INLINE bool isChain(Step step) {
+SEQPAR_BOTH_INLINE constexpr bool isChain(Step step) {
   return step == Step::Advance || step == Step::Retreat;
 }
 /// Most channels of a key for which DifferentiateSm90 with decays of channels takes less time than Differentiate.
@@ -147,7 +146,7 @@ SEQPAR_BOTH_INLINE bool isWide(Step step, const Task& task) {
 /// Whether a step has a kernel for sm_90.
 SEQPAR_BOTH_INLINE bool hasSm90(Step step, const Task& task) {
   if (isChain(step)) return true;
-  if (step == Step::Prepare) return task.width <= 1 || task.marks != nullptr;
+  if (step == Step::Prepare) return task.readsRows || task.marks != nullptr;
   return hasDifferentiateSm90(task) || isWide(step, task);
 }
 SEQPAR_BOTH_INLINE constexpr int threadsOfSm90(Step step) {
@@ -155,10 +154,19 @@ SEQPAR_BOTH_INLINE constexpr int threadsOfSm90(Step step) {
   if (step == Step::Retreat) return ChainSm90Memory::threads(ChainSm90Memory::kRetreatHelpers);
   return kThreadsSm90;
 }
+/// With Task::readsRows.
+SEQPAR_BOTH_INLINE constexpr int threadsOfSm90Rows(Step step) {
+  return isChain(step) ? ChainSm90Memory::threads(ChainSm90Memory::kCopiers) : kThreadsSm90;
+}
 SEQPAR_BOTH_INLINE int threadsOfSm90(Step step, const Task& task) {
+  if (task.readsRows && step != Step::Differentiate) return threadsOfSm90Rows(step);
   return isWide(step, task) ? kDifferentiateThreads : threadsOfSm90(step);
 }
 constexpr int kTurnsCtas = 2;  ///< per SM: of Prepare with marks
+/// Whether kernels for sm_90 support Task::readsRows.
+SEQPAR_BOTH_INLINE bool mayReadRows(const Task& task) {
+  return supports(task) && task.width <= 1;
+}
 /// Whether Prepare and Advance may have marks: Task::marks.
 SEQPAR_BOTH_INLINE bool mayMark(const Task& task) {
   return supports(task) && task.width > 1 && task.type == seqparBfloat16;
@@ -180,6 +188,8 @@ SEQPAR_BOTH_INLINE int sharedBytesSm90(Step step, const Task& task) {
 
 /// Enqueues such a step, on a device of compute capability 9.0. Returns a cudaError_t. Only in builds for sm_90a.
 int launchSm90(Step step, const Task& task, void* stream);
+/// The same, except Differentiate, with Task::readsRows.
+int launchRowsSm90(Step step, const Task& task, void* stream);
 /// The same for Prepare and Advance with marks.
 int launchMarkedSm90(Step step, const Task& task, void* stream);
 
