@@ -92,7 +92,8 @@ def all_scan(state, transition, comm, *, op="diag", initial=None, reverse=False,
     """(prefix, total): the states of linear attention before and after this rank; see seqparAllScan().
 
     state       [heads][dk][dv]; with the batch folded into the heads
-    transition  float32: None for op "sum", [heads] for "scalar", [heads][dk] for "diag", [heads][dk][dk] for "matrix"
+    transition  float32: None for op "sum", [heads] for "scalar", [heads][dk] for "diag", [heads][dk][dk] for "matrix", which
+                multiplies the state, in reverse its transpose
     initial     like state: read on the first rank of the scan, but passed on all ranks or on none; its gradient is 0 on others
     decay       "linear", "log", "log2": the form of the transition
     wire        torch.float32, .float16, .bfloat16: the type of states on the wire; None: the states'. Gradients use
