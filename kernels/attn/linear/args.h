@@ -210,11 +210,11 @@ struct SegmentStateGradients {
   bool allSegments = false;        ///< the first segment's map is computed even without stateGradient and logDecay
 };
 
-/// Launches of launchGradients(). With gradientsReadChunkStates() they can be two calls; otherwise States launches
-/// nothing.
+/// Launches of launchGradients(). With gradientsReadChunkStates() or gradientsSeldomReadMaps() they can be two calls;
+/// otherwise States launches nothing.
 enum class GradientsPart : uint8_t {
   Whole,
-  States,      ///< those that read neither `after` nor `finalGradient`: the scan of gradients may be in progress
+  States,      ///< those that read neither maps nor `finalGradient`: the scan of gradients may be in progress
   AfterStates  ///< the others
 };
 

@@ -13,4 +13,11 @@ bool gradientsSeldomReadMaps(const LinearProblem& problem, const Segments& segme
 /// gradientsSeldomReadMaps().
 int launchGradientsWithMaps(const Gradients& pass, const Launch& launch);
 
+/// launchGradientsWithMaps() with GradientsPart::States, and launchSegmentStateGradients() with `maps`, of all
+/// segments: for a scan. Segments that decays of earlier ones have forgotten may have no map (kNoMap).
+int launchGradientsForScan(const Gradients& pass, const SegmentStateGradients& maps, const Launch& launch);
+
+/// Segments of `maps` with which that is fast.
+Segments segmentsForScan(const LinearProblem& problem);
+
 }  // namespace seqpar::attn

@@ -2,6 +2,7 @@
 #include "common/covering.h"
 #include "kernels/attn/linear/backward/channel_group_sm90.h"
 #include "kernels/attn/linear/backward/channel_groups.h"
+#include "kernels/attn/linear/backward/channel_maps_sm90.h"
 #include "kernels/attn/linear/backward/channel_scale_sm90.h"
 #include "kernels/attn/linear/backward/channel_states_sm90.h"
 #include "linear_backward_check.h"
@@ -86,6 +87,52 @@ void check(const BackwardShape& shape) {
   checkKernels<Bf16, ChannelGroupKernels<Bf16>, true>(shape);
 }
 
+/// The maps of pieces, applied to the gradient of the final state, yield that of the initial one. Returns the number of
+/// channels of pieces without a map.
+int checkMaps(const BackwardShape& shape, int pieceChunks, uint64_t seed) {
+  INFO(shape.name() << ", seed " << seed << ", pieces of " << pieceChunks);
+  using Kernels = ChannelGroupKernels<Bf16>;
+  const BackwardCase c(shape, seed);
+  const LinearProblem problem = c.problem(c.q.data(), c.k.data(), c.v.data(), c.gates.data());
+  sm90::ChannelTask to;
+  const Task task = channelGroupsTask(problem, c.dOutput(c.dOut.data()));
+  REQUIRE(sm90::encodeGroup<Bf16>(to, task, chunkStatesOf(task, 1)));
+  const auto heads = static_cast<size_t>(task.batch * task.heads), dk = static_cast<size_t>(task.dk),
+             dv = static_cast<size_t>(task.dv);
+  to.pieceChunks = pieceChunks;
+  to.pieces = (to.chunksOfSegment + pieceChunks - 1) / pieceChunks;
+  const auto pieces = static_cast<size_t>(to.pieces);
+  std::vector<Kernels::Record> records(heads * static_cast<size_t>(to.chunksOfSegment));
+  std::vector<float> states(heads * pieces * dk * dv, NAN), logs(heads * pieces * dk, NAN);
+  uint32_t strong = 0;
+  to.records = reinterpret_cast<char*>(records.data());
+  to.strong = &strong;
+  to.maps = {states.data(), logs.data()};
+  Kernels::run<sm90::ChannelScaleKernel<Bf16>>(to, static_cast<int64_t>(records.size()), seed);
+  if (seed % 2 == 0) {
+    Kernels::run<sm90::ChannelMapsKernel<Bf16, kBlock>>(to, 3, seed);
+  } else {
+    Kernels::run<sm90::ChannelMapsKernel<Bf16, sm90::kPanel>>(to, 3, seed);
+  }
+  CHECK(strong == 0);
+  int without = 0;
+  std::vector<double> found;
+  for (size_t head = 0; head < heads; ++head) {
+    for (size_t i = 0; i < dk * dv; ++i) {
+      double y = c.dFinal.empty() ? 0 : c.dFinal[head * dk * dv + i];
+      for (size_t piece = pieces; piece-- > 0;) {
+        const size_t map = head * pieces + piece;
+        const float log = logs[map * dk + i / dv];
+        without += log == kNoMap;
+        y = log == kNoMap ? 0 : std::exp(double{log}) * y + states[map * dk * dv + i];
+      }
+      found.push_back(y);
+    }
+  }
+  checkError("maps", found, c.expected.dInitial, 0x1p-7);
+  return without;
+}
+
 }  // namespace
 
 TEST_CASE("backward kernels of chunks with channel decays") {
@@ -124,6 +171,16 @@ TEST_CASE("backward kernels of chunks with channel decays leave strong ones to o
     REQUIRE(sm90::encodeGroup<Bf16>(to, task, chunkStatesOf(task, 1)));
     CHECK(ChannelGroupKernels<Bf16>::computeAll(to, seed) == (decay > 1));
   }
+}
+
+TEST_CASE("maps of pieces of chunks with channel decays yield the gradient of the initial state") {
+  const Seed seed;
+  CHECK(checkMaps(channelShape(460, 0.05, 1, 256, 128), 3, seed) == 0);
+  BackwardShape shape = channelShape(200, 0.1, 2, 144, 192);
+  shape.batch = 2;
+  shape.states = false;
+  CHECK(checkMaps(shape, 2, seed) == 0);
+  CHECK(checkMaps(channelShape(600, 0.35, 1, 256, 64), 1, seed + 1) > 0);
 }
 
 TEST_CASE("chunks with channel decays are processed in parallel if they and heads suffice") {

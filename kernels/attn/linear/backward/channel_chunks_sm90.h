@@ -59,6 +59,10 @@ SEQPAR_DEVICE uint32_t scaleWord(uint32_t& word, uint32_t logs, float scale) {
 struct ChannelTask : GroupTask {
   char* records = nullptr;     ///< ChunkRecord: [batch][heads][chunks]
   uint32_t* strong = nullptr;  ///< not 0: a chunk's decays are too strong, and the results are not used
+  Visible recordsVisible = Visible::AfterWait;  ///< to the states' kernel, with `strong` and known gradients
+  int pieceChunks = 0;                          ///< of maps (channel_maps_sm90.h): chunks of a piece
+  int pieces = 0;                               ///< per head
+  StateMaps maps;                               ///< of pieces
 
   SEQPAR_DEVICE int panels() const { return dv / kPanel; }
   template <class Record>

@@ -3,6 +3,7 @@
 
 #include "kernels/attn/linear/backward/channel_group_sm90.h"
 #include "kernels/attn/linear/backward/channel_groups.h"
+#include "kernels/attn/linear/backward/channel_maps_sm90.h"
 #include "kernels/attn/linear/backward/channel_scale_sm90.h"
 #include "kernels/attn/linear/backward/channel_states_sm90.h"
 #include "kernels/attn/linear/backward/instances.cuh"
@@ -23,31 +24,55 @@ cudaError_t run(const sm90::ChannelTask& task, int64_t items, int64_t ctas, void
                       dependent, task);
 }
 
+cudaError_t runMaps(sm90::ChannelTask& to, const ChannelGroupsMemory& memory, const Launch& launch) {
+  using Maps = sm90::ChannelMapsKernel<Bf16, kBlock>;
+  using Single = sm90::ChannelMapsKernel<Bf16, sm90::kPanel>;
+  if (memory.maps.states == nullptr) return cudaSuccess;
+  to.maps = memory.maps;
+  to.pieces = memory.pieces.count;
+  to.pieceChunks = static_cast<int>(memory.pieces.tokens / kChunk);
+  constexpr int kNeeded = 2;  // pieces of a head that decays probably have not forgotten
+  return Single::itemsOf(to) / to.pieces * kNeeded <= launch.ctas
+             ? run<Single>(to, Single::itemsOf(to), launch.ctas, launch.stream, true)
+             : run<Maps>(to, Maps::itemsOf(to), launch.ctas, launch.stream, true);
+}
+
 }  // namespace
 
-cudaError_t launchChannelGroups(const Task& task, const ChannelGroupsMemory& memory, const Launch& launch) {
+cudaError_t launchChannelGroups(const Task& task, const ChannelGroupsMemory& memory, GradientsPart part,
+                                const Launch& launch) {
   static_assert(sizeof(sm90::ChunkRecord<Bf16>) == kChunkRecordBytes);
   using Scale = sm90::ChannelScaleKernel<Bf16>;
   using ScaleOnly = sm90::ChannelScaleKernel<Bf16, false>;
   using Gradients = sm90::ChannelGroupKernel<Bf16>;
-  using States = sm90::ChannelStatesKernel<Bf16, kBlock, true>;
+  using States = sm90::ChannelStatesKernel<Bf16, kBlock>;
+  using ScalingStates = sm90::ChannelStatesKernel<Bf16, kBlock, true>;
   using Single = sm90::ChannelStatesKernel<Bf16, sm90::kPanel>;
   sm90::ChannelTask to;
   if (!sm90::encodeGroup<Bf16>(to, task, memory.chunks)) return cudaErrorNotSupported;
   to.records = memory.records;
   to.strong = memory.strong;
-  cudaError_t error = cudaMemsetAsync(to.strong, 0, sizeof(*to.strong), static_cast<cudaStream_t>(launch.stream));
-  if (error != cudaSuccess) return error;
+  to.recordsVisible = memory.recordsVisible;
   const auto runAll = [&]<class Kernel, int kCtas>(int64_t ctas, bool dependent) {
     return run<Kernel, kCtas>(to, Kernel::itemsOf(to), ctas, launch.stream, dependent);
   };
-  // With 64 columns, computing remainders takes longer than the products.
-  const bool single = Single::itemsOf(to) <= launch.ctas;
-  error = single ? runAll.template operator()<Scale, 2>(Scale::itemsOf(to), false)
-                 : runAll.template operator()<ScaleOnly, 2>(Scale::itemsOf(to), false);
-  if (error != cudaSuccess) return error;
-  error = single ? runAll.template operator()<Single, 1>(launch.ctas, true)
-                 : runAll.template operator()<States, 1>(launch.ctas, true);
+  // With 64 columns, computing remainders takes longer than the products. Maps need them before.
+  const bool single = Single::itemsOf(to) <= launch.ctas, scales = part == GradientsPart::Whole && !single;
+  cudaError_t error = cudaSuccess;
+  if (part != GradientsPart::AfterStates) {
+    error = cudaMemsetAsync(to.strong, 0, sizeof(*to.strong), static_cast<cudaStream_t>(launch.stream));
+    if (error != cudaSuccess) return error;
+    error = scales ? runAll.template operator()<ScaleOnly, 2>(Scale::itemsOf(to), false)
+                   : runAll.template operator()<Scale, 2>(Scale::itemsOf(to), false);
+  }
+  if (error == cudaSuccess && part == GradientsPart::States) error = runMaps(to, memory, launch);
+  if (error != cudaSuccess || part == GradientsPart::States) return error;
+  if (single) {
+    error = runAll.template operator()<Single, 1>(launch.ctas, true);
+  } else {
+    error = scales ? runAll.template operator()<ScalingStates, 1>(launch.ctas, true)
+                   : runAll.template operator()<States, 1>(launch.ctas, true);
+  }
   if (error != cudaSuccess) return error;
   return run<Gradients>(to, sm90::groupItemsOf(to), launch.ctas, launch.stream, true);
 }

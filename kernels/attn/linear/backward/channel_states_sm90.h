@@ -10,7 +10,7 @@
 //           Remainders of keys are in a stage of their own; kScales: after L of the chunk
 // Barriers  mbarriers of a stage: full, empty; of an image: stored, copied; of a chunk: scaled
 // Overlap   later chunks are loaded, and an image is stored, while a chunk is multiplied. The next kernel may start
-//           while this one runs; it waits before it reads states
+//           while this one runs; it waits before it reads states. This one may run while a scan between ranks sends
 #pragma once
 
 #include "kernels/arch/pdl.h"
@@ -30,6 +30,7 @@ struct ChannelStatesMemory {
   alignas(8) uint64_t barriers[kStages][2], imageBarriers[kImages][2], scaledBarriers[kScaled];
   alignas(16) char item[kItemBytes];
 
+  SEQPAR_DEVICE float* kept() { return reinterpret_cast<float*>(images); }  ///< of channel_maps_sm90.h
   // Argument: running number of a stage, or of a chunk, over all items of the CTA.
   SEQPAR_DEVICE T* keys(int number) { return tiles[number % kStages]; }
   SEQPAR_DEVICE T* values(int number) { return tiles[number % kStages] + kTile; }
@@ -79,10 +80,15 @@ struct ChannelStatesKernel {
       for (int i = 0; kScales && i < Memory::kScaled; ++i) ptx::mbarrierInit(memory.scaled(i), kScalers);
       ptx::fenceMbarrierInit();
     }
-    ptx::griddepcontrolWait();
+    if (task.recordsVisible == Visible::AfterWait) ptx::griddepcontrolWait();
     ptx::griddepcontrolLaunchDependents();
     ptx::syncthreads();
-    if (task.isStrong()) return;
+    if (!task.isStrong()) runRoles(task, memory, thread, warp);
+    if (task.recordsVisible == Visible::AtStart) ptx::griddepcontrolWait();
+  }
+
+ private:
+  SEQPAR_DEVICE static void runRoles(const ChannelTask& task, Memory& memory, int thread, int warp) {
     if (warp < Half::kThreads / 32) {
       each(task, memory, [](const Walk& walk) { walk.multiply(); });
     } else if (kScales && warp >= Half::kThreads / 32 + 4) {
@@ -96,7 +102,6 @@ struct ChannelStatesKernel {
     }
   }
 
- private:
   /// One item, in the order of its direction.
   struct Walk {
     const ChannelTask& task;

@@ -41,10 +41,14 @@ struct ChannelGroupsMemory {
   char* records;
   ChunkStates chunks;
   uint32_t* strong;  ///< afterwards not 0 if decays are too strong: then there are no results
+  Visible recordsVisible = Visible::AfterWait;  ///< ChannelTask::recordsVisible
+  StateMaps maps;   ///< with GradientsPart::States: in reverse, for launchGradientsForScan(); NULL: not written
+  Segments pieces;  ///< of `maps`
 };
 /// The sm_90 kernels for keys of up to 256 channels with channel decays (channel_group_sm90.h): all gradients.
 /// cudaErrorNotSupported: as above.
-cudaError_t launchChannelGroups(const Task& task, const ChannelGroupsMemory& memory, const Launch& launch);
+cudaError_t launchChannelGroups(const Task& task, const ChannelGroupsMemory& memory, GradientsPart part,
+                                const Launch& launch);
 
 /// Launches a kernel with a task. Returns the launch's own error.
 template <class Kernel>

@@ -107,9 +107,9 @@ cudaError_t runGroups(const Gradients& pass, Task& task, const Workspace& worksp
 }
 
 /// Computes the gradients of chunks with channel decays, unless decays are too strong. Returns a word in device memory
-/// that is not 0 in that case, or NULL if it launches nothing.
-const uint32_t* runChannelGroups(const Gradients& pass, const Workspace& workspace, const Launch& launch,
-                                 cudaError_t& error) {
+/// that is not 0 in that case, or NULL if it launches nothing. `maps`: of launchGradientsForScan(); or NULL.
+const uint32_t* runChannelGroups(const Gradients& pass, const SegmentStateGradients* maps, const Workspace& workspace,
+                                 const Launch& launch, cudaError_t& error) {
 #ifdef SEQPAR_SM90
   const LinearProblem& problem = pass.problem;
   if (workspace.records < 0 || pass.heads.first != 0 || pass.heads.count != problem.heads) return nullptr;
@@ -124,14 +124,22 @@ const uint32_t* runChannelGroups(const Gradients& pass, const Workspace& workspa
   task.dGates = wholeTarget(pass.dGates, pass.dGateType);
   ChannelGroupsMemory memory{base + workspace.records, chunkStatesOf(task, 1),
                              reinterpret_cast<uint32_t*>(base + workspace.anyStrong)};
+  if (maps != nullptr) {
+    memory.maps = maps->maps;
+    memory.pieces = maps->segments;
+  }
+  // A scan that sends has waited for all earlier launches, and lets the next kernel start.
+  const bool visible = pass.part == GradientsPart::AfterStates && launch.sequence != nullptr &&
+                       launch.sequence->isComplete(base) && launch.sequence->isComplete(pass.finalGradient);
+  if (visible) memory.recordsVisible = Visible::AtStart;
   memory.chunks.states = base + workspace.chunkStates;
   memory.chunks.gradients = base + workspace.chunkGradients;
   if (launch.sequence != nullptr) launch.sequence->end();
-  error = launchChannelGroups(task, memory, {launch.stream, launch.ctas > 0 ? launch.ctas : sms()});
+  error = launchChannelGroups(task, memory, pass.part, {launch.stream, launch.ctas > 0 ? launch.ctas : sms()});
   if (error == cudaSuccess) return memory.strong;
   if (error == cudaErrorNotSupported) error = cudaSuccess;
 #else
-  (void)pass, (void)workspace, (void)launch, (void)error;
+  (void)pass, (void)maps, (void)workspace, (void)launch, (void)error;
 #endif
   return nullptr;
 }
@@ -263,9 +271,9 @@ int runGradients(const Gradients& pass, bool gradientsFirst, bool withMaps, cons
     const cudaError_t error = runGroups(pass, task, workspace, gradientsFirst, launch);
     return error != cudaSuccess || pass.part == GradientsPart::States ? error : addUpAll(pass, task, workspace, launch);
   }
-  if (pass.part == GradientsPart::States) return cudaSuccess;
   cudaError_t error = cudaSuccess;
-  task.onlyIf = runChannelGroups(pass, workspace, launch, error);
+  task.onlyIf = runChannelGroups(pass, nullptr, workspace, launch, error);
+  if (pass.part == GradientsPart::States) return error;
   if (error == cudaSuccess && withMaps) error = static_cast<cudaError_t>(computeMaps(pass, task.onlyIf, launch));
   if (error != cudaSuccess) return error;
   const int heads = problem.heads, items = heads / task.together;
@@ -345,6 +353,30 @@ bool gradientsSeldomReadMaps(const LinearProblem& problem, const Segments& segme
 
 int launchGradientsWithMaps(const Gradients& pass, const Launch& launch) {
   return runGradients(pass, false, true, launch);
+}
+
+int launchGradientsForScan(const Gradients& pass, const SegmentStateGradients& maps, const Launch& launch) {
+  using namespace backward;
+  const Workspace workspace = workspaceOf(pass.problem, pass.segments, gradientsJoinHeads(pass.problem));
+  cudaError_t error = cudaSuccess;
+  const uint32_t* const strong = runChannelGroups(pass, &maps, workspace, launch, error);
+  if (error != cudaSuccess) return error;
+#ifdef SEQPAR_SM90
+  int failed = cudaSuccess;
+  auto* const word = reinterpret_cast<int*>(const_cast<uint32_t*>(strong));
+  if (word != nullptr && forward_sm90::segmentStateGradients(maps, maps.segments.count, launch, failed, word))
+    return failed;
+#else
+  (void)strong;
+#endif
+  return launchSegmentStateGradients(maps, launch);
+}
+
+Segments segmentsForScan(const LinearProblem& problem) {
+  constexpr int64_t kLeastChunks = 16, kMost = 16;
+  const int64_t chunks = std::max<int64_t>(backward::chunksOf(problem), 1),
+                each = std::max((chunks + kMost - 1) / kMost, kLeastChunks);
+  return {static_cast<int>((chunks + each - 1) / each), each * kChunkTokens};
 }
 
 }  // namespace seqpar::attn

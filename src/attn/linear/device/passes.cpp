@@ -5,6 +5,7 @@
 
 #include "attn/linear/device/check.h"
 #include "attn/linear/passes/beside.h"
+#include "kernels/attn/linear/forward_with_maps.h"
 #include "kernels/attn/linear/from_zero.h"
 #include "kernels/attn/linear/gradients_first.h"
 #include "kernels/attn/linear/gradients_with_maps.h"
@@ -61,7 +62,8 @@ void DevicePasses::makeOutputs(const Part& part, const Inputs& in, const Tensor&
   checkLaunch(launchOutputs(pass, onMain()), "outputs");
 }
 
-void DevicePasses::makeStateGradients(const Part& part, const Inputs& in, const Gradients& gradients, bool forRank) {
+SegmentStateGradients DevicePasses::stateGradientsOf(const Part& part, const Inputs& in, const Gradients& gradients,
+                                                     bool forRank) {
   SegmentStateGradients pass{problem(part, in), part.segments, allHeads(), inputOf(gradients.dOut, part.piece.first),
                              mapsOf(part, after_)};
   pass.content = part.content;
@@ -70,6 +72,11 @@ void DevicePasses::makeStateGradients(const Part& part, const Inputs& in, const 
     pass.stateGradient = rankState_;
     pass.logDecay = rankDecay_;
   }
+  return pass;
+}
+
+void DevicePasses::makeStateGradients(const Part& part, const Inputs& in, const Gradients& gradients, bool forRank) {
+  const SegmentStateGradients pass = stateGradientsOf(part, in, gradients, forRank);
   auto* const scratch = reinterpret_cast<int*>(rankDecay_);
   const bool onlyForScan = ofRank_ && pass.allSegments;
   checkLaunch(onlyForScan ? launchScanMaps(pass, scratch, onMain()) : launchSegmentStateGradients(pass, onMain()),
@@ -77,7 +84,8 @@ void DevicePasses::makeStateGradients(const Part& part, const Inputs& in, const 
 }
 
 void DevicePasses::makeGradients(const Part& part, const Inputs& in, const Gradients& to, const float* saved,
-                                 const float* incoming, float* dBefore, GradientsPart which, LaunchOfGradients launch) {
+                                 const float* incoming, float* dBefore, GradientsPart which,
+                                 const LaunchOfGradients& launch) {
   const size_t first = part.piece.first;
   attn::Gradients pass;
   pass.problem = problem(part, in);
@@ -189,21 +197,23 @@ void DevicePasses::outputsByParts(const Inputs& in, const Tensor& out, const flo
 }
 
 void DevicePasses::forwardWithScan(const Inputs& in, const Tensor& out, const OwnScan& scan) {
-  if (!byParts(in) && startsFromZero(scan)) return forwardFromZeros(in, out, scan);
+  const bool around = startsFromZero(scan) || (forwardMaps_ && !empty());
+  if (around && !byParts(in)) return forwardAroundScan(in, out, scan);
   const Part& sender = byParts(in) ? parts_.back() : rankPart();
   states(in, scan.map);
   launchScan(scan, seqparForward, sender, mapsBefore(sender), exec_.main());
   outputs(in, out, isFirst(seqparForward) ? scan.initial : scan.incoming);
 }
 
-void DevicePasses::forwardFromZeros(const Inputs& in, const Tensor& out, const OwnScan& scan) {
+void DevicePasses::forwardAroundScan(const Inputs& in, const Tensor& out, const OwnScan& scan) {
   sequence_.end();
   multiplyValues(in);
   attn::Outputs pass = wholePass(forward_, in, out, nullptr, nullptr);
-  checkLaunch(launchForwardFromZero(pass, onMain()), "outputs");
-  launchScan(scan, seqparForward, whole_, {}, exec_.main());
-  pass.initial = scan.incoming;
-  checkLaunch(launchAddInitial(pass, onMain()), "outputs of the incoming state");
+  pass.maps = forwardMaps_ && scan.map != MapUse::Nothing ? mapsOf(*forwardMaps_, before_) : StateMaps{};
+  checkLaunch(forwardMaps_ ? launchForwardMaps(pass, onMain()) : launchForwardFromZero(pass, onMain()), "outputs");
+  launchScan(scan, seqparForward, forwardMaps_ ? *forwardMaps_ : whole_, pass.maps, exec_.main());
+  pass.initial = isFirst(seqparForward) ? scan.initial : scan.incoming;
+  checkLaunch(forwardMaps_ ? launchForwardAfterMaps(pass, onMain()) : launchAddInitial(pass, onMain()), "outputs");
 }
 
 void DevicePasses::stateGradients(const Inputs& in, const Gradients& gradients, MapUse use) {
@@ -214,7 +224,8 @@ void DevicePasses::stateGradients(const Inputs& in, const Gradients& gradients, 
     return;
   }
   if (!byParts(in, gradients)) {
-    return mapWanted || !ofRank_ ? makeStateGradients(rankPart(), in, gradients, mapWanted) : void();
+    const bool needed = mapWanted || !(ofRank_ || seldomReadsMaps_);
+    return needed ? makeStateGradients(rankPart(), in, gradients, mapWanted) : void();
   }
   if (mapWanted) makeStateGradients(parts_.front(), in, gradients, true);
 }
@@ -227,7 +238,7 @@ void DevicePasses::recompute(const Inputs& in, const float*) {
 }
 
 void DevicePasses::statesAgain(const Inputs& in) {
-  if (!keeps(whole_) && !isOneSegment()) makeStates(whole_, in, false);
+  if (!keeps(whole_) && !isOneSegment() && !seldomReadsMaps_) makeStates(whole_, in, false);
 }
 
 void DevicePasses::gradients(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming) {
@@ -237,7 +248,7 @@ void DevicePasses::gradients(const Inputs& in, const Gradients& gradients, const
   if (byParts(in, gradients)) {
     gradientsByParts(in, gradients, saved, incoming);
   } else {
-    makeGradients(whole_, in, gradients, saved, incoming, nullptr);
+    makeGradients(in, gradients, saved, incoming, nullptr);
   }
   finishValues(in, gradients);
 }
@@ -254,12 +265,10 @@ void DevicePasses::backwardAlone(const Inputs& in, const Gradients& gradients, c
   multiplyValues(in);
   if (byParts(in, gradients)) {
     gradientsByParts(in, gradients, saved, incoming);
-  } else if (seldomReadsMaps_) {
-    makeGradients(whole_, in, gradients, saved, incoming, dBefore, GradientsPart::Whole, launchGradientsWithMaps);
   } else {
     statesAgain(in);
-    makeStateGradients(whole_, in, gradients, false);
-    makeGradients(whole_, in, gradients, saved, incoming, dBefore);
+    if (!seldomReadsMaps_) makeStateGradients(whole_, in, gradients, false);
+    makeGradients(in, gradients, saved, incoming, dBefore);
   }
   finishValues(in, gradients);
 }
@@ -268,21 +277,30 @@ void DevicePasses::backwardWithScan(const Inputs& in, const Gradients& gradients
                                     const OwnScan& scan) {
   const bool parts = byParts(in, gradients);
   if (!parts && sendsChainGradient(scan)) return backwardAndSend(in, gradients, saved, scan);
-  const Part& sender = parts ? parts_.front() : rankPart();
+  const bool mapWanted = scan.map != MapUse::Nothing, waits = !isFirst(seqparReverse);
+  const bool withMaps = !parts && ofGradients_ && mapWanted && !empty();  // operands of chunks yield maps
+  const Part& sender = parts ? parts_.front() : withMaps ? *ofGradients_ : rankPart();
   const auto launch = [&](void* stream, int ctas = 0) {
     launchScan(scan, seqparReverse, sender, mapsOf(sender, after_), stream, ctas);
   };
-  const bool mapWanted = scan.map != MapUse::Nothing, waits = !isFirst(seqparReverse);
-  stateGradients(in, gradients, scan.map);
-  // States of chunks that need no gradient of another rank; an inner rank's scan comes first.
-  const bool early = readsChunkStates_ && waits && !mapWanted && spans_.empty() && !empty();
+  if (withMaps) {
+    sequence_.end();
+    makeGradients(whole_, in, gradients, saved, nullptr, nullptr, GradientsPart::States,
+                  [&](const attn::Gradients& pass, const Launch& on) {
+                    return launchGradientsForScan(pass, stateGradientsOf(sender, in, gradients, true), on);
+                  });
+  } else {
+    stateGradients(in, gradients, scan.map);
+  }
+  // States or operands of chunks that need no gradient of another rank; an inner rank's scan comes first.
+  const bool hasEarly = seldomReadsMaps_ || (readsChunkStates_ && !mapWanted);
+  const bool early = hasEarly && waits && !withMaps && spans_.empty() && !empty();
   const auto statesBefore = [&] {
     statesAgain(in);
-    if (early) makeGradients(whole_, in, gradients, saved, nullptr, nullptr, GradientsPart::States);
+    if (early) makeGradients(in, gradients, saved, nullptr, nullptr, GradientsPart::States);
   };
-  // An inner rank's scan overlaps with the recomputation: other ranks wait for its output, and it waits for its
-  // input.
-  const bool again = !parts && !empty() && (early || !(keeps(whole_) || isOneSegment())),
+  // An inner rank's scan overlaps with the recomputation: it waits, and other ranks wait for it.
+  const bool again = !parts && !empty() && (early || !(keeps(whole_) || isOneSegment() || seldomReadsMaps_)),
              beside = mapWanted && waits && again;
   if (beside) {
     Beside side(exec_);
@@ -304,8 +322,8 @@ void DevicePasses::backwardWithScan(const Inputs& in, const Gradients& gradients
   if (parts) {
     gradientsByParts(in, gradients, saved, incoming);
   } else {
-    makeGradients(whole_, in, gradients, saved, incoming, nullptr,
-                  early ? GradientsPart::AfterStates : GradientsPart::Whole);
+    makeGradients(in, gradients, saved, incoming, nullptr,
+                  early || withMaps ? GradientsPart::AfterStates : GradientsPart::Whole);
   }
   finishValues(in, gradients);
 }
@@ -351,7 +369,8 @@ void DevicePasses::gradientsByParts(const Inputs& in, const Gradients& to, const
     makeStates(part, in, false);
     makeStateGradients(part, in, to, false);
     makeGradients(part, in, mine, part.piece.begins ? atBegin(part, in.initial) : saved,
-                  part.piece.reachesEnd ? incoming : nullptr, atBegin(part, to.dInitial));
+                  part.piece.reachesEnd ? incoming : nullptr, atBegin(part, to.dInitial), GradientsPart::Whole,
+                  launchGradients);
     if (ofHeads) exec_.add(to.dGates[0], mine.dGates[0]);
   }
 }

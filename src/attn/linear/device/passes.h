@@ -1,10 +1,12 @@
 // The passes of linear attention on a GPU: launches of the kernels in kernels/attn/linear.
 #pragma once
 
+#include <functional>
 #include <optional>
 
 #include "attn/linear/device/parts.h"
 #include "attn/linear/device/scan_windows.h"
+#include "kernels/attn/linear/gradients_with_maps.h"
 #include "kernels/attn/linear/input_gate.h"
 #include "kernels/attn/linear/sequence.h"
 
@@ -65,7 +67,9 @@ class DevicePasses final : public Passes {
   const Part& rankPart() const { return ofRank_ ? *ofRank_ : whole_; }
   /// Whether the scan reads the maps of a part's segments instead of the rank's.
   bool readsMaps(const Part& part) const {
-    return windows_ && part.content == Maps::PerSegment && &part == &rankPart();
+    const auto is = [&](const std::optional<Part>& other) { return other && &part == &*other; };
+    const bool ofRank = &part == &rankPart() || is(forwardMaps_) || is(ofGradients_);
+    return windows_ && part.content == Maps::PerSegment && ofRank;
   }
   /// SMs for a scan that overlaps with the gradients' sweep over the states that the forward has left; 0: the scan runs
   /// before the sweep.
@@ -95,17 +99,24 @@ class DevicePasses final : public Passes {
   void makeStates(const Part& part, const Inputs& in, bool forRank);
   void makeOutputs(const Part& part, const Inputs& in, const Tensor& out, const float* incoming, float* final);
   void makeStateGradients(const Part& part, const Inputs& in, const Gradients& gradients, bool forRank);
-  using LaunchOfGradients = int (*)(const attn::Gradients&, const Launch&);
+  SegmentStateGradients stateGradientsOf(const Part& part, const Inputs& in, const Gradients& gradients, bool forRank);
+  using LaunchOfGradients = std::function<int(const attn::Gradients&, const Launch&)>;
   void makeGradients(const Part& part, const Inputs& in, const Gradients& to, const float* saved, const float* incoming,
-                     float* dBefore, GradientsPart which = GradientsPart::Whole,
-                     LaunchOfGradients launch = launchGradients);
+                     float* dBefore, GradientsPart which, const LaunchOfGradients& launch);
+  /// Of the whole.
+  void makeGradients(const Inputs& in, const Gradients& to, const float* saved, const float* incoming, float* dBefore,
+                     GradientsPart which = GradientsPart::Whole) {
+    makeGradients(whole_, in, to, saved, incoming, dBefore, which,
+                  seldomReadsMaps_ ? launchGradientsWithMaps : launchGradients);
+  }
   attn::Outputs wholePass(const Part& part, const Inputs& in, const Tensor& out, const float* incoming, float* final);
   /// Whether the forward starts before the incoming state is known, and adds its contribution afterwards: no rank waits
   /// for this one.
   bool startsFromZero(const OwnScan& scan) const {
     return fromZero_ && !isFirst(seqparForward) && scan.map == MapUse::Nothing && !empty();
   }
-  void forwardFromZeros(const Inputs& in, const Tensor& out, const OwnScan& scan);
+  /// From zero states, or in two calls with maps.
+  void forwardAroundScan(const Inputs& in, const Tensor& out, const OwnScan& scan);
   /// The forward without maps of pass 1, or with its own ones.
   void forwardWhole(const Part& part, const Inputs& in, const Tensor& out, const float* incoming, float* final,
                     float* saved = nullptr);
@@ -126,15 +137,17 @@ class DevicePasses final : public Passes {
   Shard shard_;
   Exec& exec_;
   Part whole_;
-  bool joinsHeads_ = false;        ///< gradientsJoinHeads()
-  bool readsChunkStates_ = false;  ///< gradientsReadChunkStates() of the whole
-  bool seldomReadsMaps_ = false;   ///< gradientsSeldomReadMaps() of the whole, without a scan between ranks
-  Part forward_;                   // the whole, divided for launchForward()
-  bool savesIncoming_ = false;     ///< savesInitial() of forward_
-  bool fromZero_ = false;          ///< forwardFromZero() of forward_
-  std::optional<Part> ofRank_;     ///< the whole, divided for maps that only other ranks need, if it is one segment
-  bool fusesInputGate_ = false;    // the passes' kernels apply it
-  int idle_ = 0;                   // SMs that the gradients' sweep leaves idle, if it does not wait for pass 1
+  bool joinsHeads_ = false;          ///< gradientsJoinHeads()
+  bool readsChunkStates_ = false;    ///< gradientsReadChunkStates() of the whole
+  bool seldomReadsMaps_ = false;     ///< gradientsSeldomReadMaps() of the whole
+  Part forward_;                     // the whole, divided for launchForward()
+  bool savesIncoming_ = false;       ///< savesInitial() of forward_
+  bool fromZero_ = false;            ///< forwardFromZero() of forward_
+  std::optional<Part> forwardMaps_;  ///< forward_, divided as forwardMaps(), if ZECO's forward is in two calls
+  std::optional<Part> ofRank_;       ///< the whole, divided for maps that only other ranks need, if it is one segment
+  std::optional<Part> ofGradients_;  ///< segmentsForScan(), if gradientsSeldomReadMaps() and other ranks need maps
+  bool fusesInputGate_ = false;      // the passes' kernels apply it
+  int idle_ = 0;                     // SMs that the gradients' sweep leaves idle, if it does not wait for pass 1
   std::vector<Part> parts_;
   void *before_ = nullptr, *after_ = nullptr;  // maps of segments
   void* kept_ = nullptr;                       // maps before the segments of the whole, replaces before_

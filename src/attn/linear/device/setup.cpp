@@ -4,6 +4,7 @@
 #include "attn/linear/device/check.h"
 #include "attn/linear/device/passes.h"
 #include "device/upload.h"
+#include "kernels/attn/linear/forward_with_maps.h"
 #include "kernels/attn/linear/from_zero.h"
 #include "kernels/attn/linear/gradients_with_maps.h"
 #include "kernels/attn/linear/pairs.h"
@@ -73,7 +74,7 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
   fusesInputGate_ = shard.inputGate && fusesInputGate(shape);
   whole_.content = fastestMaps(shape, whole_.segments);
   readsChunkStates_ = gradientsReadChunkStates(shape, whole_.segments);
-  seldomReadsMaps_ = shard.alone && spans_.empty() && gradientsSeldomReadMaps(shape, whole_.segments);
+  seldomReadsMaps_ = spans_.empty() && gradientsSeldomReadMaps(shape, whole_.segments);
   const bool early = isOneSegment() ? shape.gate != Gate::Channel : shard_.reserves && whole_.segments.count > 1;
   if (early && whole_.content == Maps::PerSegment) idle_ = idleSmsOfGradients(shape, whole_.segments);
   if (!shard_.alone && isOneSegment()) {
@@ -90,6 +91,16 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
   forward_.content = fastestMaps(shape, forward_.segments);
   savesIncoming_ = spans_.empty() && !leavesMaps() && savesInitial(shape);
   fromZero_ = isOneSegment() && forwardFromZero(shape);
+  const int maps = spans_.empty() && !leavesMaps() && !shard_.alone ? forwardMaps(shape) : 0;
+  if (maps > 0) {
+    forwardMaps_ = forward_;
+    forwardMaps_->segments = {maps, 0};
+    forwardMaps_->content = Maps::PerSegment;
+  }
+  if (!shard_.alone && seldomReadsMaps_) {
+    ofGradients_ = whole_;
+    ofGradients_->segments = segmentsForScan(shape);
+  }
   for (auto& part : parts_) part.content = fastestMaps(withoutTensors(part.shape), part.segments);
 }
 
@@ -97,10 +108,12 @@ void DevicePasses::carve(Arena& arena) {
   const PartSizes sizes = largestOf(whole_, parts_, joinsHeads_);
   const auto sizeOf = [](const Part& part) { return stateMapsSize(part.shape, part.segments); };
   if (!leavesMaps() || !parts_.empty()) {
-    before_ = arena.take(std::max({sizes.maps, sizeOf(forward_), sizeOf(rankPart())}));
+    const size_t ofForward = forwardMaps_ ? sizeOf(*forwardMaps_) : 0;
+    before_ = arena.take(std::max({sizes.maps, sizeOf(forward_), sizeOf(rankPart()), ofForward}));
   }
   if (shard_.training) {
-    after_ = arena.take(std::max(sizes.maps, sizeOf(rankPart())));
+    const size_t ofGradients = ofGradients_ ? sizeOf(*ofGradients_) : 0;
+    after_ = arena.take(std::max({sizes.maps, sizeOf(rankPart()), ofGradients}));
     workspace_ = arena.take(std::max(sizes.gradients, outputsBytes_));  // a call has one of the passes
     if (!parts_.empty()) headGates_ = static_cast<float*>(arena.take(shard_.heads * sizeof(float)));
   }
