@@ -114,7 +114,7 @@ def require_mamba2(shapes):
     (batch, tokens, heads, dim), (groups, state) = shapes["x"], shapes["B"][2:]
     if not dim:
         raise ValueError(f"mamba2: x has the shape {shapes['x']}, expected a last dimension of at least 1")
-    if heads % groups:
+    if not groups or heads % groups:
         raise ValueError(f"mamba2: B has {groups} groups, expected a divisor of {heads}, the heads of x")
     shared = (batch, tokens, groups, state)
     expected = {"dt": [(batch, tokens, heads)], "A": [(heads,)], "B": [shared], "C": [shared], "D": [(heads,), (heads, dim)],

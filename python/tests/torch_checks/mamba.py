@@ -108,7 +108,8 @@ def mamba2_refusals(comm, seed):
     given = {name: x.float() for name, x in _tensors(seed, 1, 5, 1, False).items()}
     initial = given.pop("initial")
     for text, more in {"dt has the shape": {"dt": given["dt"][:, 1:]}, "A has the shape": {"A": given["A"][1:]},
-                       "B has 3 groups": {"B": given["B"].new_zeros(1, 5, 3, _STATE)}, "D has the shape": {"D": given["D"][None, None]},
+                       "B has 3 groups": {"B": given["B"].new_zeros(1, 5, 3, _STATE)}, "B has 0 groups": {"B": given["B"].new_zeros(1, 5, 0, _STATE)},
+                       "D has the shape": {"D": given["D"][None, None]},
                        "z has the shape": {"z": given["z"][..., 1:]}, "mamba2: x has the shape": {"x": given["x"][..., :0], "z": None},
                        "mamba2: got a tensor on meta": {name: given[name].to("meta") for name in ("x", "B", "C")}, "return_varlen_states": {"return_varlen_states": True},
                        "state_dtype is torch.bfloat16": {"state_dtype": torch.bfloat16},
