@@ -66,7 +66,7 @@ class ChainRowsSm90 : protected ChainSm90<T, ChainSm90Memory::kCopiers> {
         ptx::mbarrierInit(this->empty(i), Base::kChainWarps);
         ptx::mbarrierInit(this->shared(i), Base::kChainWarps);
       }
-      ptx::mbarrierInit(kept(), Base::Memory::kCopiers / 32);
+      ptx::mbarrierInit(kept(), 1);
       ptx::fenceMbarrierInit();
     }
     ptx::syncthreads();
@@ -138,15 +138,13 @@ class ChainRowsSm90 : protected ChainSm90<T, ChainSm90Memory::kCopiers> {
 
   // Copiers: two warps, from the chain to memory.
   static constexpr int kFirstCopier = 32 * (kLoader + 1);  ///< thread
-  /// Stores what the chain shares for chunk i in arrays of a record. Bulk copies would wait for those of later chunks.
+  /// One thread: stores what the chain shares for chunk i in arrays of a record.
   SEQPAR_DEVICE void keep(int i, uint16_t* states, uint16_t* values) const {
-    const int thread = threadAgain() - kFirstCopier;
-    ptx::mbarrierWaitParity(this->shared(i), i / Base::Memory::kStages % 2);
-    storeImage<kKeyBytes, Base::Memory::kCopiers>(states + int64_t{this->column_} * kKeys, Base::Memory::kState,
-                                                  thread);
-    storeImage<kSquareBytes, Base::Memory::kCopiers>(values + int64_t{this->column_} * kRows, Base::Memory::kValues,
-                                                     thread);
-    this->arriveByWarp(kept());
+    if (ptx::thread() != kFirstCopier) return;
+    this->startKeeping(i, states, this->roundedState(), values, this->roundedValues());
+    ptx::cpAsyncBulkWaitGroupRead<0>();
+    ptx::mbarrierArrive(kept());
+    if (i + 1 == task_.count) ptx::cpAsyncBulkWaitGroup();
   }
 
   // The chain.
