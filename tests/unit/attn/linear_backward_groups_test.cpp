@@ -78,6 +78,7 @@ struct GroupKernels {
     sm90::ChunkStatesTask chain;
     REQUIRE(sm90::encodeMaps<T>(chain, task));
     chain.to = chunkStatesOf(task, 1);
+    chain.copierFences = seed % 5 < 3;
     const auto elements = static_cast<size_t>(chain.to.bytes(task) / 2);
     std::vector<uint16_t> before(elements + 8, 0xffff), after(elements + 8, 0xffff);
     chain.to.states = aligned(before);

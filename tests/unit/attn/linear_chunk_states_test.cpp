@@ -63,6 +63,7 @@ struct StatesRun {
     REQUIRE(sm90::encodeMaps<T>(task, plain));
     task.to = chunkStatesOf(plain, every);
     task.to.finalState = finalState.data();
+    task.copierFences = seed % 5 < 3;
     const auto elements = static_cast<size_t>(task.to.bytes(plain) / 2);
     states.assign(elements, 0xffff);
     gradients.assign(elements, 0xffff);

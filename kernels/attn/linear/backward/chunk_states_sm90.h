@@ -29,6 +29,8 @@ namespace seqpar::attn::backward::sm90 {
 
 struct ChunkStatesTask : MappedTask {
   ChunkStates to;
+  /// The thread that copies an image fences, instead of the threads that store it, which would wait for their products.
+  bool copierFences = false;
 };
 
 template <class T, class Shape, bool kSingle = false>
@@ -229,7 +231,7 @@ struct ChunkStatesKernel {
           } else {
             StateOf::store(memory.image(image), words, me);
           }
-          warpgroup::fenceProxyAsync();
+          if (!task.copierFences) warpgroup::fenceProxyAsync();
           ptx::mbarrierArrive(memory.stored(image));
           ++image;
         }
@@ -259,6 +261,7 @@ struct ChunkStatesKernel {
         constexpr int kElements = Shape::kElements, kBytes = kElements * int{sizeof(T)};
         const int64_t offset = int64_t{group} * kElements;
         ptx::mbarrierWaitParity(memory.stored(image), Memory::imageParity(image));
+        if (task.copierFences) warpgroup::fenceProxyAsync();
         ptx::cpAsyncBulkStore(to[0] + offset, memory.image(image), kBytes);
         if (both) ptx::cpAsyncBulkStore(to[1] + offset, memory.image(image) + kElements, kBytes);
         ptx::cpAsyncBulkCommitGroup();

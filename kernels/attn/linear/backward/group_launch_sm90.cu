@@ -18,10 +18,10 @@ __global__ void __launch_bounds__(Kernel::kThreads, 1) groupGradients(const __gr
   Kernel::run(task);
 }
 
-/// Whether the states of one direction are faster with items of one head, or half of its columns: as many rounds of
-/// CTAs, of shorter chains.
-bool areSingle(const Task& task, int ctas) {
-  const int64_t items = itemsOf(task);
+/// Whether the states are faster with items of one head, or half of its columns: as many rounds of CTAs, of shorter
+/// chains.
+bool areSingle(const Task& task, int directions, int ctas) {
+  const int64_t items = directions * itemsOf(task);
   return (2 * items + ctas - 1) / ctas == (items + ctas - 1) / ctas;
 }
 
@@ -36,13 +36,16 @@ cudaError_t launchShape(const Task& task, const ChunkStates& chunks, GradientsPa
   if (part == GradientsPart::AfterStates) chain.to.firstDirection = 1 - chunks.firstDirection;
   // The scan's kernel waits for all earlier ones, and this one for the scan's, before all accesses.
   const bool afterScan = part == GradientsPart::AfterStates;
-  const bool single = part != GradientsPart::Whole && areSingle(task, launch.ctas);
+  const bool single = areSingle(task, chain.to.directions, launch.ctas);
   if (single) chain.together = 1;
   const auto gridOfItems = [&](int64_t items) {
     return dim3(static_cast<unsigned>(std::clamp<int64_t>(items, 1, launch.ctas)));
   };
   const auto runChain = [&]<int kHeads, bool kGated, bool kSingle = false>() {
     using Kernel = sm90::ChunkStatesKernel<Bf16, kHeads, kGated, typename Shape::OfBlock, kSingle>;
+    // With more items, the other form was as fast or faster.
+    const int64_t items = Kernel::itemsIn(chain), ctas = launch.ctas;
+    chain.copierFences = kSingle ? items <= ctas : items * 4 <= ctas * 3;
     return launchKernel(chunkStates<Kernel>, gridOfItems(Kernel::itemsIn(chain)), Kernel::kThreads,
                         sizeof(typename Kernel::Memory), launch.stream, afterScan, chain);
   };
