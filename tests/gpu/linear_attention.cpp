@@ -4,6 +4,7 @@
 #define CATCH_CONFIG_RUNNER
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <memory>
 #include <random>
 
 #include "common/draw_seed.h"
@@ -227,6 +228,37 @@ TEST_CASE("many heads on GPUs in one segment") {
     c.dv = dv;
     c.fill(random());
     checkWithAndWithoutReserve(all, c, lengths, seed);
+  }
+}
+
+/// Most addresses of rows are not multiples of 16 bytes.
+TEST_CASE("rows of dOut at odd addresses on GPUs are read, or refused by name") {
+  const unsigned seed = seqpar::test::drawSeed();
+  std::mt19937 random(seed);
+  auto all = std::make_unique<PlacedRanks>(placed);
+  for (const int family : seqpar::test::linearFamilies()) {
+    for (const int type : {seqparFloat32, random() % 2 == 0 ? seqparFloat16 : seqparBfloat16}) {
+      const std::vector<int64_t> lengths(static_cast<size_t>(placed.ranks), 70);
+      auto c = makeCase(family, lengths, type, random);
+      c.fill(random());
+      LinearOptions options;
+      options.placement = all->placement();
+      options.paddingOfGradient = 1;
+      CAPTURE(c.describe(), seed);
+      if (type == seqparFloat32 || c.hasBeta()) {
+        check(all->group(), c, lengths, options, termsOfType(type), leastOfStates(c));
+        continue;
+      }
+      std::vector<LinearResult> results(lengths.size());
+      const auto said = all->group().each([&](int rank) {
+        return runLinear(c, lengths, rank, all->group()[rank], options, results[static_cast<size_t>(rank)]);
+      });
+      for (const auto& text : said) {
+        CAPTURE(text);
+        CHECK(text.find("the address or strides of dOut are not multiples of 16 bytes") != std::string::npos);
+      }
+      all = std::make_unique<PlacedRanks>(placed);  // a refused pass ends the communicator
+    }
   }
 }
 

@@ -57,8 +57,11 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
   const bool first = options.headsFirst;
   const size_t gap = options.padding, width = c.gateWidth(), states = c.states();
   const auto keys = [&] { return CallerTensor(c.dataType, c.batch, count, c.keyHeads, c.dk, gap, first); };
-  const auto values = [&] { return CallerTensor(c.dataType, c.batch, count, c.heads, c.dv, gap, first); };
-  auto q = keys(), k = keys(), dq = keys(), dk = keys(), v = values(), dOut = values(), out = values(), dv = values();
+  const auto values = [&](size_t more = 0) {
+    return CallerTensor(c.dataType, c.batch, count, c.heads, c.dv, gap + more, first);
+  };
+  auto q = keys(), k = keys(), dq = keys(), dk = keys(), v = values(), dOut = values(options.paddingOfGradient),
+       out = values(), dv = values();
   const bool fixed = c.perHead();
   const auto gates = [&] {
     return CallerTensor(c.gateType, fixed ? 1 : c.batch, fixed ? 1 : count, c.heads, fixed ? 1 : width,
