@@ -295,18 +295,23 @@ void checkAll(uint64_t seed, bool small, bool groups, size_t part, size_t parts)
   }
 }
 
+BackwardShape wideChannelShape(double decay) {
+  BackwardShape shape;
+  shape.tokens = 860;
+  shape.decay = decay;
+  shape.dk = shape.dv = 256;
+  shape.heads = shape.qkHeads = 8;
+  shape.segmentTokens = 448;
+  shape.content = Maps::PerSegment;
+  return shape;
+}
+
 /// Heads with channel decays and keys of more than 128 channels: chunks in parallel, unless decays are too strong.
 void checkChannelGroups(uint64_t seed) {
   const double kForgets = std::numeric_limits<double>::infinity();
   std::vector<BackwardShape> shapes;
   for (const double decay : {0.002, 0.05, 0.3, 1.0, 30.0, kForgets}) {
-    BackwardShape shape;
-    shape.tokens = 860;
-    shape.decay = decay;
-    shape.dk = shape.dv = 256;
-    shape.heads = shape.qkHeads = 8;
-    shape.segmentTokens = 448;
-    shape.content = Maps::PerSegment;
+    BackwardShape shape = wideChannelShape(decay);
     shapes.push_back(shape);
     if (decay > 0.3) continue;
     shape.heads = shape.qkHeads = 5;  // too few
@@ -328,16 +333,7 @@ void checkChannelGroups(uint64_t seed) {
 /// The same heads with mild and strong decays, and gradients that kernels cannot write in units of 16 bytes.
 void checkOddAddresses(uint64_t seed) {
   std::vector<BackwardShape> shapes;
-  for (const double decay : {0.05, 30.0}) {
-    BackwardShape shape;
-    shape.tokens = 860;
-    shape.decay = decay;
-    shape.dk = shape.dv = 256;
-    shape.heads = shape.qkHeads = 8;
-    shape.segmentTokens = 448;
-    shape.content = Maps::PerSegment;
-    shapes.push_back(shape);
-  }
+  for (const double decay : {0.05, 30.0}) shapes.push_back(wideChannelShape(decay));
   checkThese(shapes, seed, true);
 }
 

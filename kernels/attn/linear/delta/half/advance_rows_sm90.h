@@ -61,11 +61,10 @@ class AdvanceRowsSm90 : ChainRowsSm90<T> {
   SEQPAR_DEVICE void copyOut(int i) const {
     ptx::barrierSync<kSm90OutRounded, Base::kBoth>();
     storeTensor<kColumns, kRows, ChainSm90Memory::kCopiers>(
-        {task_.out, this->batch_, this->chunk(i), this->head_, this->column_, task_.dv}, 0, outputs(),
+        {task_.out, this->batch_, this->chunk(i), this->head_, this->column_, task_.dv}, 0, this->outputs(),
         threadAgain() - Rows::kFirstCopier);
     if (i + 1 < task_.count) ptx::barrierArrive<kSm90Read, Base::kBoth>();
   }
-  SEQPAR_DEVICE SquareRows outputs() const { return {Base::Memory::kOut}; }
 
   // The chain.
   /// kOfState: of the state, not of the product of the chunks' matrices. The outer loop starts at the first chunk, at
@@ -199,16 +198,7 @@ class AdvanceRowsSm90 : ChainRowsSm90<T> {
   SEQPAR_DEVICE void finishOut(int i) {
     warpgroup::fenceOperand(out_);
     Rows::hold(d_);
-    if (i > 0) ptx::barrierSync<kSm90Read, Base::kBoth>();
-    const int inEight = lane_ % 8, odd = lane_ / 8 % 2, upper = lane_ / 16;
-    SEQPAR_UNROLL
-    for (int k = 0; k < kRows / kBlock; ++k) {
-      uint32_t words[4];
-      roundTiles<T>(words, out_[2 * k], out_[2 * k + 1]);
-      ptx::stmatrixX4Trans(outputs().address(k * kBlock + upper * 8, inEight, 2 * row_, odd), words);
-    }
-    ptx::barrierArrive<kSm90OutRounded, Base::kBoth>();
-    this->release(i);
+    this->putOut(i, out_);
   }
   /// Chunk i after computeValues(), with sums where factors of 0 forget.
   template <bool kOfState, bool kOut>
@@ -219,7 +209,7 @@ class AdvanceRowsSm90 : ChainRowsSm90<T> {
     if (kOut && i > 0) ptx::barrierSync<kSm90Read, Base::kBoth>();
     typename Base::Elements state;
     this->copyState(state);
-    sumExactly<kOfState, kOut>(this->stage(i), outputs(), row_, state);
+    sumExactly<kOfState, kOut>(this->stage(i), this->outputs(), row_, state);
     warpgroup::fenceProxyAsync();  // before copies to the stage
     this->replaceState(state);
     if (!kOut && kOfState && this->keeps()) this->arriveByWarp(this->shared(i));

@@ -70,7 +70,7 @@ class AdvanceSm90 : ChainSm90<T, ChainSm90Memory::kAdvanceHelpers> {
     startOut(task_.count - 1);
     warpgroup::wait<0>();
     warpgroup::fenceOperand(out_);
-    storeOut(task_.count - 1);
+    this->putOut(task_.count - 1, out_);
   }
   /// U of chunk i, and the flag of a sequence's start.
   template <bool kOfState>
@@ -107,7 +107,7 @@ class AdvanceSm90 : ChainSm90<T, ChainSm90Memory::kAdvanceHelpers> {
     if constexpr (kOut) {
       warpgroup::wait<1>();
       warpgroup::fenceOperand(out_);
-      if (i > 0) storeOut(i - 1);
+      if (i > 0) this->putOut(i - 1, out_);
       warpgroup::arrive();
       SEQPAR_UNROLL
       for (int k = 0; k < kKeys / kBlock; ++k) {
@@ -176,25 +176,11 @@ class AdvanceSm90 : ChainSm90<T, ChainSm90Memory::kAdvanceHelpers> {
              sumForgetting<T, true, true>(s.scores, t, this->roundedValues(), v, 0, t / kBlock * kBlock + kBlock);
     });
   }
-  SEQPAR_DEVICE void storeOut(int i) {
-    if (i > 0) ptx::barrierSync<kSm90Read, Base::kBoth>();
-    const int inEight = lane_ % 8, odd = lane_ / 8 % 2, upper = lane_ / 16;
-    SEQPAR_UNROLL
-    for (int k = 0; k < kRows / kBlock; ++k) {
-      uint32_t words[4];
-      roundTiles<T>(words, out_[2 * k], out_[2 * k + 1]);
-      ptx::stmatrixX4Trans(outputs().address(k * kBlock + upper * 8, inEight, 2 * row_, odd), words);
-    }
-    ptx::barrierArrive<kSm90OutRounded, Base::kBoth>();
-    this->release(i);
-  }
-  SEQPAR_DEVICE SquareRows outputs() const { return {Base::Memory::kOut}; }
-
   /// The helper: copies the outputs of chunk i.
   SEQPAR_DEVICE void copyOut(int i) const {
     ptx::barrierSync<kSm90OutRounded, Base::kBoth>();
     storeTensor<kColumns, kRows, ChainSm90Memory::kAdvanceHelpers>(
-        {task_.out, this->batch_, this->chunk(i), this->head_, column_, task_.dv}, 0, outputs(),
+        {task_.out, this->batch_, this->chunk(i), this->head_, column_, task_.dv}, 0, this->outputs(),
         threadAgain() - warpgroup::kThreads);
     if (i + 1 < task_.count) ptx::barrierArrive<kSm90Read, Base::kBoth>();
   }

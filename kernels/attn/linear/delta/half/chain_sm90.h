@@ -127,6 +127,20 @@ class ChainSm90 {
     if (lane_ == 0) ptx::mbarrierArrive(barrier);
   }
   SEQPAR_DEVICE void release(int i) const { arriveByWarp(empty(i)); }
+  SEQPAR_DEVICE SquareRows outputs() const { return {Memory::kOut}; }
+  /// Rounds the outputs of chunk i, a transpose in the chain, for the warps that copy them.
+  SEQPAR_DEVICE void putOut(int i, const float (&out)[kRows / 8][4]) const {
+    if (i > 0) ptx::barrierSync<kSm90Read, kBoth>();
+    const int inEight = lane_ % 8, odd = lane_ / 8 % 2, upper = lane_ / 16;
+    SEQPAR_UNROLL
+    for (int k = 0; k < kRows / kBlock; ++k) {
+      uint32_t words[4];
+      roundTiles<T>(words, out[2 * k], out[2 * k + 1]);
+      ptx::stmatrixX4Trans(outputs().address(k * kBlock + upper * 8, inEight, 2 * row_, odd), words);
+    }
+    ptx::barrierArrive<kSm90OutRounded, kBoth>();
+    release(i);
+  }
   /// Chunk::begins of chunk i, which the producer stores before it arrives on `full`. If the chain loaded it from
   /// device memory, all instructions that use the state would wait for it, because a branch loads states.
   SEQPAR_DEVICE static int& begins(int i) {
