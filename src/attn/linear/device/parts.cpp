@@ -92,6 +92,15 @@ Output outputOf(const Tensor& tensor, size_t first) {
   return strided<Output>(tensor, first);
 }
 
+Input gradientOf(const Tensor& dOut, size_t first, LinearProblem problem) {
+  problem.v = inputOf(dOut, first);
+  if (whyNot(problem) != nullptr) {
+    fail(seqparInvalidArgument,
+         "linear attention on a GPU: the address or strides of dOut are not multiples of 16 bytes");
+  }
+  return problem.v;
+}
+
 PartSizes largestOf(const Part& whole, const std::vector<Part>& parts, bool joins) {
   PartSizes most;
   const auto take = [&](const Part& part) {

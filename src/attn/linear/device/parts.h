@@ -35,6 +35,8 @@ std::vector<Part> partsOf(const Shard& shard, int ctas);
 /// A tensor as a kernel argument, from the token `first` on.
 Input inputOf(const Tensor& tensor, size_t first = 0);
 Output outputOf(const Tensor& tensor, size_t first = 0);
+/// The same for dOut. InvalidArgument unless its 16-bit rows have the addresses that whyNot() requires of v's.
+Input gradientOf(const Tensor& dOut, size_t first, LinearProblem problem);
 
 /// Workspace for the whole, which also suffices for one part after the other.
 struct PartSizes {

@@ -14,20 +14,6 @@
 #include "kernels/attn/linear/state_scan.h"
 
 namespace seqpar::attn::linear {
-namespace {
-
-void refuseIf(const char* reason) {
-  if (reason != nullptr) fail(seqparInvalidArgument, kDeviceWho, ": ", reason);
-}
-
-/// The part's rows of dOut. Kernels read 16-bit ones as those of q, k and v, for which whyNot() has the condition.
-Input gradientOf(const Tensor& dOut, const Part& part, LinearProblem problem) {
-  problem.v = inputOf(dOut, part.piece.first);
-  if (whyNot(problem) != nullptr) refuseIf("the address or strides of dOut are not multiples of 16 bytes");
-  return problem.v;
-}
-
-}  // namespace
 
 /// The part's tokens of the tensors, as the kernels read them.
 LinearProblem DevicePasses::problem(const Part& part, const Inputs& in) const {
@@ -42,7 +28,7 @@ LinearProblem DevicePasses::problem(const Part& part, const Inputs& in) const {
     problem.inputGates = inputOf(gate, first);
     problem.inputGateType = gate.type;
   }
-  refuseIf(whyNot(problem));
+  if (const char* const reason = whyNot(problem)) fail(seqparInvalidArgument, kDeviceWho, ": ", reason);
   return problem;
 }
 
@@ -78,9 +64,8 @@ void DevicePasses::makeOutputs(const Part& part, const Inputs& in, const Tensor&
 
 SegmentStateGradients DevicePasses::stateGradientsOf(const Part& part, const Inputs& in, const Gradients& gradients,
                                                      bool forRank) {
-  const LinearProblem given = problem(part, in);
-  SegmentStateGradients pass{given, part.segments, allHeads(), gradientOf(gradients.dOut, part, given),
-                             mapsOf(part, after_)};
+  SegmentStateGradients pass{problem(part, in), part.segments, allHeads(), {}, mapsOf(part, after_)};
+  pass.dOut = gradientOf(gradients.dOut, part.piece.first, pass.problem);
   pass.content = part.content;
   pass.allSegments = forRank && readsMaps(part);
   if (forRank && !pass.allSegments) {
@@ -106,7 +91,7 @@ void DevicePasses::makeGradients(const Part& part, const Inputs& in, const Gradi
   pass.problem = problem(part, in);
   pass.segments = part.segments;
   pass.heads = allHeads();
-  pass.dOut = gradientOf(to.dOut, part, pass.problem);
+  pass.dOut = gradientOf(to.dOut, first, pass.problem);
   pass.before = mapsBefore(part);
   pass.after = mapsOf(part, after_);
   pass.content = part.content;
