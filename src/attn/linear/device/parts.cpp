@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.h"
 #include "kernels/attn/linear/packing.h"
 #include "kernels/attn/linear/pairs.h"
 
