@@ -126,7 +126,7 @@ def _beside(x, dim):
 def _agree_beside(comm, what, dim, x):
     """Compares what the library's shape, outer x tokens x inner, does not contain."""
     before, after = x.shape[:dim], x.shape[dim + 1:]
-    if (what, dim, before, after, x.dtype) not in comm.agreed:
+    if (what, dim, before, after, x.dtype) not in comm.agreed:  # its key; keyword arguments take another 0.6 us
         agree_once(comm, what, dim=dim, sizes_before_dim=tuple(before), sizes_after_dim=tuple(after), dtype=x.dtype)
 
 

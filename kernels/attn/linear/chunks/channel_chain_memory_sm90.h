@@ -23,9 +23,9 @@ struct alignas(128) ChannelRecord {
   }
 };
 
-/// Heads are in `parts` parts of `partChunks` chunks, of which CTAs compute the outputs at the same time. A part is
-/// `pieces` pieces of `pieceChunks` chunks, the last one shorter; channel_chain_pieces_sm90.h computes their maps
-/// before, so that the chain of a part can start with the state before it.
+/// A head has `parts` parts of `partChunks` chunks, and CTAs compute their outputs at the same time. A part has
+/// `pieces` pieces of `pieceChunks` chunks; the last one is shorter. channel_chain_pieces_sm90.h computes the maps of
+/// pieces before, so that the chain of a part can start with the state before it.
 struct ChannelChainTask : HeadChainTask {
   int parts = 1, partChunks = 0;
   int pieces = 1, pieceChunks = 0;

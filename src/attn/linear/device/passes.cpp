@@ -292,7 +292,7 @@ void DevicePasses::backwardWithScan(const Inputs& in, const Gradients& gradients
   } else {
     stateGradients(in, gradients, scan.map);
   }
-  // States or operands of chunks that need no gradient of another rank; an inner rank's scan comes first.
+  // States and operands of chunks do not depend on other ranks. An inner rank's scan starts before them.
   const bool hasEarly = seldomReadsMaps_ || (readsChunkStates_ && !mapWanted);
   const bool early = hasEarly && waits && !withMaps && spans_.empty() && !empty();
   const auto statesBefore = [&] {
