@@ -19,11 +19,14 @@ import torch
 import torch.distributed as dist
 
 import seqpar.torch as sp
+from seqpar import _abi
 from seqpar.testing import reference
 
 TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 ROUNDING = {torch.float32: 2.0 ** -24, torch.float16: 2.0 ** -11, torch.bfloat16: 2.0 ** -8}
 LAYOUTS = {"zigzag": "zigzag", "striped": "striped"}
+_OF_SOFTMAX = ("full", "window", "softcap", "sinks", "kv_length")  # options that the other families lack
+_OF_LINEAR = ("initial",)
 
 
 def documents_to_bounds(documents):
@@ -176,6 +179,18 @@ def parse(arguments=None):
     for name, bound in least.items():
         if getattr(o, name) < bound:
             p.error(f"argument --{name.replace('_', '-')}: got {getattr(o, name)}, expected at least {bound}")
+    for name in o.algorithm:
+        if name not in _abi.ATTN_ALGORITHMS:
+            p.error(f"argument --algorithm: got {name!r}, expected some of {', '.join(_abi.ATTN_ALGORITHMS)}")
+    for name in _OF_LINEAR if o.family == "softmax" else _OF_SOFTMAX:
+        if getattr(o, name) != p.get_default(name):
+            p.error(f"argument --{name.replace('_', '-')}: not an option of --family {o.family}")
+    if o.kv_length and o.documents:
+        p.error("argument --kv-length: not an option with --documents")
+    if o.scale == 0:
+        p.error("argument --scale: got 0, expected another number")
+    if o.device == "cuda" and not torch.cuda.is_available():
+        p.error("argument --device: PyTorch finds no GPU")
     if o.documents and min(o.documents) < 0:
         p.error(f"argument --documents: got {min(o.documents)}, expected lengths of at least 0")
     if o.kv_heads and o.heads % o.kv_heads:

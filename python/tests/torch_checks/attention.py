@@ -41,7 +41,10 @@ def parity_finds_errors(comm, seed):
         parity.dense = original
     for line, text in {"--length 0": "--length: got 0, expected at least 1", "--kv-length -1": "--kv-length: got -1",
                        "--heads 3 --kv-heads 2": "--kv-heads: got 2, expected a divisor of 3", "--documents 3 -1 4": "--documents: got -1",
-                       "--head-dim 0": "--head-dim: got 0"}.items():
+                       "--head-dim 0": "--head-dim: got 0", "--algorithm ring nope": "--algorithm: got 'nope', expected some of auto, ",
+                       "--family gla --sinks": "--sinks: not an option of --family gla", "--scale 0": "--scale: got 0",
+                       "--family gla --kv-length 9": "--kv-length: not an option of", "--initial": "--initial: not an option of",
+                       "--kv-length 9 --documents 3 4": "--kv-length: not an option with --documents"}.items():
         told = io.StringIO()
         with contextlib.redirect_stderr(told):
             raises(SystemExit, "2", parity.parse, line.split())
