@@ -42,6 +42,9 @@ class Error(RuntimeError):
         super().__init__(text)
         self.result = result
 
+    def __reduce__(self):  # pools of processes send errors of their workers
+        return type(self), (self.result, str(self)), self.__dict__
+
 
 UniqueId = _bindings.seqparUniqueId
 

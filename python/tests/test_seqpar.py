@@ -3,6 +3,7 @@
 import datetime
 import os
 import pathlib
+import pickle
 import re
 import socket
 import subprocess
@@ -220,6 +221,8 @@ class Errors(unittest.TestCase):
             seqpar.Communicator.init_all(0)
         self.assertEqual(caught.exception.result, "InvalidArgument")
         self.assertIn("nranks", str(caught.exception))
+        sent = pickle.loads(pickle.dumps(caught.exception))  # as pools of processes send it
+        self.assertEqual((type(sent), sent.result, str(sent)), (seqpar.Error, "InvalidArgument", str(caught.exception)))
 
     def test_wrong_timeouts_are_refused(self):
         for timeout, error in (("5", TypeError), (-1, ValueError), (2 ** 32 / 1000, ValueError)):

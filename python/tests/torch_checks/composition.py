@@ -1,6 +1,7 @@
 """PyTorch's use of the operators: opcheck, compiled graphs, checkpointing, groups, errors."""
 
 import os
+import pickle
 import tempfile
 import unittest.mock
 
@@ -240,6 +241,8 @@ def errors_name_the_argument(comm, seed):
         longer = whole(seed, 1, 4 + comm.rank, 2, 8)
         raises(ValueError, "different plans", sp.attention, longer, longer, longer, comm)
     assert issubclass(sp.Error, dist.DistBackendError)
+    sent = pickle.loads(pickle.dumps(sp.Error("RemoteError", "rank 1 failed")))
+    assert type(sent) is sp.Error and sent.result == "RemoteError" and str(sent) == "rank 1 failed"
     assert sp.comm() is comm
 
 
