@@ -89,16 +89,28 @@ def window_of(what, window):
         left, right = window
     except (TypeError, ValueError):
         raise ValueError(f"{what}: window is {window!r}, expected (left, right)") from None
-    return integers(f"{what}: window", (left, right), 2)
+    found = integers(f"{what}: window", (left, right), 2)
+    if min(found) < -1:
+        raise ValueError(f"{what}: window is {found}, expected numbers of tokens, or -1: all")
+    return found
+
+
+def number(what, value):
+    """A number of Python, NumPy, PyTorch or JAX as a float. Raises TypeError for other values."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{what}: got {shown(value)}, expected a number") from None
 
 
 def scale_of(what, scale):
     """The scale of the scores as a float. Raises ValueError for what is 0 in fp32: the library would use its default."""
     if scale is None:
         return None
-    if abs(float(scale)) <= _LEAST:
+    found = number(f"{what}: scale", scale)
+    if abs(found) <= _LEAST:
         raise ValueError(f"{what}: scale is {scale}, expected another number than 0, or None: 1 / sqrt(dim)")
-    return float(scale)
+    return found
 
 
 def scan_shapes(op, heads, dk):

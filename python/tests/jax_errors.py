@@ -57,6 +57,10 @@ def errors(comm):
     raises(ValueError, "attention: k has 3 heads, expected a divisor of the 4 heads of q",
            lambda: sharded(lambda x: sp.attention(x, *(x[:, :, :3],) * 2, comm), (SEQ,), SEQ)(jnp.ones((1, 2 * comm.size, 4, 4))))
     raises(TypeError, "attention() got an unexpected keyword argument 'casual', expected one of", lambda: attend(casual=True))
+    raises(TypeError, "attention: scale: got 'x', expected a number", lambda: attend(scale="x"))
+    raises(TypeError, "of the shape (), expected a number",
+           lambda: sharded(lambda x: sp.attention(x, x, x, comm, scale=x[0, 0, 0, 0]), (SEQ,), SEQ)(x))
+    raises(TypeError, "attention: softcap: got [2], expected a number", lambda: attend(softcap=[2]))
     raises(TypeError, "retention() got an unexpected keyword argument 'layout'",
            lambda: sharded(lambda x: sp.retention(x, x, x, jnp.zeros(n), comm, layout=None), (SEQ,), SEQ)(x))
     raises(ValueError, "expected (left, right)", lambda: attend(window=5))

@@ -110,14 +110,22 @@ def _spec(local, kv_local, training, sinks, causal=False, window=(-1, -1), scale
         family="softmax", layout=layout and layout.key, shards=_plans.kind_of(algorithm) if layout is None else None, kv_layout=kv_layout and kv_layout.key, cross=1 if cross else None,
         training=int(training), cu_seqlens=None if cu_seqlens is None else ",".join(map(str, cu_seqlens)), algorithm=algorithm,
         causal=1 if causal else None, window=None if tuple(window) == (-1, -1) else f"{window[0]},{window[1]}",
-        scale=_shapes.scale_of("attention", scale), softcap=float(softcap) if softcap else None,
+        scale=_shapes.scale_of("attention", scale), softcap=None if softcap is None else _shapes.number("attention: softcap", softcap) or None,
         sinks=1 if sinks else None, deterministic=1 if deterministic else None, reserve=1 if reserve and training else None,
         wire=None if wire is None else str(wire).removeprefix("torch."), mask=mask and mask.key,
         inner=_shapes.integers("attention: inner", (inner,), 1, 32)[0] or None)
 
 
+def _hashable(options):
+    try:
+        return hash(tuple(options.values())) is not None
+    except TypeError:
+        return False
+
+
 _known_spec = functools.lru_cache(maxsize=256, typed=True)(_spec)
 _OPTIONS = frozenset(inspect.signature(_spec).parameters) - {"local", "kv_local", "training"}
+_NOT_WITH_KERNEL = ("kv_layout", "deterministic", "wire", "inner", "reserve", "mask")
 
 
 def _training(q, k, v, sinks):
@@ -154,7 +162,8 @@ def _prepare(q, k, v, comm, *, sinks=None, cu_seqlens=None, layout=None, kv_layo
         tokens = local * comm.size if layout is None else layout.tokens
         if mask.tokens != tokens:
             raise ValueError(f"attention: mask has {mask.tokens} tokens, expected {tokens}, the tokens of the whole")
-    text = _known_spec if eager() and not has_tensors(options) else _spec  # torch.compile traces functions, not their caches
+    known = eager() and not has_tensors(options) and _hashable(options)  # torch.compile traces functions, not their caches
+    text = _known_spec if known else _spec
     return text(local, kv_local, training, sinks is not None, cu_seqlens=bounds_of(cu_seqlens), layout=layout,
                 kv_layout=kv_layout, **options)
 
@@ -169,7 +178,7 @@ def _with_rest(q, k, v, comm, mask, return_lse, sinks, kernel, options):
     kv_layout = options.get("kv_layout") or layout
     if kv_layout.tokens != mask.tokens:
         raise ValueError(f"attention: kv_layout has {kv_layout.tokens} tokens, expected {mask.tokens}: slices do not describe the mask")
-    scale, softcap = options.get("scale"), float(options.get("softcap", 0.0))
+    scale, softcap = _shapes.scale_of("attention", options.get("scale")), _shapes.number("attention: softcap", options.get("softcap") or 0.0)
     rest = _flex.attention(mask.rest, q, k, v, comm, layout, kv_layout, local=algorithm == "local", causal=bool(options.get("causal")),
                            window=_shapes.window_of("attention", options.get("window", (-1, -1))),
                            scale=q.shape[3] ** -0.5 if scale is None else scale, softcap=softcap)
@@ -220,6 +229,10 @@ def attention(q, k, v, comm, *, return_lse=False, sinks=None, kernel=None, **opt
         require_tensors("attention", q, k, v, sinks=sinks)
         if return_lse:
             raise ValueError("attention: return_lse is True, expected False with a kernel of the caller's")
+        _shapes.require_options("attention", options, _OPTIONS, ("kernel", "return_lse"))
+        for name in _NOT_WITH_KERNEL:
+            if value := options.pop(name, None):
+                raise ValueError(f"attention: {name} is {_shapes.shown(value)}, expected none with a kernel of the caller's")
         return attention_by(kernel, q, k, v, comm, sinks=sinks, **options)
     training = _training(q, k, v, sinks)
     # A compiled graph must know the sizes of saved tensors, but only the plan knows an algorithm's reserve.

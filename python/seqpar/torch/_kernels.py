@@ -7,6 +7,7 @@ import typing
 
 import torch
 
+from .. import _shapes
 from . import _ops
 from ._agreement import agree_once
 from ._collectives import all_gather, to_heads, to_sequence
@@ -138,6 +139,8 @@ def kernel_of(kernel):
         if kernel not in KERNELS:
             raise ValueError(f"attention: kernel is {kernel!r}, expected a function or one of {', '.join(KERNELS)}")
         return KERNELS[kernel]
+    if kernel is not None and not callable(kernel):
+        raise TypeError(f"attention: kernel: got {_shapes.shown(kernel)}, expected a function or one of {', '.join(KERNELS)}")
     return kernel
 
 
@@ -271,12 +274,17 @@ def attention_by(kernel, q, k, v, comm, *, algorithm="ulysses", causal=False, wi
         layout = _Tokens("contiguous", local * ranks, [local] * ranks, f"contiguous:{local * ranks}:{ranks}:1:1:")
     else:
         require_fit("attention: layout", layout, comm, local=q.shape[1])
+    _shapes.require_fit("attention", q.shape, k.shape, v.shape, linear=False)
+    window, bounds = _shapes.window_of("attention", window), bounds_of(cu_seqlens)
+    _shapes.require_bounds("attention", bounds, layout.tokens)
+    if bounds is not None and q.shape[0] != 1:
+        raise ValueError(f"attention: got cu_seqlens and a batch of {q.shape[0]}, expected 1")
     if k.shape[1] != q.shape[1]:
         raise ValueError(f"attention: got {q.shape[1]} queries and {k.shape[1]} keys, expected equally many with a kernel of "
                          "the caller's")
-    call = {"causal": bool(causal), "window": tuple(window), "scale": q.shape[3] ** -0.5 if scale is None else scale,
+    call = {"causal": bool(causal), "window": window, "scale": q.shape[3] ** -0.5 if scale is None else scale,
             "softcap": softcap, "sinks": sinks}
-    run, bounds = _by_heads if algorithm == "ulysses" else _by_gather, bounds_of(cu_seqlens)
+    run = _by_heads if algorithm == "ulysses" else _by_gather
     if not torch.compiler.is_compiling():  # the exchanges alone have equal sizes for most of them
         agree_once(comm, "attention", **{**call, "sinks": sinks is not None}, algorithm=algorithm, cu_seqlens=bounds, layout=layout.key)
     return run(kernel, q, k, v, comm, layout, bounds, call)

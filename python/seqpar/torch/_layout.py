@@ -96,6 +96,8 @@ class Layout:
 
     def local_length(self, rank):
         """The number of tokens on `rank`."""
+        if not 0 <= rank < self.ranks:
+            raise ValueError(f"Layout: rank is {rank}, expected 0 to {self.ranks - 1}")
         return self.lengths[rank]
 
     def positions(self, rank, *, cu_seqlens=None, device=None):

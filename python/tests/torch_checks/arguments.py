@@ -2,6 +2,7 @@
 
 import copy
 import datetime
+import functools
 import pickle
 import unittest.mock
 
@@ -94,7 +95,7 @@ def arguments_that_are_not_tensors(comm, seed):
 @check
 def invalid_options(comm, seed):
     x = whole(seed, 1, 4, 2, 16)  # kernels of linear attention for GPUs take multiples of 16
-    attend = lambda **options: sp.attention(x, x, x, comm, **options)
+    attend, tokens = lambda **options: sp.attention(x, x, x, comm, **options), 4 * comm.size
     raises(TypeError, "attention() got an unexpected keyword argument 'casual'", attend, casual=True)
     raises(TypeError, "kernel, kv_layout, layout, mask, reserve, return_lse", attend, casual=True)
     raises(TypeError, "gla() got an unexpected keyword argument 'causal'", sp.gla, x, x, x, -x.abs(), comm, causal=True)
@@ -111,8 +112,27 @@ def invalid_options(comm, seed):
         decay = -x[..., 0].abs().to(torch.bfloat16 if comm.rank else torch.float32)
         raises(ValueError, "rank 1 has gates", sp.simple_gla, x, x, x, decay, comm)
     raises(ValueError, "expected another number than 0", attend, scale=0.0)
+    for other, text in (("x", "'x'"), ([0.5], "[0.5]"), (1j, "1j"), (x[0, 0, 0], "a Tensor of the shape (16,)")):
+        for name in ("scale", "softcap"):
+            raises(TypeError, f"attention: {name}: got {text}, expected a number", attend, **{name: other})
+        raises(TypeError, f"linear_attention: scale: got {text}, expected a number", sp.linear_attention, x, x, x, comm, scale=other)
+    raises(TypeError, "attention: kernel: got 3, expected a function or one of sdpa", attend, kernel=3)
+    for algorithm in ("ulysses", "allgather_kv"):
+        by = functools.partial(attend, kernel="sdpa", algorithm=algorithm, causal=True)
+        for bounds in ((0, 3), (1, tokens), (0, tokens + 4), (-3, tokens), (0, 3, 2, tokens)):
+            raises(ValueError, f"attention: cu_seqlens is {bounds}, expected ascending bounds from 0 to {tokens}", by, cu_seqlens=bounds)
+        raises(ValueError, "attention: got cu_seqlens and a batch of 2, expected 1", sp.attention, *(x.repeat(2, 1, 1, 1),) * 3, comm,
+               kernel="sdpa", algorithm=algorithm, cu_seqlens=(0, tokens))
+        for window, text in ((5, "expected (left, right)"), ((3,), "expected (left, right)"), ((-2, 0), "expected numbers of tokens")):
+            raises(ValueError, text, by, window=window)
+        raises(TypeError, "attention() got an unexpected keyword argument 'casual'", by, casual=True)
+        for name, value in {"wire": torch.bfloat16, "reserve": True, "deterministic": True, "inner": 1, "mask": sp.Mask.shared_prefix(2, [2])}.items():
+            raises(ValueError, f"attention: {name} is ", by, **{name: value})
+        same(by(wire=None, reserve=False, deterministic=False, inner=0, mask=None, kv_layout=None), attend(causal=True), 40)
+        raises(ValueError, "attention: k has the shape", sp.attention, x, x[..., :8], x, comm, kernel="sdpa", algorithm=algorithm)
+    for rank in (-1, comm.size):
+        raises(ValueError, f"Layout: rank is {rank}, expected 0 to ", sp.Layout("zigzag", tokens, comm.size).positions, rank)
     raises(ValueError, "expected another number than 0", sp.linear_attention, x, x, x, comm, scale=0)
-    tokens = 4 * comm.size
     raises(TypeError, "expected integers", attend, cu_seqlens=(0.0, float(tokens)))
     attend(cu_seqlens=(0, tokens), window=(2, 0), inner=1)  # equal to refused values, yet valid
     sp.linear_attention(x, x, x, comm, cu_seqlens=(0, tokens))
