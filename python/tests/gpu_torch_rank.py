@@ -146,7 +146,7 @@ def attention_by_ctypes(q, comm):
     asked = q.detach().requires_grad_()
     spec = _attention._prepare(asked, q, q, comm, causal=True, algorithm="ring")
     plan, attn = _plans.plan_of(comm, spec, q, q, q), _abi.attn_lib()
-    out, lse = _attention._forward_outputs(q, q, q, None, spec, comm.name)
+    out, lse, _ = _attention._forward_outputs(q, q, q, None, spec, comm.name)
     grads = [torch.empty_like(q) for _ in range(4)]
     tq, tout, tgrad, *td = (_plans.view(x, []) for x in (q, out, *grads))
     forward = _abi.AttnForwardArgs(q=tq, k=tq, v=tq, out=tout, lse=lse.data_ptr())
