@@ -16,8 +16,18 @@ def causal(q0, q1, k0, k1):
     return q0, q1 - q0, k0, k1 - k0, _NONE[0], k1 - k0 - (q1 - q0)
 
 
-def _bounds(name, given):
-    return _shapes.integers(name, given.tolist() if hasattr(given, "tolist") else given, 2)
+def _bounds(what, given):
+    found = _shapes.integers(what, given.tolist() if hasattr(given, "tolist") else given, 2)
+    if found[0] != 0 or any(a > b for a, b in zip(found, found[1:])):
+        raise ValueError(f"{what} are {found}, expected ascending numbers from 0")
+    return found
+
+
+def _counts(what, *given):
+    found = _shapes.integers(what, given, 0)
+    if min(found, default=0) < 0:
+        raise ValueError(f"{what}: got {found}, expected numbers of tokens")
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +46,7 @@ class SliceMask:
     key: str = dataclasses.field(init=False, repr=False, compare=False, default="")
 
     def __post_init__(self):
+        _counts("Mask: tokens", self.tokens)
         slices = tuple(_shapes.integers("Mask: a slice", x, 6) for x in self.slices) or (full(0, 0, 0, 0),)
         for x in slices:
             if len(x) != 6:
@@ -46,18 +57,22 @@ class SliceMask:
     @classmethod
     def documents(cls, cu_seqlens):
         """Packed causal documents with these bounds."""
-        bounds = _bounds("cu_seqlens", cu_seqlens)
+        bounds = _bounds("Mask.documents: cu_seqlens", cu_seqlens)
         return cls(tuple(causal(a, b, a, b) for a, b in zip(bounds, bounds[1:])), bounds[-1])
 
     @classmethod
     def prefix_lm(cls, prefix, tokens):
         """All tokens see the first `prefix` tokens; later tokens also see the tokens between, up to their own."""
+        prefix, tokens = _counts("Mask.prefix_lm: prefix and tokens", prefix, tokens)
+        if prefix > tokens:
+            raise ValueError(f"Mask.prefix_lm: prefix is {prefix}, expected at most {tokens}, the tokens")
         return cls((full(0, prefix, 0, prefix), causal(prefix, tokens, 0, tokens)), tokens)
 
     @classmethod
     def shared_prefix(cls, prefix, lengths):
         """A causal prefix, and behind it causal answers of these lengths that see the prefix and themselves."""
-        slices, end = [causal(0, prefix, 0, prefix)], prefix
+        end, *lengths = _counts("Mask.shared_prefix: prefix and lengths", prefix, *lengths)
+        prefix, slices = end, [causal(0, end, 0, end)]
         for length in lengths:
             slices += [full(end, end + length, 0, prefix), causal(end, end + length, end, end + length)]
             end += length
@@ -66,12 +81,13 @@ class SliceMask:
     @classmethod
     def block_causal(cls, bounds):
         """Blocks, such as frames of a video, that see themselves and all earlier blocks."""
-        bounds = _bounds("bounds", bounds)
+        bounds = _bounds("Mask.block_causal: bounds", bounds)
         return cls(tuple(full(a, b, 0, b) for a, b in zip(bounds, bounds[1:])), bounds[-1])
 
     @classmethod
     def window(cls, tokens, left, right=0):
         """Each token sees at most `left` tokens before its own and `right` tokens after it."""
+        tokens, left, right = _counts("Mask.window: tokens, left and right", tokens, left, right)
         return cls(((0, tokens, 0, tokens, -left, right),), tokens)
 
 

@@ -114,6 +114,7 @@ def short_conv(x, weight, comm, *, bias=None, activation=None, cu_seqlens=None, 
     if activation not in (None, "silu", "swish"):
         raise ValueError(f"short_conv: activation is {activation!r}, expected None, 'silu' or 'swish'")
     if layout is not None:
+        require_fit("short_conv: layout", layout, comm)
         if layout.kind != "contiguous":
             raise ValueError(f"short_conv: layout.kind is {layout.kind!r}, expected 'contiguous'")
         if not in_order(layout):

@@ -18,6 +18,8 @@ class Mask(_masks.SliceMask):
     @classmethod
     def from_dense(cls, seen):
         """The mask of a tensor of booleans [tokens][tokens]: whether a query sees a key. See from_block_mask()."""
+        if not isinstance(seen, torch.Tensor):
+            raise TypeError(f"Mask.from_dense: got {_shapes.shown(seen)}, expected a torch.Tensor")
         if seen.ndim != 2 or seen.shape[0] != seen.shape[1] or seen.dtype != torch.bool:
             raise ValueError(f"Mask.from_dense: {seen.dtype} {list(seen.shape)}, expected torch.bool [tokens][tokens]")
         return cls(tuple(_bands.slices(map(_blocks.edges, seen.cpu().split(128)))), seen.shape[0])
@@ -78,6 +80,8 @@ def solve_layout(mask, ranks):
     """The layout of the mask's tokens that gives each rank equally many tokens and nearly equal work, as at most
     2 * ranks - 1 pieces. Needs no communicator, so a data collator can call it; equal in every process."""
     more = ()
+    if not isinstance(mask, Mask):
+        raise TypeError(f"solve_layout: got {_shapes.shown(mask)}, expected a seqpar.torch.Mask")
     if mask.rest is not None:  # whole blocks, as flex_attention computes them
         high, wide = mask.rest.size
         more = tuple(_masks.full(i * high, min((i + 1) * high, mask.tokens), j * wide, min((j + 1) * wide, mask.tokens))

@@ -192,6 +192,7 @@ def short_convolutions(comm, seed):
             same(summed(one, comm), other.float(), 8 * tokens)
     x = whole(seed, 1, 4, 5)
     raises(ValueError, "activation", sp.short_conv, x, whole(seed, 5, 4), comm, activation="gelu")
+    raises(TypeError, "short_conv: layout: got 'zigzag', expected a seqpar.torch.Layout", sp.short_conv, x, whole(seed, 5, 4), comm, layout="zigzag")
     raises(ValueError, "zigzag", sp.short_conv, x, whole(seed, 5, 4), comm, layout=sp.Layout("zigzag", 4 * comm.size, comm.size))
     if comm.device.type == "cpu":  # elsewhere it consists of a halo and a sum, which accept any
         raises(sp.Error, "width", sp.short_conv, x, whole(seed, 5, 40), comm)

@@ -172,4 +172,14 @@ def masks_that_do_not_fit_are_refused(comm, seed):
     raises(ValueError, f"mask has 3 tokens, expected {4 * comm.size}", sp.attention, x, x, x, comm, mask=sp.Mask.prefix_lm(1, 3))
     raises(TypeError, "expected a seqpar.torch.Mask", sp.attention, x, x, x, comm, mask=5)
     raises(ValueError, "a slice has 7 numbers", sp.Mask, ((0,) * 7,), 4)
+    for text, create, *given in (("Mask.window: tokens, left and right: got (4, -1, 0), expected numbers", sp.Mask.window, 4, -1),
+                                 ("Mask.shared_prefix: prefix and lengths: got (2, -1), expected numbers", sp.Mask.shared_prefix, 2, [-1]),
+                                 ("Mask.prefix_lm: prefix is 5, expected at most 4", sp.Mask.prefix_lm, 5, 4),
+                                 ("Mask.documents: cu_seqlens are (1, 4), expected ascending numbers from 0", sp.Mask.documents, (1, 4)),
+                                 ("Mask.block_causal: bounds are (0, 3, 2), expected ascending", sp.Mask.block_causal, (0, 3, 2)),
+                                 ("Mask: tokens: got (-4,), expected numbers", sp.Mask, (), -4)):
+        raises(ValueError, text, create, *given)
+    raises(TypeError, "Mask.window: tokens, left and right: got (4, 1.5, 0), expected integers", sp.Mask.window, 4, 1.5)
+    raises(TypeError, "Mask.from_dense: got [[True]], expected a torch.Tensor", sp.Mask.from_dense, [[True]])
+    raises(TypeError, "solve_layout: got 'causal', expected a seqpar.torch.Mask", sp.solve_layout, "causal", 2)
     raises(ValueError, "expected one bound more", sp.Layout, "pieces", 4, 1, bounds=(0, 4), owners=(0, 0))
