@@ -22,7 +22,7 @@ import weakref
 
 import torch
 
-from .. import _abi
+from .. import _abi, _shapes
 from . import _models, _plans, _positions
 from ._attention import attention
 from ._collator import PackingCollator
@@ -35,7 +35,7 @@ from ._trainer import TrainerMixin
 
 __all__ = ["PackingCollator", "Registration", "TrainerMixin", "register"]
 
-_LINEAR = ("zeco", "lasp1", "lasp2")
+_ALGORITHMS = {name: number for name, number in _abi.ATTN_ALGORITHMS.items() if name not in ("zeco", "lasp1", "lasp2")}
 
 # Arguments that models pass to every attention function, without an effect on it.
 _WITHOUT_EFFECT = frozenset({"use_cache", "output_hidden_states", "cache_position", "return_dict", "logits_to_keep",
@@ -66,6 +66,13 @@ class Registration:
     unpacked: bool = dataclasses.field(default=False, repr=False, init=False)  # each row of the batch is one sequence, says BatchSharder
     pending: weakref.WeakSet = dataclasses.field(default_factory=weakref.WeakSet, repr=False, init=False)  # batches before their backward pass
     packings: set = dataclasses.field(default_factory=set, repr=False, init=False)  # of these batches; at most two of them
+
+    def __setattr__(self, name, value):
+        if name == "layout" and value is not None and not isinstance(value, Layout):
+            raise TypeError(f"seqpar attention: layout: got {_shapes.shown(value)}, expected a seqpar.torch.Layout")
+        if name == "algorithm":
+            _abi.choose("seqpar attention: algorithm", value, _ALGORITHMS)
+        super().__setattr__(name, value)
 
     def __call__(self, *arguments, **named):
         return self.run(self.algorithm, *arguments, **named)
@@ -185,7 +192,7 @@ def register(comm, *, layout=None, cu_seqlens=None, algorithm="auto", kernel=Non
                 raise
         return flash_attention_mask(*arguments, **named)
 
-    names = {name: None, **{f"{name}:{one}": one for one in _abi.ATTN_ALGORITHMS if one not in _LINEAR}}
+    names = {name: None, **{f"{name}:{one}": one for one in _ALGORITHMS}}
     for full, chosen in names.items():
         AttentionInterface.register(full, function(chosen))
         AttentionMaskInterface.register(full, mask)

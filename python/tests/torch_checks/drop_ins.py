@@ -60,6 +60,9 @@ def models_of_transformers(comm, seed):
         raises(ValueError, "padding", models[1], mine, attention_mask=padded, position_ids=positions[None])
         raises(TypeError, "alibi", registration, models[1], exact, exact, exact, None, alibi=exact)
     raises(ValueError, "flash_attention_2", register, comm, kernel="flash_attention")
+    raises(TypeError, "seqpar attention: layout: got 'zigzag', expected a seqpar.torch.Layout", register, comm, layout="zigzag")
+    for algorithm in ("nope", "zeco"):
+        raises(ValueError, f"seqpar attention: algorithm: got {algorithm!r}, expected one of auto", setattr, registration, "algorithm", algorithm)
 
 
 class _FlashAttn:
