@@ -99,7 +99,7 @@ seqparAttnDesc_t descOf(const Choices& c, int family, int algorithm, int64_t tok
   desc.dataType = c.type;
   std::fill_n(desc.gateTypes, SEQPAR_ATTN_MAX_GATES, c.gateType);
   desc.wireType = c.wireType;
-  desc.reserve = c.reserve ? 1 : 0;
+  desc.reserve = c.reserve ? 2 : 0;
   desc.inputGate = c.inputGate ? 1 : 0;
   desc.normalize = infoOf(family).transition == seqparScanMatrix ? 1 : 0;  // keys of any length would let states grow
   return desc;
@@ -201,7 +201,7 @@ int main(int argc, char** argv) {
                  choices.gateNormalizer = parseNumber(text, 1e-3, 1e6);
                  choices.drawn = true;
                });
-    parser.add(0, "reserve", "", "plans that keep the forward's segment states for backward, on GPUs",
+    parser.add(0, "reserve", "", "plans that keep the forward's states for backward, on GPUs",
                [&](const std::string&) { choices.reserve = true; });
     parser.add(0, "input-gate", "", "with an input gate, as Mamba-2 has: gla, scalar, fixed and sum",
                [&](const std::string&) { choices.inputGate = true; });

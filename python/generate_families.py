@@ -38,8 +38,8 @@ OPTIONS = [
     ("algorithm", "_Linear", '"auto"', "{algorithms}", {}),
     ("wire", "_Type", "None", "the type of states on the wire; None: float32", {}),
     ("reserve", "bool | None", "None", "the forward pass keeps its states within the rank, or with beta the operands that it computes for "
-     "each 64 tokens, until the backward pass, which then need not recompute them: on GPUs; takes explain()'s reserveBytes per call. None: True, "
-     "or False with beta", {"torch": ". Under torch.compile nothing is kept"}),
+     "each 64 tokens, until the backward pass, which then need not recompute them: on GPUs; takes explain()'s reserveBytes per call. None: only "
+     "states that need few bytes, and nothing with beta", {"torch": ". Under torch.compile nothing is kept"}),
 ]
 
 

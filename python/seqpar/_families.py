@@ -57,9 +57,11 @@ def options_of(family, options):
 
 
 def reserves(family, reserve):
-    """Whether a call with this option keeps data until the backward pass: by default not the many bytes of a family with
-    beta."""
-    return ("beta", "Token") not in GATES[family] if reserve is None else bool(reserve)
+    """seqparAttnDesc_t.reserve of a call with this option: by default not the many bytes of a family with beta, or of
+    the states of chunks."""
+    if reserve is None:
+        return 0 if ("beta", "Token") in GATES[family] else 1
+    return 2 if reserve else 0
 
 
 def named(family, gates):

@@ -47,14 +47,15 @@ std::vector<int64_t> drawLengths(std::mt19937& random) {
 
 /// Compares two steps with the recurrence: without and with states that the forward leaves for the backward.
 void checkWithAndWithoutReserve(PlacedRanks& all, const LinearCase& c, const std::vector<int64_t>& lengths,
-                                unsigned seed) {
+                                unsigned seed, int algorithm = seqparAttnAuto) {
   const auto reference = referenceOf(c, lengths);
   for (const bool reserve : {false, true}) {
     LinearOptions options;
     options.placement = all.placement();
     options.repeats = 2;
     options.reserve = reserve;
-    CAPTURE(c.describe(), lengths, reserve, seed);
+    options.algorithm = algorithm;
+    CAPTURE(c.describe(), lengths, algorithm, reserve, seed);
     check(all.group(), {c, lengths, options, reference, termsOfType(c.dataType)});
   }
 }
@@ -138,7 +139,8 @@ TEST_CASE("groups of heads that share keys on GPUs, with and without states of t
   }
 }
 
-/// Shapes that form groups with one segment per head: pass 1 of ZECO leaves out tokens that decays have forgotten.
+/// Shapes that form groups with one segment per head: pass 1 of ZECO leaves out tokens that decays have forgotten. With
+/// `reserve` the forward keeps the states of chunks.
 TEST_CASE("groups of many heads on GPUs, of which the next rank needs some tokens") {
   if (placed.ranks > 2) return;
   PlacedRanks all(placed);
@@ -150,11 +152,13 @@ TEST_CASE("groups of many heads on GPUs, of which the next rank needs some token
   auto c = makeCase(seqparAttnScalar, lengths, seqparBfloat16, random);
   c.keyHeads = kKeyHeads;
   c.heads = c.keyHeads * kGroup;
-  c.dk = 16 * (1 + random() % 8);
-  c.dv = random() % 2 == 0 ? 64 : seqpar::attn::kWideColumns;
+  const int shape = random() % 3;
+  c.dk = 16 * (1 + random() % 8) + (shape == 2 ? 128 : 0);
+  c.dv = shape == 1 ? seqpar::attn::kWideColumns : 64;
   c.fill(random());
   requireGroups(c, lengths.front());
-  checkWithAndWithoutReserve(all, c, lengths, seed);
+  constexpr int kAlgorithms[] = {seqparAttnZeco, seqparAttnLasp1, seqparAttnLasp2};
+  checkWithAndWithoutReserve(all, c, lengths, seed, kAlgorithms[random() % 3]);
 }
 
 /// Shapes that form groups with one segment per head, and outputs of heads in two parts: with two ranks ZECO computes

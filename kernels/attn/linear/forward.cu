@@ -9,6 +9,7 @@
 #include "kernels/attn/linear/forward_with_maps.h"
 #include "kernels/attn/linear/from_zero.h"
 #include "kernels/attn/linear/instances.h"
+#include "kernels/attn/linear/kept_states.h"
 #include "kernels/attn/linear/numbers.cuh"
 #include "kernels/attn/linear/pairs.h"
 #include "kernels/attn/linear/save_initial.h"
@@ -90,6 +91,12 @@ bool savesInitial(const LinearProblem&) {
   return false;
 }
 int launchForwardAndSave(const Outputs&, float*, const Launch&) {
+  return cudaErrorNotSupported;
+}
+size_t keptStatesSize(const LinearProblem&) {
+  return 0;
+}
+int launchForwardAndKeep(const Outputs&, float*, void*, const Launch&) {
   return cudaErrorNotSupported;
 }
 bool forwardFromZero(const LinearProblem&) {

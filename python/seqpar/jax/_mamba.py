@@ -10,7 +10,7 @@ from ._collectives import is_floating
 
 def mamba2(x, dt, A, B, C, chunk_size=None, D=None, z=None, dt_bias=None, initial_states=None, cu_seqlens=None,
            dt_softplus=False, dt_limit=(0.0, float("inf")), return_final_states=False, *, comm, algorithm="auto", wire=None,
-           reserve=True):
+           reserve=None):
     """Mamba-2's SSD (arXiv 2405.21060) over a sequence in contiguous shards on the ranks, with the arguments of mamba_ssm's
     mamba_chunk_scan_combined, except seq_idx. Differentiable.
 

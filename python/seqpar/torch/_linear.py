@@ -167,12 +167,11 @@ def describe(family, q, k, v, gates, comm, initial_state=None, scale=None, cu_se
     training = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, *gates, initial_state))
     # A compiled graph must know the sizes of saved tensors, but only the plan knows its reserve. The library recomputes
     # the states of packed sequences with initial states.
-    reserving = bool(reserves(family, reserve) and training and not torch.compiler.is_compiling() and real(q) and
-                     (bounds is None or initial_state is None))
+    keeps = training and not torch.compiler.is_compiling() and real(q) and (bounds is None or initial_state is None)
     return _plans.spec(family=family, algorithm=algorithm, layout=layout and layout.key, training=int(training),
                        scale=_shapes.scale_of(name, scale),
                        cu_seqlens=None if bounds is None else ",".join(map(str, bounds)),
-                       wire=None if wire is None else str(wire).removeprefix("torch."), reserve=1 if reserving else None,
+                       wire=None if wire is None else str(wire).removeprefix("torch."), reserve=reserves(family, reserve) or None if keeps else None,
                        normalize=1 if normalize else None, input_gate=1 if input_gate else None, num_householder=updates)
 
 

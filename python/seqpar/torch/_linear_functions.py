@@ -26,8 +26,8 @@ def gla(q, k, v, log_decay, comm, **options):
         wire                the type of states on the wire; None: float32
         reserve             the forward pass keeps its states within the rank, or with beta the operands that it
                             computes for each 64 tokens, until the backward pass, which then need not recompute them: on
-                            GPUs; takes explain()'s reserveBytes per call. None: True, or False with beta. Under
-                            torch.compile nothing is kept
+                            GPUs; takes explain()'s reserveBytes per call. None: only states that need few bytes, and
+                            nothing with beta. Under torch.compile nothing is kept
     """
     return _run("gla", q, k, v, (log_decay,), comm, **options)
 

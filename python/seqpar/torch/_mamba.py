@@ -43,7 +43,7 @@ def _steps(dt, dt_bias, dt_softplus, dt_limit):
 @collective
 def mamba2(x, dt, A, B, C, chunk_size=None, D=None, z=None, dt_bias=None, initial_states=None, seq_idx=None, cu_seqlens=None,
            dt_softplus=False, dt_limit=(0.0, math.inf), return_final_states=False, return_varlen_states=False, state_dtype=None,
-           *, comm, layout=None, algorithm="auto", wire=None, reserve=True):
+           *, comm, layout=None, algorithm="auto", wire=None, reserve=None):
     """Mamba-2's SSD (arXiv 2405.21060), S_t = exp(dt_t A) S_(t-1) + dt_t x_t B_t^T, y_t = S_t C_t + D x_t, over a sequence
     in contiguous shards on the ranks, with the arguments of mamba_ssm's mamba_chunk_scan_combined. Differentiable; the
     backward pass is also collective, and gradients of A, D and dt_bias are this rank's share.

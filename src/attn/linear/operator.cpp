@@ -48,6 +48,7 @@ Shard shardOf(const Problem& problem, bool alone) {
   shard.training = problem.training();
   shard.alone = alone;
   shard.reserves = problem.reserves();
+  shard.reservesMuch = shard.reserves && d.reserve > 1;
   int64_t begin = 0;
   for (int r = 0; r < problem.rank(); ++r) begin += problem.queries.tokensOf(r);
   shard.pieces = cutIntoPieces(problem.cuSeqlens, begin, begin + problem.tokens());

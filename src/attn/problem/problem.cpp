@@ -70,7 +70,7 @@ void readNumbers(const char* call, seqparAttnDesc_t& d) {
   if (d.scale == 0) d.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(d.headDim)));
   requireRange(call, "training", d.training, 0, 1);
   requireRange(call, "deterministic", d.deterministic, 0, 1);
-  requireRange(call, "reserve", d.reserve, 0, 1);
+  requireRange(call, "reserve", d.reserve, 0, 2);
   requireRange(call, "normalize", d.normalize, 0, 1);
   requireRange(call, "inputGate", d.inputGate, 0, 1);
 }

@@ -48,7 +48,7 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
   desc.scale = c.scale;
   desc.wireType = options.wireType;
   desc.training = options.training ? 1 : 0;
-  desc.reserve = options.reserve ? 1 : 0;
+  desc.reserve = options.reserve ? 2 : 0;
   Plan owner;
   auto text = said(seqparAttnPlanCreate(&owner.plan, &desc, comm));
   if (text.empty()) text = said(seqparAttnPlanPrepare(owner.plan, nullptr, 0));

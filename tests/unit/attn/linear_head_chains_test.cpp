@@ -3,6 +3,7 @@
 #include "kernels/attn/linear/chunks/head_chain_sm90.h"
 #include "kernels/attn/linear/chunks/head_chain_tail_sm90.h"
 #include "kernels/attn/linear/chunks/wide_chain_sm90.h"
+#include "linear_chunk_states_check.h"
 #include "linear_chunks_check.h"
 #include "random_heads.h"
 
@@ -15,13 +16,49 @@ using namespace seqpar::test;
 namespace {
 
 /// kKeyPanels: of 64 channels of keys, 1, 2 or 4. kPanels: 1: items have 64 columns, 2: 80.
-template <bool kGated, int kPanels, int kKeyPanels>
+template <bool kGated, int kPanels, int kKeyPanels, bool kKeeps = false>
 struct KernelOf {
-  using Type = forward_sm90::HeadChainKernel<Bf16, kGated, kPanels, kKeyPanels>;
+  using Type = forward_sm90::HeadChainKernel<Bf16, kGated, kPanels, kKeyPanels, kKeeps>;
 };
-template <bool kGated>
-struct KernelOf<kGated, 1, 4> {
-  using Type = forward_sm90::WideChainKernel<Bf16, kGated>;
+template <bool kGated, bool kKeeps>
+struct KernelOf<kGated, 1, 4, kKeeps> {
+  using Type = forward_sm90::WideChainKernel<Bf16, kGated, kKeeps>;
+};
+
+/// The states that the forward keeps for the backward.
+class KeptStates {
+ public:
+  KeptStates(const BackwardCase& c, Task task) : case_(c), task_(task) {
+    if (task.dv <= kWideColumns) task_.together = kPair;
+    chunks_ = chunkStatesOf(task_, 1);
+    states_.assign(static_cast<size_t>(chunks_.bytes(task_) / 2) + 8, 0xffff);
+    chunks_.states = states_.data() + (16 - reinterpret_cast<uintptr_t>(states_.data()) % 16) / 2;
+  }
+  const ChunkStates& chunks() const { return chunks_; }
+  /// Those before the first `count` chunks; negative: before all.
+  void check(int count) const {
+    std::vector<double> found, expected;
+    for (int sequence = 0; sequence < task_.batch; ++sequence) {
+      for (int head = 0; head < task_.heads; ++head) {
+        auto states = recurrence(case_, sequence, head, 1, false);
+        states.resize(count < 0 ? states.size() - 1 : static_cast<size_t>(count));
+        for (size_t i = 0; i < states.size(); ++i) {
+          const StateNumber of{sequence, head, static_cast<int64_t>(i)};
+          const auto state = stateIn<Bf16>(static_cast<const uint16_t*>(chunks_.states), task_, chunks_,
+                                           task_.together == kPair && task_.dv > 64, of);
+          found.insert(found.end(), state.begin(), state.end());
+          expected.insert(expected.end(), states[i].begin(), states[i].end());
+        }
+      }
+    }
+    checkError("states", found, expected, 0x1p-8, kLeastState);
+  }
+
+ private:
+  const BackwardCase& case_;
+  Task task_;
+  ChunkStates chunks_;
+  std::vector<uint16_t> states_;
 };
 
 /// firstChunks: HeadChainTask::firstChunks.
@@ -33,23 +70,31 @@ void checkChains(BackwardShape shape, uint64_t seed, int firstChunks = 0) {
   ChunksRun run(c, kGated, seed);
   forward_sm90::HeadChainTask chains;
   REQUIRE(sm90::encodeMaps<Bf16>(chains, run.task));
+  const KeptStates kept(c, run.task);
+  const bool fits = shape.dv <= forward_sm90::kChainColumns<kPanels> && (shape.dv > 64) == (kPanels > 1),
+             keeps = seed % 3 != 0 && (kKeyPanels > 2 || fits);  // the backward reads them in this layout
+  if (keeps) chains.to = kept.chunks();
   chains.to.finalState = run.finalState();
   const bool saves = seed % 4 != 0;
   std::vector<float> saved(c.stateGradient.size(), NAN);
   chains.saved = saves ? saved.data() : nullptr;
-  using Kernel = typename KernelOf<kGated, kPanels, kKeyPanels>::Type;
   std::vector<float> middle(firstChunks > 0 ? saved.size() : 0, NAN), totals(middle.empty() ? 0 : saved.size(), NAN);
   chains.firstChunks = firstChunks;
   chains.middle = middle.data();
   chains.totals = totals.data();
   const int heads = static_cast<int>(forward_sm90::chainsOf<kPanels>(run.task)), ctas = firstChunks > 0 ? heads + 2 : 2;
-  emulator::run(ctas, Kernel::kThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(chains); });
+  const auto runChains = [&]<bool kKeeps>() {
+    using Kernel = typename KernelOf<kGated, kPanels, kKeyPanels, kKeeps>::Type;
+    emulator::run(ctas, Kernel::kThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(chains); });
+  };
+  keeps ? runChains.template operator()<true>() : runChains.template operator()<false>();
   if (firstChunks > 0) {
     using Tail = forward_sm90::HeadChainTailKernel<Bf16, kKeyPanels>;
     emulator::run(static_cast<int>(Tail::itemsOf(chains)), Tail::kThreads, sizeof(typename Tail::Memory), seed,
                   [&] { Tail::run(chains); });
   }
   run.check();
+  if (keeps) kept.check(firstChunks > 0 ? firstChunks : -1);
   if (!saves) return;
   std::vector<float> initial = c.initial;
   initial.resize(saved.size());

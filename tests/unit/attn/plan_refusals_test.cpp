@@ -44,7 +44,7 @@ TEST_CASE("an invalid field of a description is refused by name") {
       {"desc->mask is 2", [](seqparAttnDesc_t& d) { d.mask = 2; }},
       {"desc->windowLeft is -2", [](seqparAttnDesc_t& d) { d.windowLeft = -2; }},
       {"desc->sinks is 2", [](seqparAttnDesc_t& d) { d.sinks = 2; }},
-      {"desc->reserve is 2, expected 0 to 1", [](seqparAttnDesc_t& d) { d.reserve = 2; }},
+      {"desc->reserve is 3, expected 0 to 2", [](seqparAttnDesc_t& d) { d.reserve = 3; }},
       {"desc->training is 3", [](seqparAttnDesc_t& d) { d.training = 3; }},
       {"desc->inner is 3, expected a divisor of the communicator's 1 ranks", [](seqparAttnDesc_t& d) { d.inner = 3; }},
       {"sizes overflow", [](seqparAttnDesc_t& d) { d.tokens = int64_t{1} << 48, d.headDim = 1 << 20; }},

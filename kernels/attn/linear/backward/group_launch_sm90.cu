@@ -25,6 +25,19 @@ bool areSingle(const Task& task, int directions, int ctas) {
   return (2 * items + ctas - 1) / ctas == (items + ctas - 1) / ctas;
 }
 
+/// Sets the directions of a part's chain. Returns whether there is one: with one direction in `to`, the forward has
+/// kept the states.
+bool setDirections(ChunkStates& to, GradientsPart part) {
+  const bool gradientsFirst = to.firstDirection != 0, kept = to.directions == 1;
+  if (kept || part != GradientsPart::Whole) to.directions = 1;
+  if (kept) {
+    to.firstDirection = 1;
+    return part != (gradientsFirst ? GradientsPart::AfterStates : GradientsPart::States);
+  }
+  if (part == GradientsPart::AfterStates) to.firstDirection = gradientsFirst ? 0 : 1;
+  return true;
+}
+
 template <class Shape>
 cudaError_t launchShape(const Task& task, const ChunkStates& chunks, GradientsPart part, const Launch& launch) {
   sm90::ChunkStatesTask chain;
@@ -32,8 +45,7 @@ cudaError_t launchShape(const Task& task, const ChunkStates& chunks, GradientsPa
   if (!sm90::encodeMaps<Bf16>(chain, task) || !sm90::encodeGroup<Bf16>(group, task, chunks))
     return cudaErrorNotSupported;
   chain.to = chunks;
-  if (part != GradientsPart::Whole) chain.to.directions = 1;
-  if (part == GradientsPart::AfterStates) chain.to.firstDirection = 1 - chunks.firstDirection;
+  const bool hasChain = setDirections(chain.to, part);
   // The scan's kernel waits for all earlier ones, and this one for the scan's, before all accesses.
   const bool afterScan = part == GradientsPart::AfterStates;
   const bool single = areSingle(task, chain.to.directions, launch.ctas);
@@ -56,12 +68,13 @@ cudaError_t launchShape(const Task& task, const ChunkStates& chunks, GradientsPa
     }
     return runChain.template operator()<kPair, kGated>();
   };
-  const cudaError_t error =
-      task.inputGates.data != nullptr ? runStates.template operator()<true>() : runStates.template operator()<false>();
+  cudaError_t error = cudaSuccess;
+  if (hasChain && task.inputGates.data != nullptr) error = runStates.template operator()<true>();
+  if (hasChain && task.inputGates.data == nullptr) error = runStates.template operator()<false>();
   if (error != cudaSuccess || part == GradientsPart::States) return error;
   using Kernel = sm90::GroupKernel<Bf16, Shape>;
   return launchKernel(groupGradients<Kernel>, gridOfItems(sm90::groupItemsOf(group)), Kernel::kThreads,
-                      sizeof(typename Kernel::Memory), launch.stream, true, group);
+                      sizeof(typename Kernel::Memory), launch.stream, hasChain || afterScan, group);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "kernels/attn/linear/forward_sm90.h"
 #include "kernels/attn/linear/gradients_first.h"
 #include "kernels/attn/linear/gradients_with_maps.h"
+#include "kernels/attn/linear/kept_states.h"
 #include "kernels/attn/linear/launch.cuh"
 #include "kernels/attn/linear/pairs.h"
 #include "kernels/attn/linear/sequence.h"
@@ -77,8 +78,14 @@ int foldBoth(const Gradients& pass, const Launch& launch) {
   return launchFold({pass.problem, pass.segments, pass.heads, pass.after, kReverse}, launch);
 }
 
+/// The form of launchGradients().
+struct Variant {
+  bool gradientsFirst = false, withMaps = false;  ///< launchGradientsFirst(), launchGradientsWithMaps()
+  const void* states = nullptr;                   ///< of launchGradientsOfKept(); else NULL
+};
+
 /// Computes the gradients of groups of heads.
-cudaError_t runGroups(const Gradients& pass, Task& task, const Workspace& workspace, bool gradientsFirst,
+cudaError_t runGroups(const Gradients& pass, Task& task, const Workspace& workspace, const Variant& variant,
                       const Launch& launch) {
 #ifdef SEQPAR_SM90
   const LinearProblem& problem = pass.problem;
@@ -95,13 +102,15 @@ cudaError_t runGroups(const Gradients& pass, Task& task, const Workspace& worksp
     give(task.dInputGates, pass.dInputGates, problem.inputGateType, workspace.inputGates);
   task.content = pass.content;
   ChunkStates chunks = chunkStatesOf(task, 1);
-  chunks.firstDirection = gradientsFirst ? 1 : 0;
-  chunks.states = base + workspace.states;
+  chunks.firstDirection = variant.gradientsFirst ? 1 : 0;
+  const bool kept = variant.states != nullptr;
+  if (kept) chunks.directions = 1;  // the other one's states are there
+  chunks.states = kept ? const_cast<void*>(variant.states) : base + workspace.states;
   chunks.gradients = base + workspace.stateGradients;
   if (launch.sequence != nullptr) launch.sequence->end();
   return launchGroups(task, chunks, pass.part, {launch.stream, launch.ctas > 0 ? launch.ctas : sms()});
 #else
-  (void)pass, (void)task, (void)workspace, (void)gradientsFirst, (void)launch;
+  (void)pass, (void)task, (void)workspace, (void)variant, (void)launch;
   return cudaErrorNotSupported;
 #endif
 }
@@ -247,8 +256,7 @@ int computeMaps(const Gradients& pass, const uint32_t* needed, const Launch& lau
 #endif
 }
 
-/// launchGradients(); `gradientsFirst`: launchGradientsFirst(); `withMaps`: launchGradientsWithMaps().
-int runGradients(const Gradients& pass, bool gradientsFirst, bool withMaps, const Launch& launch) {
+int runGradients(const Gradients& pass, const backward::Variant& variant, const Launch& launch) {
   using namespace backward;
   const LinearProblem& problem = pass.problem;
   const auto stream = static_cast<cudaStream_t>(launch.stream);
@@ -260,7 +268,9 @@ int runGradients(const Gradients& pass, bool gradientsFirst, bool withMaps, cons
   const bool joins = gradientsJoinHeads(problem), paired = joins && pairsHeads(problem),
              groups = joins && formsGroups(problem, pass.segments);
   if (groups || paired) task.together = groups ? headsOfChain(problem) : kPair;
-  const Workspace workspace = workspaceOf(problem, pass.segments, joins);
+  const bool kept = variant.states != nullptr;
+  if (kept && !groups) return cudaErrorNotSupported;
+  const Workspace workspace = workspaceOf(problem, pass.segments, joins, kept);
   auto* base = static_cast<char*>(pass.workspace);
   task.before = pass.before;
   task.after = pass.after;
@@ -268,13 +278,14 @@ int runGradients(const Gradients& pass, bool gradientsFirst, bool withMaps, cons
   task.finalGradient = pass.finalGradient;
   task.dInitial = pass.dInitial;
   if (groups) {
-    const cudaError_t error = runGroups(pass, task, workspace, gradientsFirst, launch);
+    const cudaError_t error = runGroups(pass, task, workspace, variant, launch);
     return error != cudaSuccess || pass.part == GradientsPart::States ? error : addUpAll(pass, task, workspace, launch);
   }
   cudaError_t error = cudaSuccess;
   task.onlyIf = runChannelGroups(pass, nullptr, workspace, launch, error);
   if (pass.part == GradientsPart::States) return error;
-  if (error == cudaSuccess && withMaps) error = static_cast<cudaError_t>(computeMaps(pass, task.onlyIf, launch));
+  if (error == cudaSuccess && variant.withMaps)
+    error = static_cast<cudaError_t>(computeMaps(pass, task.onlyIf, launch));
   if (error != cudaSuccess) return error;
   const int heads = problem.heads, items = heads / task.together;
   task.dq = targetOf(pass.dq, problem.type, base, workspace.dq, problem, items, task.valueBlocks, problem.dk);
@@ -339,11 +350,15 @@ int runGradients(const Gradients& pass, bool gradientsFirst, bool withMaps, cons
 }  // namespace
 
 int launchGradients(const Gradients& pass, const Launch& launch) {
-  return runGradients(pass, false, false, launch);
+  return runGradients(pass, {}, launch);
 }
 
 int launchGradientsFirst(const Gradients& pass, const Launch& launch) {
-  return runGradients(pass, true, false, launch);
+  return runGradients(pass, {.gradientsFirst = true}, launch);
+}
+
+int launchGradientsOfKept(const Gradients& pass, const void* states, bool gradientsFirst, const Launch& launch) {
+  return runGradients(pass, {.gradientsFirst = gradientsFirst, .states = states}, launch);
 }
 
 bool gradientsSeldomReadMaps(const LinearProblem& problem, const Segments& segments) {
@@ -352,7 +367,7 @@ bool gradientsSeldomReadMaps(const LinearProblem& problem, const Segments& segme
 }
 
 int launchGradientsWithMaps(const Gradients& pass, const Launch& launch) {
-  return runGradients(pass, false, true, launch);
+  return runGradients(pass, {.withMaps = true}, launch);
 }
 
 int launchGradientsForScan(const Gradients& pass, const SegmentStateGradients& maps, const Launch& launch) {

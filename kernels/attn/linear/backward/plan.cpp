@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/attn/linear/backward/channel_groups.h"
+#include "kernels/attn/linear/kept_states.h"
 #include "kernels/attn/linear/pairs.h"
 
 namespace seqpar::attn {
@@ -27,7 +28,7 @@ int blocksOfGates(const Task& task) {
 
 namespace {
 
-Workspace withoutChannelGroups(const LinearProblem& problem, const Segments& segments, bool joins) {
+Workspace withoutChannelGroups(const LinearProblem& problem, const Segments& segments, bool joins, bool kept) {
   const bool groups = joins && formsGroups(problem, segments), paired = joins && pairsHeads(problem);
   Workspace result;
   const auto take = [&](int64_t bytes) {
@@ -40,7 +41,7 @@ Workspace withoutChannelGroups(const LinearProblem& problem, const Segments& seg
   if (groups) {
     const int64_t bytes = chunkStatesOf(task, 1).bytes(task),
                   terms = problem.batch * problem.tokens * problem.heads * task.keyBlocks * int64_t{sizeof(float)};
-    result.states = take(bytes);
+    if (!kept) result.states = take(bytes);
     result.stateGradients = take(bytes);
     if (problem.gate == Gate::Head || (problem.gate == Gate::Token && task.keyBlocks > 1)) result.gates = take(terms);
     if (task.together == 1) result.inputGates = take(terms);
@@ -92,8 +93,8 @@ Workspace withoutChannelGroups(const LinearProblem& problem, const Segments& seg
 
 }  // namespace
 
-Workspace workspaceOf(const LinearProblem& problem, const Segments& segments, bool joins) {
-  Workspace result = withoutChannelGroups(problem, segments, joins);
+Workspace workspaceOf(const LinearProblem& problem, const Segments& segments, bool joins, bool kept) {
+  Workspace result = withoutChannelGroups(problem, segments, joins, kept);
   if (!joins || !formsChannelGroups(problem, segments)) return result;
   int64_t size = 0;
   const auto take = [&](int64_t bytes) {
@@ -119,6 +120,10 @@ size_t gradientsWorkspaceSize(const LinearProblem& problem, const Segments& segm
 
 size_t gradientsWorkspaceSize(const LinearProblem& problem, const Segments& segments, bool joins) {
   return static_cast<size_t>(backward::workspaceOf(problem, segments, joins).size);
+}
+
+size_t gradientsOfKeptSize(const LinearProblem& problem, const Segments& segments) {
+  return static_cast<size_t>(backward::workspaceOf(problem, segments, true, true).size);
 }
 
 }  // namespace seqpar::attn

@@ -32,7 +32,7 @@ struct Workspace {
 /// Blocks of the gates' gradients. The kernels that process a segment's blocks of keys in one CTA add them.
 int blocksOfGates(const Task& task);
 
-/// `joins`: gradientsJoinHeads().
-Workspace workspaceOf(const LinearProblem& problem, const Segments& segments, bool joins = false);
+/// `joins`: gradientsJoinHeads(). `kept`: of launchGradientsOfKept().
+Workspace workspaceOf(const LinearProblem& problem, const Segments& segments, bool joins = false, bool kept = false);
 
 }  // namespace seqpar::attn::backward

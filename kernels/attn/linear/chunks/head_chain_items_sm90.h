@@ -1,5 +1,5 @@
-// The items of a CTA of the kernels for heads in one chain (head_chain_sm90.h, wide_chain_sm90.h), and their saved
-// states.
+// The items of a CTA of the kernels for heads in one chain (head_chain_sm90.h, wide_chain_sm90.h), and the states that
+// they leave for the backward.
 #pragma once
 
 #include "kernels/attn/linear/chunks/head_chain_memory_sm90.h"
@@ -41,6 +41,40 @@ SEQPAR_DEVICE void saveInitial(const HeadChainTask& task, const ChainItem& item,
       for (int i = 0; i < kChannels; ++i) task.saved[offset + int64_t{i} * task.dv] = numbers[i];
     }
   }
+}
+/// One thread: copies the images of an item's states to ChunkStates::states. kReaderFences: as in HeadChainState.
+template <class T, bool kReaderFences, class Memory>
+SEQPAR_DEVICE void keepImages(const HeadChainTask& task, const ChainItem& item, Memory& memory, int first) {
+  constexpr int kBlocks = (Memory::kKeyPanels + 1) / 2, kBytes = int{sizeof(memory.images[0])} / kBlocks,
+                kElements = kBytes / int{sizeof(T)};
+  for (int step = 0; step < item.chunks; ++step) {
+    const int number = first + step;
+    memory.awaitStored(number);
+    if constexpr (kReaderFences) warpgroup::fenceProxyAsync();
+    SEQPAR_UNROLL
+    for (int block = 0; block < kBlocks; ++block) {
+      T* const to = static_cast<T*>(task.to.states) +
+                    task.to.panelAt(task, item.sequence, item.head, block, item.column / kPanel, item.chunk + step);
+      ptx::cpAsyncBulkStore(to, memory.image(number) + block * kElements, kBytes);
+    }
+    ptx::cpAsyncBulkCommitGroup();
+    ptx::cpAsyncBulkWaitGroupRead<0>();
+    ptx::mbarrierArrive(memory.read(number));
+  }
+}
+/// One warp: what a call keeps, for all items of the CTA. kKeeps: with images.
+template <class T, int kPanels, bool kReaderFences, bool kKeeps, class Memory>
+SEQPAR_DEVICE void keepChains(const HeadChainTask& task, Memory& memory, int lane) {
+  const bool saves = task.saved != nullptr;
+  if (!kKeeps && !saves) return;
+  eachChain<kPanels>(task, [&](const ChainItem& item, int first) {
+    if (saves && item.chunk == 0) saveInitial<kChainColumns<kPanels>>(task, item, lane);
+    if constexpr (kKeeps) {
+      if (lane == 0) keepImages<T, kReaderFences>(task, item, memory, first);
+      ptx::syncwarp();
+    }
+  });
+  if (kKeeps && lane == 0) ptx::cpAsyncBulkWaitGroup();
 }
 
 }  // namespace seqpar::attn::forward_sm90

@@ -40,17 +40,21 @@ struct alignas(16) ChainFactors {
 template <int kPanels>
 constexpr int kChainColumns = kPanels == 1 ? kPanel : kPanel + 16;
 
-/// kOfPanels: of an item's columns. kOfKeyPanels: panels of 64 channels of keys, 1 or 2.
-template <class T, int kOfPanels, int kOfKeyPanels>
+/// kOfPanels: of an item's columns. kOfKeyPanels: panels of 64 channels of keys, 1 or 2. kKeepsImages: another thread
+/// copies images to device memory.
+template <class T, int kOfPanels, int kOfKeyPanels, bool kKeepsImages = false>
 struct HeadChainMemory {
   static constexpr int kPanels = kOfPanels, kKeyPanels = kOfKeyPanels;
+  static constexpr bool kKeeps = kKeepsImages;
+  /// Images of 64 columns are S^T, or if they are kept S, as ../backward/group_sm90.h reads them; of 80 columns S^T.
+  static constexpr bool kChannelRows = kKeeps && kPanels == 1;
   using Factors = ChainFactors<true>;
   static constexpr int kStages = kPanels == 1 ? 4 : 3, kImages = 2;
   struct Tiles {
     T queries[kKeyPanels * kTilePanel], keys[kKeyPanels * kTilePanel], values[kPanels * kTilePanel];
   };
   Tiles tiles[kStages];
-  T images[kImages][kChainColumns<kPanels> * kKeyPanels * kPanel];  ///< states, transposed: columns x channels
+  T images[kImages][kChainColumns<kPanels> * kKeyPanels * kPanel];  ///< states
   T out[2][kPanels * kTilePanel];
   Factors factors[kStages];
   alignas(8) uint64_t barriers[kStages][2], imageBarriers[kImages][2];
@@ -104,9 +108,10 @@ struct ChainItem {
   }
 };
 
-/// dOut is the output; only the final state is used of `to`. Heads may be in two parts, which other CTAs compute at the
-/// same time: the second one starts from a zero state, and head_chain_tail_sm90.h adds what it lacks. It also adds the
-/// contribution of a state before all tokens that was not known to the chains.
+/// dOut is the output; of `to`, the final state is used, and with kKeeps the states of chunks. Heads may be in two
+/// parts, which other CTAs compute at the same time: the second one starts from a zero state, and
+/// head_chain_tail_sm90.h adds what it lacks. It also adds the contribution of a state before all tokens that was not
+/// known to the chains.
 struct HeadChainTask : ChunkStatesTask {
   float* saved = nullptr;           ///< out: a copy of `initial`, or zeros; NULL: not written
   int firstChunks = 0;              ///< of the first part; 0: heads are not divided

@@ -101,11 +101,11 @@ class HeadChainOutputs {
       }
       warpgroup::arrive();
       SEQPAR_UNROLL
-      for (int i = 0; i < 2 * kSteps; ++i) {
-        const int step = panel * kSteps + i / 2;
-        const T* const right = i % 2 == 0 ? memory_.of(number).keys : memory_.image(number);
-        warpgroup::multiplyStep<T, Terms::AlongRows>(i % 2 == 0 ? scores : out, queries[panel % 2][i / 2],
-                                                     Operand{right, kTilePanelBytes}, kChunk, step, step > 0);
+      for (int i = 0; i < kSteps; ++i) {
+        const int step = panel * kSteps + i;
+        warpgroup::multiplyStep<T, Terms::AlongRows>(
+            scores, queries[panel % 2][i], Operand{memory_.of(number).keys, kTilePanelBytes}, kChunk, step, step > 0);
+        multiplyQuery(out, queries[panel % 2][i], number, step);
       }
       warpgroup::commit();
     }
@@ -145,11 +145,18 @@ class HeadChainOutputs {
   SEQPAR_DEVICE void multiplyQueries(Columns& out, const uint32_t (&queries)[kChannelSteps][4], int number) const {
     warpgroup::arrive();
     SEQPAR_UNROLL
-    for (int step = 0; step < kChannelSteps; ++step) {
-      multiplyColumns<T, Terms::AlongRows>(out, queries[step], memory_.image(number), kPanel * warpgroup::kRowBytes,
-                                           kImagePanelBytes, kColumns, step, step > 0);
-    }
+    for (int step = 0; step < kChannelSteps; ++step) multiplyQuery(out, queries[step], number, step);
     warpgroup::commit();
+  }
+  /// The terms of 16 channels.
+  SEQPAR_DEVICE void multiplyQuery(Columns& out, const uint32_t (&query)[4], int number, int step) const {
+    const T* image = memory_.image(number);
+    if constexpr (Memory::kChannelRows) {
+      warpgroup::multiplyStep<T, Terms::Rows>(out, query, Operand{image, kTilePanelBytes}, kChunk, step, step > 0);
+    } else {
+      multiplyColumns<T, Terms::AlongRows>(out, query, image, kPanel * warpgroup::kRowBytes, kImagePanelBytes, kColumns,
+                                           step, step > 0);
+    }
   }
   SEQPAR_DEVICE void freeChunk(int number) const {
     ptx::syncwarp();

@@ -3,9 +3,10 @@
 //
 // Work      a CTA of 512 threads, one per SM, takes items (sequence, head, 64 columns of v, or 80) in steps of the
 //           grid; with HeadChainTask::firstChunks, first parts of heads or second ones
-// Roles     warpgroup 0: one warp issues TMA loads, one or two compute factors of tokens, one saves the initial state;
-//           1: the state; 2, 3: outputs, of every second chunk each
-// Tiles     64 tokens; S^T 64 x 128, or S 128 x 80, fp32 in registers, and S^T rounded, an image, in shared memory
+// Roles     warpgroup 0: one warp issues TMA loads, one or two compute factors of tokens, one saves the initial state
+//           and copies images to device memory; 1: the state; 2, 3: outputs, of every second chunk each
+// Tiles     64 tokens; S^T 64 x 128, or S 128 x 80, fp32 in registers, and S^T rounded, an image, in shared memory;
+//           kKeeps: S for 64 columns
 // Smem      four stages of queries, keys (16 KiB each) and values (8 KiB); two images (16 KiB); outputs (2 x 8 KiB). 80
 //           columns: three stages, with 16 KiB of values, images of 20 KiB and outputs of 2 x 16 KiB
 // Barriers  mbarriers of a stage: full, empty; of an image: stored, read; kReaderFences: its readers fence, because the
@@ -25,11 +26,11 @@
 namespace seqpar::attn::forward_sm90 {
 
 /// kGated: with input gates. kPanels: 1, an item has 64 columns, or 2, 80 columns. kKeyPanels: panels of 64 channels of
-/// keys, 1 or 2.
-template <class T, bool kGated, int kPanels, int kKeyPanels>
+/// keys, 1 or 2. kKeeps: images are copied to device memory.
+template <class T, bool kGated, int kPanels, int kKeyPanels, bool kKeeps = false>
 struct HeadChainKernel {
   using Arguments = HeadChainTask;
-  using Memory = HeadChainMemory<T, kPanels, kKeyPanels>;
+  using Memory = HeadChainMemory<T, kPanels, kKeyPanels, kKeeps>;
   using Factors = HeadChainFactors<Memory, kGated>;
   /// Measured: with input gates and longer keys it is faster, with others slower.
   static constexpr bool kReaderFences = kGated && kKeyPanels > 1;
@@ -51,7 +52,7 @@ struct HeadChainKernel {
       }
       for (int image = 0; image < Memory::kImages; ++image) {
         ptx::mbarrierInit(memory.stored(image), warpgroup::kThreads);
-        ptx::mbarrierInit(memory.read(image), 4);
+        ptx::mbarrierInit(memory.read(image), kKeeps ? 4 + 1 : 4);
       }
       ptx::fenceMbarrierInit();
     }
@@ -64,10 +65,8 @@ struct HeadChainKernel {
         eachChain<kPanels>(task, [&](const ChainItem& item, int first) { factors.run(item, first); });
       } else if (thread == 32 * Factors::kWarps) {
         eachChain<kPanels>(task, [&](const ChainItem& item, int first) { load(task, memory, item, first); });
-      } else if (warp == Factors::kWarps + 1 && task.saved != nullptr) {
-        eachChain<kPanels>(task, [&](const ChainItem& item, int) {
-          if (item.chunk == 0) saveInitial<kChainColumns<kPanels>>(task, item, thread % 32);
-        });
+      } else if (warp == Factors::kWarps + 1) {
+        keepChains<T, kPanels, kReaderFences, kKeeps>(task, memory, thread % 32);
       }
     } else if (group == 1) {
       warpgroup::setmaxnregInc<kStateRegisters>();

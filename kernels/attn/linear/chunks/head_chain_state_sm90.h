@@ -50,7 +50,7 @@ class HeadChainState {
 
  private:
   static constexpr int kBlocks = (Memory::kKeyPanels + 1) / 2, kTiles8 = Memory::kKeyPanels * 8 / kBlocks,
-                       kSteps = kChunk / 16;
+                       kSteps = kChunk / 16, kChannels = Memory::kKeyPanels * kPanel;
   static constexpr bool kRounds = kBlocks > 1;  ///< registers do not suffice for values before they are rounded
   /// A of the state's product, two values a word; or before they are rounded.
   using Values = std::conditional_t<kRounds, uint32_t[kSteps * 4], float[kSteps * 8]>;
@@ -134,13 +134,20 @@ class HeadChainState {
   SEQPAR_DEVICE void storeImage(int number) const {
     memory_.awaitRead(number);
     const ptx::MatrixRows own = me_.matrixRows();
+    const ptx::MatrixRowsAcross across{me_.lane};
     SEQPAR_UNROLL
     for (int i = 0; i < kBlocks * kTiles8 / 2; ++i) {
       uint32_t words[4];
       backward::sm90::packTiles<T>(words, x_[2 * i / kTiles8], 2 * i % kTiles8);
-      ptx::stmatrixX4(
-          backward::sm90::unitOf<kChunk>(memory_.image(number), own.row(me_.warpIndex * 16), 2 * i + own.half()),
-          words);
+      if constexpr (Memory::kChannelRows) {
+        T* row = backward::sm90::unitOf<kChannels>(memory_.image(number), across.row(i * 16),
+                                                   me_.warpIndex * 2 + across.half());
+        ptx::stmatrixX4Trans(ptx::sharedAddress(row), words);
+      } else {
+        ptx::stmatrixX4(
+            backward::sm90::unitOf<kChunk>(memory_.image(number), own.row(me_.warpIndex * 16), 2 * i + own.half()),
+            words);
+      }
     }
   }
   /// Outputs wait for it.

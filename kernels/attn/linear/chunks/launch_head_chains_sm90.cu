@@ -5,6 +5,7 @@
 #include "kernels/attn/linear/chunks/wide_chain_sm90.h"
 #include "kernels/attn/linear/forward_sm90.h"
 #include "kernels/attn/linear/from_zero.h"
+#include "kernels/attn/linear/kept_states.h"
 #include "kernels/attn/linear/launch.cuh"
 #include "kernels/attn/linear/save_initial.h"
 #include "kernels/attn/linear/sequence.h"
@@ -94,29 +95,47 @@ cudaError_t launchTails(const HeadChainTask& chains, const LinearProblem& proble
                           : run.template operator()<HeadChainTailKernel<Bf16, 2>>();
 }
 
-/// forwardByHeads(); `saved`: as for launchForwardAndSave(), NULL: not written. `fromZero`: launchForwardFromZero().
-bool launchChains(const Outputs& pass, float* saved, bool fromZero, const Launch& launch, int& error) {
+/// The task of the backward's launches for groups of heads, without tensors.
+Task groupTaskOf(const LinearProblem& problem) {
+  Task task = taskOf(problem, {1, problem.tokens}, {0, problem.heads}, {});
+  task.together = headsOfChain(problem);
+  return task;
+}
+
+/// What a call of launchChains() leaves for the backward; NULL: not written.
+struct Kept {
+  float* initial = nullptr;  ///< launchForwardAndSave()
+  void* states = nullptr;    ///< launchForwardAndKeep()
+};
+/// forwardByHeads(). `fromZero`: launchForwardFromZero().
+bool launchChains(const Outputs& pass, const Kept& kept, bool fromZero, const Launch& launch, int& error) {
   const LinearProblem& problem = pass.problem;
-  if (problem.gate == Gate::Channel) return !fromZero && launchChannelChains(pass, saved, launch, error);
+  if (problem.gate == Gate::Channel) return !fromZero && launchChannelChains(pass, kept.initial, launch, error);
   HeadChainTask chains;
   if (!encodeChains(chains, pass, fromZero, launch)) return false;
   chains.initial = pass.initial;
+  if (kept.states != nullptr) chains.to = backward::chunkStatesOf(groupTaskOf(problem), 1);
+  chains.to.states = kept.states;
   chains.to.finalState = pass.finalState;
-  chains.saved = saved;
+  chains.saved = kept.initial;
   const int ctas = ctasOf(problem, launch);
   const int64_t parts = chains.firstChunks > 0 ? 2 : 1;
   const auto run = [&]<class Kernel>() {
     return launchKernel(headChainsSm90<Kernel>, gridOf(parts * itemsOf(problem), ctas), Kernel::kThreads,
                         sizeof(typename Kernel::Memory), launch.stream, false, chains);
   };
-  const auto runPanels = [&]<bool kGated>() {
-    if (isWide(problem)) return run.template operator()<WideChainKernel<Bf16, kGated>>();
-    if (panelsOf(problem) > 1) return run.template operator()<HeadChainKernel<Bf16, kGated, 2, 2>>();
-    return isShort(problem) ? run.template operator()<HeadChainKernel<Bf16, kGated, 1, 1>>()
-                            : run.template operator()<HeadChainKernel<Bf16, kGated, 1, 2>>();
+  const auto runPanels = [&]<bool kGated, bool kKeeps>() {
+    if (isWide(problem)) return run.template operator()<WideChainKernel<Bf16, kGated, kKeeps>>();
+    if (panelsOf(problem) > 1) return run.template operator()<HeadChainKernel<Bf16, kGated, 2, 2, kKeeps>>();
+    return isShort(problem) ? run.template operator()<HeadChainKernel<Bf16, kGated, 1, 1, kKeeps>>()
+                            : run.template operator()<HeadChainKernel<Bf16, kGated, 1, 2, kKeeps>>();
   };
-  const bool gated = problem.inputGates.data != nullptr;
-  error = gated ? runPanels.template operator()<true>() : runPanels.template operator()<false>();
+  const auto runGated = [&]<bool kGated>() {
+    return kept.states != nullptr ? runPanels.template operator()<kGated, true>()
+                                  : runPanels.template operator()<kGated, false>();
+  };
+  error =
+      problem.inputGates.data != nullptr ? runGated.template operator()<true>() : runGated.template operator()<false>();
   if (error == cudaSuccess && parts > 1 && !fromZero) error = launchTails(chains, problem, launch);
   if (launch.sequence != nullptr) launch.sequence->end();  // the launch is not recorded
   return true;
@@ -141,7 +160,7 @@ size_t headChainsSize(const LinearProblem& problem) {
 }
 
 bool forwardByHeads(const Outputs& pass, const Launch& launch, int& error) {
-  return launchChains(pass, nullptr, false, launch, error);
+  return launchChains(pass, {}, false, launch, error);
 }
 
 }  // namespace seqpar::attn::forward_sm90
@@ -154,7 +173,22 @@ bool savesInitial(const LinearProblem& problem) {
 
 int launchForwardAndSave(const Outputs& pass, float* saved, const Launch& launch) {
   int error = cudaErrorNotSupported;
-  forward_sm90::launchChains(pass, saved, false, launch, error);
+  forward_sm90::launchChains(pass, {saved}, false, launch, error);
+  return error;
+}
+
+size_t keptStatesSize(const LinearProblem& problem) {
+  using namespace forward_sm90;
+  if (problem.gate == Gate::Channel || !savesInitial(problem)) return 0;
+  if (!gradientsJoinHeads(problem) || !formsGroups(problem)) return 0;
+  if (firstChunksOf(problem, ctasOf(problem, {})) > 0) return 0;  // second parts lack the first ones' last states
+  const Task task = groupTaskOf(problem);
+  return static_cast<size_t>(backward::chunkStatesOf(task, 1).bytes(task));
+}
+
+int launchForwardAndKeep(const Outputs& pass, float* saved, void* states, const Launch& launch) {
+  int error = cudaErrorNotSupported;
+  forward_sm90::launchChains(pass, {saved, states}, false, launch, error);
   return error;
 }
 
@@ -165,7 +199,7 @@ bool forwardFromZero(const LinearProblem& problem) {
 }
 int launchForwardFromZero(const Outputs& pass, const Launch& launch) {
   int error = cudaErrorNotSupported;
-  forward_sm90::launchChains(pass, nullptr, true, launch, error);
+  forward_sm90::launchChains(pass, {}, true, launch, error);
   return error;
 }
 int launchAddInitial(const Outputs& pass, const Launch& launch) {

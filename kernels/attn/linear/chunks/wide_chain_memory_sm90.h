@@ -5,8 +5,10 @@
 
 namespace seqpar::attn::forward_sm90 {
 
-template <class T>
+/// kKeepsImages: as in HeadChainMemory.
+template <class T, bool kKeepsImages = false>
 struct WideChainMemory {
+  static constexpr bool kKeeps = kKeepsImages, kChannelRows = kKeeps;
   static constexpr int kPanels = 1, kKeyPanels = 4, kStages = 3, kImages = 2;
   using Factors = ChainFactors<false>;
   struct Tiles {
@@ -14,7 +16,7 @@ struct WideChainMemory {
   };
   T chunkQueries[kKeyPanels * kTilePanel];
   Tiles tiles[kStages];
-  T images[kImages][kKeyPanels * kTilePanel];  ///< states, transposed: 64 columns x 256 channels
+  T images[kImages][kKeyPanels * kTilePanel];  ///< states, as in HeadChainMemory
   T out[kTilePanel];
   Factors factors[kStages];
   alignas(8) uint64_t barriers[kStages][2], imageBarriers[kImages][2];

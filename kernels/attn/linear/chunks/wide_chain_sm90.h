@@ -2,9 +2,11 @@
 //
 // Work      a CTA of 512 threads, one per SM, takes items (sequence, head, 64 columns of v) as head_chain_sm90.h
 // Roles     warpgroup 0: one warp computes factors of tokens, one issues TMA loads, one stores outputs, one saves
-//           the initial state; 1: the state; 2, 3: outputs, of every second chunk each
-// Tiles     64 tokens; S^T 64 x 256 fp32 in registers, and rounded, an image, in shared memory; queries of a chunk in
-//           registers
+//           the initial state and copies images to device memory; 1: the state; 2, 3: outputs, of every second chunk
+//           each
+// Tiles     64 tokens; S^T 64 x 256 fp32 in registers, and S^T (kKeeps: S) rounded, an image, in shared memory; queries
+// of
+//           a chunk in registers
 // Smem      queries (32 KiB), three stages of keys (32 KiB) and values (8 KiB); two images (32 KiB); outputs (8 KiB)
 // Barriers  mbarriers of a stage, and of queries: full, empty; of an image: stored, read; of outputs: full, read
 // Overlap   as head_chain_sm90.h: the chain is only the state's product and its decay. No overlap with other kernels
@@ -18,11 +20,11 @@
 
 namespace seqpar::attn::forward_sm90 {
 
-/// kGated: with input gates.
-template <class T, bool kGated>
+/// kGated, kKeeps: as in HeadChainKernel.
+template <class T, bool kGated, bool kKeeps = false>
 struct WideChainKernel {
   using Arguments = HeadChainTask;
-  using Memory = WideChainMemory<T>;
+  using Memory = WideChainMemory<T, kKeeps>;
   using Factors = HeadChainFactors<Memory, kGated>;
   static constexpr bool kReaderFences = kGated;
   static constexpr int kThreads = 4 * warpgroup::kThreads;
@@ -59,7 +61,7 @@ struct WideChainKernel {
     }
     for (int i = 0; i < 2; ++i) {
       ptx::mbarrierInit(memory.stored(i), warpgroup::kThreads);
-      ptx::mbarrierInit(memory.read(i), 4);
+      ptx::mbarrierInit(memory.read(i), kKeeps ? 4 + 1 : 4);
       ptx::mbarrierInit(memory.queriesFull(i), 1);
       ptx::mbarrierInit(memory.queriesEmpty(i), 4);
       ptx::mbarrierInit(memory.outputsRead(i), 1);
@@ -76,10 +78,8 @@ struct WideChainKernel {
     } else if (warp == 2 && lane == 0) {
       eachChain<1>(task, [&](const ChainItem& item, int first) { store(task, memory, item, first); });
       ptx::cpAsyncBulkWaitGroup();
-    } else if (warp == 3 && task.saved != nullptr) {
-      eachChain<1>(task, [&](const ChainItem& item, int) {
-        if (item.chunk == 0) saveInitial<kPanel>(task, item, lane);
-      });
+    } else if (warp == 3) {
+      keepChains<T, 1, kReaderFences, kKeeps>(task, memory, lane);
     }
   }
   /// One thread.

@@ -9,6 +9,7 @@
 #include "kernels/attn/linear/from_zero.h"
 #include "kernels/attn/linear/gradients_first.h"
 #include "kernels/attn/linear/gradients_with_maps.h"
+#include "kernels/attn/linear/kept_states.h"
 #include "kernels/attn/linear/save_initial.h"
 #include "kernels/attn/linear/scan_maps.h"
 #include "kernels/attn/linear/state_scan.h"
@@ -109,6 +110,16 @@ void DevicePasses::makeGradients(const Part& part, const Inputs& in, const Gradi
   checkLaunch(launch(pass, onMain()), "gradients");
 }
 
+void DevicePasses::makeGradients(const Inputs& in, const Gradients& to, const float* saved, const float* incoming,
+                                 float* dBefore, GradientsPart which, bool gradientsFirst) {
+  makeGradients(whole_, in, to, saved, incoming, dBefore, which,
+                [&](const attn::Gradients& pass, const Launch& launch) {
+                  if (keptStates_ > 0) return launchGradientsOfKept(pass, kept_, gradientsFirst, launch);
+                  if (gradientsFirst) return launchGradientsFirst(pass, launch);
+                  return seldomReadsMaps_ ? launchGradientsWithMaps(pass, launch) : launchGradients(pass, launch);
+                });
+}
+
 void DevicePasses::launchScan(const OwnScan& args, seqparDirection_t direction, const Part& part, const StateMaps& maps,
                               void* stream, int beside) {
   const bool reads = readsMaps(part);
@@ -183,8 +194,11 @@ attn::Outputs DevicePasses::wholePass(const Part& part, const Inputs& in, const 
 void DevicePasses::forwardWhole(const Part& part, const Inputs& in, const Tensor& out, const float* incoming,
                                 float* final, float* saved) {
   const attn::Outputs pass = wholePass(part, in, out, incoming, final);
-  checkLaunch(saved == nullptr ? launchForward(pass, onMain()) : launchForwardAndSave(pass, saved, onMain()),
-              "outputs");
+  const auto launch = [&](const Launch& on) {
+    if (keptStates_ > 0) return launchForwardAndKeep(pass, saved, kept_, on);
+    return saved == nullptr ? launchForward(pass, on) : launchForwardAndSave(pass, saved, on);
+  };
+  checkLaunch(launch(onMain()), "outputs");
 }
 
 void DevicePasses::outputsByParts(const Inputs& in, const Tensor& out, const float* incoming, float* final) {
@@ -293,7 +307,7 @@ void DevicePasses::backwardWithScan(const Inputs& in, const Gradients& gradients
     stateGradients(in, gradients, scan.map);
   }
   // States and operands of chunks do not depend on other ranks. An inner rank's scan starts before them.
-  const bool hasEarly = seldomReadsMaps_ || (readsChunkStates_ && !mapWanted);
+  const bool hasEarly = seldomReadsMaps_ || (readsChunkStates_ && keptStates_ == 0 && !mapWanted);
   const bool early = hasEarly && waits && !withMaps && spans_.empty() && !empty();
   const auto statesBefore = [&] {
     statesAgain(in);
@@ -334,7 +348,7 @@ void DevicePasses::backwardAndSend(const Inputs& in, const Gradients& gradients,
   multiplyValues(in);
   clearInitialGradients(gradients);
   const auto launch = [&](GradientsPart part) {
-    makeGradients(whole_, in, gradients, saved, scan.initial, rankState_, part, launchGradientsFirst);
+    makeGradients(in, gradients, saved, scan.initial, rankState_, part, true);
   };
   launch(GradientsPart::States);
   OwnScan sent = scan;

@@ -57,7 +57,7 @@ class DevicePasses final : public Passes {
   }
   /// Whether a single segment has all tokens: the passes after the scan then read no maps.
   bool isOneSegment() const { return whole_.segments.count == 1 && spans_.empty(); }
-  /// Whether the forward leaves maps in the caller's memory.
+  /// Whether the forward leaves maps in the caller's memory; otherwise it may leave the states of chunks.
   bool leavesMaps() const { return shard_.reserves && !isOneSegment() && !seldomReadsMaps_; }
   /// Whether the forward stores the states of a part's segments in the caller's memory.
   bool keeps(const Part& part) const { return leavesMaps() && &part == &whole_; }
@@ -105,10 +105,7 @@ class DevicePasses final : public Passes {
                      float* dBefore, GradientsPart which, const LaunchOfGradients& launch);
   /// Of the whole.
   void makeGradients(const Inputs& in, const Gradients& to, const float* saved, const float* incoming, float* dBefore,
-                     GradientsPart which = GradientsPart::Whole) {
-    makeGradients(whole_, in, to, saved, incoming, dBefore, which,
-                  seldomReadsMaps_ ? launchGradientsWithMaps : launchGradients);
-  }
+                     GradientsPart which = GradientsPart::Whole, bool gradientsFirst = false);
   attn::Outputs wholePass(const Part& part, const Inputs& in, const Tensor& out, const float* incoming, float* final);
   /// Whether the forward starts before the incoming state is known, and adds its contribution afterwards: no rank waits
   /// for this one.
@@ -139,6 +136,7 @@ class DevicePasses final : public Passes {
   Part whole_;
   bool joinsHeads_ = false;          ///< gradientsJoinHeads()
   bool readsChunkStates_ = false;    ///< gradientsReadChunkStates() of the whole
+  size_t keptStates_ = 0;            ///< keptStatesSize(), if the forward leaves the states of chunks; kept_ has them
   bool seldomReadsMaps_ = false;     ///< gradientsSeldomReadMaps() of the whole
   Part forward_;                     // the whole, divided for launchForward()
   bool savesIncoming_ = false;       ///< savesInitial() of forward_

@@ -7,6 +7,7 @@
 #include "kernels/attn/linear/forward_with_maps.h"
 #include "kernels/attn/linear/from_zero.h"
 #include "kernels/attn/linear/gradients_with_maps.h"
+#include "kernels/attn/linear/kept_states.h"
 #include "kernels/attn/linear/pairs.h"
 #include "kernels/attn/linear/save_initial.h"
 #include "kernels/attn/linear/scan_maps.h"
@@ -74,6 +75,7 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
   fusesInputGate_ = shard.inputGate && fusesInputGate(shape);
   whole_.content = fastestMaps(shape, whole_.segments);
   readsChunkStates_ = gradientsReadChunkStates(shape, whole_.segments);
+  if (shard.reservesMuch && isOneSegment() && readsChunkStates_) keptStates_ = keptStatesSize(shape);
   seldomReadsMaps_ = spans_.empty() && gradientsSeldomReadMaps(shape, whole_.segments);
   const bool early = isOneSegment() ? shape.gate != Gate::Channel : shard_.reserves && whole_.segments.count > 1;
   if (early && whole_.content == Maps::PerSegment) idle_ = idleSmsOfGradients(shape, whole_.segments);
@@ -105,7 +107,8 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
 }
 
 void DevicePasses::carve(Arena& arena) {
-  const PartSizes sizes = largestOf(whole_, parts_, joinsHeads_);
+  PartSizes sizes = largestOf(whole_, parts_, joinsHeads_);
+  if (keptStates_ > 0) sizes.gradients = gradientsOfKeptSize(whole_.shape, whole_.segments);
   const auto sizeOf = [](const Part& part) { return stateMapsSize(part.shape, part.segments); };
   if (!leavesMaps() || !parts_.empty()) {
     const size_t ofForward = forwardMaps_ ? sizeOf(*forwardMaps_) : 0;
@@ -131,7 +134,8 @@ void DevicePasses::carve(Arena& arena) {
 }
 
 void DevicePasses::carveReserve(Arena& arena) {
-  if (!seldomReadsMaps_) kept_ = arena.take(stateMapsSize(whole_.shape, whole_.segments));
+  if (leavesMaps()) kept_ = arena.take(stateMapsSize(whole_.shape, whole_.segments));
+  if (keptStates_ > 0) kept_ = arena.take(keptStates_);
 }
 
 void DevicePasses::open() {

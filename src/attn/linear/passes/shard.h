@@ -31,7 +31,8 @@ struct Shard {
   bool training = true, alone = false;  ///< alone: no scan takes place
   bool relays = false;                  ///< on hosts: states are sent from rank to rank head by head, not scanned
   bool inputGate = false;               ///< one follows the family's gates
-  bool reserves = false;                ///< forward leaves those states for backward that it can
+  bool reserves = false;                ///< forward leaves states for backward
+  bool reservesMuch = false;            ///< also those that need many bytes
   std::vector<Piece> pieces;            ///< of one batch entry; equal for all entries. No empty pieces
 
   size_t width() const { return static_cast<size_t>(decayWidth(*family, static_cast<int64_t>(dk))); }
