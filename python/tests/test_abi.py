@@ -15,7 +15,7 @@ HERE = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(HERE))
 import generate_bindings
 import generate_families
-from seqpar import _abi, _bindings
+from seqpar import _abi, _bindings, _families
 
 HEADERS = pathlib.Path(os.environ["SEQPAR_HEADERS"])
 STRUCTS = [value for value in vars(_bindings).values()
@@ -58,6 +58,11 @@ class Abi(unittest.TestCase):
         for name, text in generate_families.generate(HERE.parent).items():
             self.assertEqual(text, (HERE.parent / name).read_text(),
                              f"rows or headers have changed: run python/generate_families.py and commit {name}")
+
+    def test_only_an_explicit_reserve_keeps_states_that_need_many_bytes(self):
+        levels = {family: [_families.reserves(family, reserve) for reserve in (None, True, False)]
+                  for family in ("gla", "scalar", "gated_delta")}
+        self.assertEqual(levels, {"gla": [1, 2, 0], "scalar": [1, 2, 0], "gated_delta": [0, 2, 0]})
 
     def test_structures_match_the_compilers_layout(self):
         statements, expected = [], {}
