@@ -148,19 +148,19 @@ struct ChannelChainMemory {
 template <int kBlocks>
 using ChannelState = float[kBlocks][backward::kBlock / 8][4];
 
-/// Calls act(element, channel, its offset in the item's [dk][dv]) for the valid elements.
+/// Calls act(element, its offset in the item's [dk][dv]) for the valid elements. `first`: the state's first channel.
 template <int kBlocks, class Act>
 SEQPAR_DEVICE void eachOfState(ChannelState<kBlocks>& x, const ChannelChainTask& task, const ChainItem& item,
-                               const Half& me, const Act& act) {
+                               const Half& me, int first, const Act& act) {
   constexpr int kTiles8 = backward::kBlock / 8;
   const int columns = task.dv - item.column;
   SEQPAR_UNROLL
   for (int n = 0; n < kBlocks * kTiles8; ++n) {
     SEQPAR_UNROLL
     for (int e = 0; e < 4; ++e) {
-      const int channel = n * 8 + me.c * 2 + e % 2, column = me.row + e / 2 * 8;
+      const int channel = first + n * 8 + me.c * 2 + e % 2, column = me.row + e / 2 * 8;
       if (channel < task.dk && column < columns) {
-        act(x[n / kTiles8][n % kTiles8][e], channel, int64_t{channel} * task.dv + column);
+        act(x[n / kTiles8][n % kTiles8][e], int64_t{channel} * task.dv + column);
       }
     }
   }

@@ -2,10 +2,10 @@
 // start in the middle of a head: the state after the piece, and its decays. The same maps are those of a scan between
 // ranks.
 //
-// Work      a CTA of 256 threads, one per SM, takes items (piece of a head, 64 columns of v) in steps of the grid: the
+// Work      a CTA of 384 threads, one per SM, takes items (piece of a head, 64 columns of v) in steps of the grid: the
 //           last pieces of parts first. It leaves out chunks that later ones of their part have forgotten
-// Roles     all threads: decays; then warpgroup 0: one thread issues loads; 1: the state
-// Tiles     64 tokens; S^T 64 x 128 kBlocks fp32 in registers
+// Roles     all threads: decays; then warpgroup 0: one thread issues loads; each other one: the state of 128 channels
+// Tiles     64 tokens; S^T 64 x 128 fp32 in the registers of a warpgroup
 // Smem      five stages of keys and values (16 kBlocks + 8 KiB each), and decays
 // Barriers  mbarriers of a stage: full, empty. __syncthreads() between items
 // Overlap   starts early, and waits before all accesses
@@ -27,7 +27,7 @@ struct ChannelPiecesMemory {
   };
   alignas(16) Decays decayStages[kStages];
   alignas(8) uint64_t barriers[kStages][2];
-  float needed[8];  ///< per warp
+  float needed[4 * (kBlocks + 1)];  ///< per warp
 
   // Argument: running number of a chunk over all items of the CTA.
   SEQPAR_DEVICE Stage& of(int number) { return tiles[number % kStages]; }
@@ -46,7 +46,7 @@ class ChannelPiecesKernel {
   using Arguments = ChannelChainTask;
   using Memory = ChannelPiecesMemory<T, kBlocks>;
   using Record = ChannelRecord<T, kBlocks>;
-  static constexpr int kThreads = 2 * warpgroup::kThreads, kChannels = Memory::kChannels;
+  static constexpr int kThreads = (kBlocks + 1) * warpgroup::kThreads, kChannels = Memory::kChannels;
   static_assert(sizeof(Memory) <= ptx::kSharedBytesSm90 && kChannels <= kThreads);
 
   SEQPAR_BOTH_INLINE static int64_t itemsOf(const ChannelChainTask& task) {
@@ -58,7 +58,7 @@ class ChannelPiecesKernel {
     if (thread == 0) {
       for (int i = 0; i < Memory::kStages; ++i) {
         ptx::mbarrierInit(memory.full(i), 1);
-        ptx::mbarrierInit(memory.empty(i), 4);
+        ptx::mbarrierInit(memory.empty(i), 4 * kBlocks);
       }
       ptx::fenceMbarrierInit();
     }
@@ -70,7 +70,8 @@ class ChannelPiecesKernel {
       });
     } else {
       const Half me;
-      each(task, memory, [&](const ChannelPiece& item, int first) { compute(task, memory, me, item, first); });
+      each(task, memory,
+           [&](const ChannelPiece& item, int first) { compute(task, memory, me, group - 1, item, first); });
     }
   }
 
@@ -157,31 +158,33 @@ class ChannelPiecesKernel {
                    item.sequence);
     }
   }
-  SEQPAR_DEVICE static void compute(const ChannelChainTask& task, Memory& memory, const Half& me,
+  /// The state of a block of channels.
+  SEQPAR_DEVICE static void compute(const ChannelChainTask& task, Memory& memory, const Half& me, int block,
                                     const ChannelPiece& item, int first) {
-    ChannelState<kBlocks> x;
-    SEQPAR_UNROLL
-    for (auto& block : x) backward::clear(block);
+    ChannelState<1> x;
+    backward::clear(x[0]);
+    const int channel = block * backward::kBlock;
     for (int number = first; number < first + item.chunks; ++number) {
       memory.awaitFull(number);
       const auto& decays = memory.decays(number);
       if (decays.forgets != 0) {
-        decayState<true, kBlocks>(x, decays.of, me);
+        decayState<true, 1>(x, decays.of + channel, me);
       } else {
-        decayState<false, kBlocks>(x, decays.of, me);
+        decayState<false, 1>(x, decays.of + channel, me);
       }
-      multiplyState<T, kBlocks>(x, memory.of(number).keys, memory.of(number).values);
+      multiplyState<T, 1>(x, memory.of(number).keys + block * kTile, memory.of(number).values);
       ptx::syncwarp();
       if (me.lane == 0) ptx::mbarrierArrive(memory.empty(number));
     }
-    eachTile<kBlocks>(x, task.stateOf(item, item.piece, kChannels), me, [](const float(&tile)[4], int, float* to) {
+    float* const image = task.stateOf(item, item.piece, kChannels) + channel * kPanel;
+    eachTile<1>(x, image, me, [](const float(&tile)[4], int, float* to) {
       ptx::storePair(to, tile[0], tile[1]);
       ptx::storePair(to + 2, tile[2], tile[3]);
     });
     if (task.maps.states == nullptr) return;
     const int64_t map = task.headOf(item) * task.allPieces() + item.piece;
     float* const to = task.maps.states + map * task.dk * task.dv + item.column;
-    eachOfState<kBlocks>(x, task, item, me, [&](float number, int, int64_t at) { to[at] = number; });
+    eachOfState<1>(x, task, item, me, channel, [&](float number, int64_t at) { to[at] = number; });
   }
 };
 

@@ -17,7 +17,7 @@ class ChannelChainState {
     for (int number = first; number < first + item.chunks; ++number) advance(number);
     if (item.part < task_.parts - 1 || task_.to.finalState == nullptr) return;
     float* to = task_.to.finalState + item.stateOffset(task_);
-    eachOfState<kBlocks>(x_, task_, item, me_, [&](float number, int, int64_t at) { to[at] = number; });
+    eachOfState<kBlocks>(x_, task_, item, me_, 0, [&](float number, int64_t at) { to[at] = number; });
   }
 
  private:
@@ -59,7 +59,7 @@ class ChannelChainState {
       for (auto& block : x_) backward::clear(block);
       if (task_.initial != nullptr) {
         const float* from = task_.initial + item.stateOffset(task_);
-        eachOfState<kBlocks>(x_, task_, item, me_, [&](float& number, int, int64_t at) { number = from[at]; });
+        eachOfState<kBlocks>(x_, task_, item, me_, 0, [&](float& number, int64_t at) { number = from[at]; });
       }
     }
     SEQPAR_ROLLED
