@@ -5,6 +5,7 @@
 
 #include "kernels/attn/linear/backward/plan.h"
 #include "kernels/attn/linear/backward/sums.cuh"
+#include "kernels/attn/linear/launch.cuh"
 
 namespace seqpar::attn::backward {
 
@@ -50,38 +51,37 @@ inline void addScales(Target& target, char* workspace, int64_t offset, const Lin
   addScales(target, workspace, offset + (bytes + 15) / 16 * 16);
 }
 
-/// Adds terms with scales: of all gradients at the same time, or one after the other with a limit of CTAs.
-inline cudaError_t addUpScaled(const ScaledSums& sums, const Launch& launch) {
-  int64_t units = 0;
-  for (int i = 0; i < sums.count; ++i) {
-    const Sum& sum = sums.of[i];
-    units = std::max(units, sum.batch * sum.tokens * sum.headCount * sum.width / kTermsTogether);
-  }
-  if (units == 0) return cudaSuccess;
-  const int64_t most = launch.ctas > 0 ? launch.ctas : sms() * 16,
-                ctas = std::min<int64_t>((units + kSumThreads - 1) / kSumThreads, most);
-  if (sums.count > 1 && launch.ctas > 0) {
-    for (int i = 0; i < sums.count; ++i) {
-      const cudaError_t error = addUpScaled({{sums.of[i]}, 1}, launch);
-      if (error != cudaSuccess) return error;
+/// Adds the terms of several gradients: at the same time, or one after the other with a limit of CTAs. Few CTAs if the
+/// kernel may exit at once: that takes longer with more of them.
+inline cudaError_t addUp(const Sums& sums, const Launch& launch) {
+  constexpr int kMost = 16, kMostIfNeeded = 4;  // CTAs per SM and gradient
+  const auto add = [&](const Sums& some) {
+    int64_t units = 0;
+    for (int i = 0; i < some.count; ++i) {
+      const Sum& sum = some.of[i];
+      const int64_t each = sum.scales != nullptr ? kTermsTogether : kRowTogether;
+      units = std::max(units, sum.batch * sum.tokens * sum.headCount * sum.width / each);
     }
-    return cudaSuccess;
-  }
-  const dim3 grid(static_cast<unsigned>(ctas), static_cast<unsigned>(sums.count));
-  void* arguments[] = {const_cast<ScaledSums*>(&sums)};
-  return cudaLaunchKernel(reinterpret_cast<const void*>(&addScaledTerms), grid, dim3(kSumThreads), arguments, 0,
-                          static_cast<cudaStream_t>(launch.stream));
+    if (units == 0) return cudaSuccess;
+    const int64_t most = launch.ctas > 0 ? launch.ctas : sms() * (some.of[0].onlyIf != nullptr ? kMostIfNeeded : kMost),
+                  ctas = std::min<int64_t>((units + kSumThreads - 1) / kSumThreads, most);
+    const dim3 grid(static_cast<unsigned>(ctas), static_cast<unsigned>(some.count));
+    return launchKernel(addAllTerms, grid, kSumThreads, 0, launch.stream, true, some);
+  };
+  if (launch.ctas == 0) return add(sums);
+  cudaError_t error = cudaSuccess;
+  for (int i = 0; i < sums.count && error == cudaSuccess; ++i) error = add({{sums.of[i]}, 1});
+  return error;
 }
 
 inline cudaError_t addUp(const Sum& sum, const Launch& launch) {
-  constexpr int kTogether = 4;
-  const int numbers = sum.width % kTogether == 0 ? kTogether : 1;
+  const int numbers = sum.width % kRowTogether == 0 ? kRowTogether : 1;
   const int64_t count = sum.batch * sum.tokens * sum.headCount * sum.width / numbers;
   if (count == 0) return cudaSuccess;
   const int64_t most = launch.ctas > 0 ? launch.ctas : sms() * 16;
   const int64_t ctas = std::min<int64_t>((count + kSumThreads - 1) / kSumThreads, most);
   void* arguments[] = {const_cast<Sum*>(&sum)};
-  const auto kernel = numbers == 1 ? &addTerms<1> : &addTerms<kTogether>;
+  const auto kernel = numbers == 1 ? &addTerms<1> : &addTerms<kRowTogether>;
   return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(static_cast<unsigned>(ctas)), dim3(kSumThreads),
                           arguments, 0, static_cast<cudaStream_t>(launch.stream));
 }
@@ -110,7 +110,7 @@ inline cudaError_t addUpAll(const Gradients& pass, const Task& task, const Works
       error = addUp(sumOf(offset, to, type, group, blocks, width), launch);
     }
   };
-  ScaledSums scaled = {};
+  Sums sums = {};  // added by one kernel
   /// `together`: heads with one term.
   const auto addShared = [&](const Target& terms, int64_t offset, const Output& to, int group, int blocks, int width,
                              int together) {
@@ -120,18 +120,22 @@ inline cudaError_t addUpAll(const Gradients& pass, const Task& task, const Works
     sum.heads = sum.heads / together * blocks;
     sum.group = sum.group / together * blocks;
     sum.scales = terms.scales;
-    scaled.of[scaled.count++] = sum;
+    sums.of[sums.count++] = sum;
   };
   const int together = problem.gate == Gate::Channel ? 1 : task.together;
   addShared(task.dq, workspace.dq, pass.dq, task.group, task.valueBlocks, problem.dk, together);
   addShared(task.dkOut, workspace.dk, pass.dk, task.group, task.valueBlocks, problem.dk, together);
   if (task.valueSums == nullptr) addShared(task.dvOut, workspace.dv, pass.dv, 1, task.keyBlocks, problem.dv, 1);
-  if (error == cudaSuccess) error = addUpScaled(scaled, launch);
+  const bool channels = problem.gate == Gate::Channel && problem.dk % kRowTogether == 0 && workspace.gates >= 0;
+  if (channels && pass.dGates.data != nullptr) {
+    sums.of[sums.count++] = sumOf(workspace.gates, pass.dGates, pass.dGateType, 1, task.valueBlocks, problem.dk);
+  }
+  if (error == cudaSuccess) error = addUp(sums, launch);
   add(task.dInputGates.block != 0 ? workspace.inputGates : -1, pass.dInputGates, problem.inputGateType, 1,
       task.keyBlocks, 1);
   const int blocks = workspace.stateGradients >= 0 ? task.keyBlocks : blocksOfGates(task);  // of groups, or others
   if (problem.gate == Gate::Channel) {
-    add(workspace.gates, pass.dGates, pass.dGateType, 1, task.valueBlocks, problem.dk);
+    add(channels ? -1 : workspace.gates, pass.dGates, pass.dGateType, 1, task.valueBlocks, problem.dk);
   } else if (problem.gate == Gate::Token) {
     add(task.dGates.block != 0 ? workspace.gates : -1, pass.dGates, pass.dGateType, 1, blocks, 1);
   } else if (problem.gate == Gate::Head && pass.dGates.data != nullptr && error == cudaSuccess) {

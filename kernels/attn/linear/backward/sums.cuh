@@ -1,14 +1,17 @@
 // Adds terms of gradients, always in the same order.
 //
-// Work      addTerms: a CTA of 256 threads takes rows, a token's heads, in steps of the grid. addTokens: a CTA of 1024
-//           threads has one head
-// Roles     addTerms: a thread has 1 or 4 adjacent elements; addTokens: a block of every n-th token
+// Work      addTerms, addAllTerms: a CTA of 256 threads takes rows, a token's heads, or adjacent elements, in steps of
+// the
+//           grid; addAllTerms: a row of the grid has one gradient. addTokens: a CTA of 1024 threads has one head
+// Roles     addTerms: a thread has 1 or 4 adjacent elements, or 8 of terms with scales; addTokens: a block of every
+//           n-th token
 // Tiles     none
 // Smem      addTokens: a double per thread
 // Barriers  addTokens: __syncthreads() between the steps of a tree of sums
-// Overlap   none
+// Overlap   addAllTerms starts early, and waits before all accesses
 #pragma once
 
+#include "kernels/arch/pdl.h"
 #include "kernels/attn/linear/backward/instances.cuh"
 
 namespace seqpar::attn::backward {
@@ -73,8 +76,7 @@ SEQPAR_DEVICE void put(const Target& to, int64_t at, const float (&value)[kNumbe
 
 /// `width` is a multiple of kNumbers. The threads of a block process one row, or several short ones.
 template <int kNumbers>
-__global__ void __launch_bounds__(kSumThreads) addTerms(const __grid_constant__ Sum sum) {
-  if (sum.onlyIf != nullptr && *sum.onlyIf == 0) return;
+SEQPAR_DEVICE void addRows(const Sum& sum) {
   const int units = sum.width / kNumbers, ofRow = sum.headCount * units;
   const int rowsAtOnce = ofRow < kSumThreads ? kSumThreads / ofRow : 1;
   const int thread = static_cast<int>(threadIdx.x), own = rowsAtOnce > 1 ? thread / ofRow : 0;
@@ -93,17 +95,16 @@ __global__ void __launch_bounds__(kSumThreads) addTerms(const __grid_constant__ 
   }
 }
 
+template <int kNumbers>
+__global__ void __launch_bounds__(kSumThreads) addTerms(const __grid_constant__ Sum sum) {
+  if (sum.onlyIf != nullptr && *sum.onlyIf == 0) return;
+  addRows<kNumbers>(sum);
+}
+
 constexpr int kTermsTogether = 8;
 
-/// Of dq, dk and dv, which are added at the same time.
-struct ScaledSums {
-  Sum of[3];
-  int count;
-};
-/// The same as addTerms() for terms with scales; their width is a multiple of 16. A row of the grid has one gradient.
-__global__ void __launch_bounds__(kSumThreads) addScaledTerms(const __grid_constant__ ScaledSums sums) {
-  const Sum& sum = sums.of[blockIdx.y];
-  if (sum.onlyIf != nullptr && *sum.onlyIf == 0) return;
+/// The same as addRows() for terms with scales; their width is a multiple of 16.
+SEQPAR_DEVICE void addScaled(const Sum& sum) {
   const int units = sum.width / kTermsTogether;
   const int64_t count = sum.batch * sum.tokens * sum.headCount * units, step = int64_t{gridDim.x} * kSumThreads;
   for (int64_t at = int64_t{blockIdx.x} * kSumThreads + threadIdx.x; at < count; at += step) {
@@ -131,6 +132,25 @@ __global__ void __launch_bounds__(kSumThreads) addScaledTerms(const __grid_const
       const float four[4] = {value[i], value[i + 1], value[i + 2], value[i + 3]};
       put(sum.to, to + column + i, four);
     }
+  }
+}
+
+constexpr int kRowTogether = 4;
+
+/// Of dq, dk, dv and gates; the widths of those without scales are multiples of kRowTogether.
+struct Sums {
+  Sum of[4];
+  int count;
+};
+/// The kernel is launched after one that waits for all earlier ones.
+__global__ void __launch_bounds__(kSumThreads) addAllTerms(const __grid_constant__ Sums sums) {
+  const Sum& sum = sums.of[blockIdx.y];
+  ptx::griddepcontrolWait();
+  if (sum.onlyIf != nullptr && *sum.onlyIf == 0) return;
+  if (sum.scales != nullptr) {
+    addScaled(sum);
+  } else {
+    addRows<kRowTogether>(sum);
   }
 }
 

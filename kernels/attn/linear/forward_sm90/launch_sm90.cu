@@ -74,8 +74,10 @@ bool launchStates(const SegmentStates& pass, int segments, const Input& keys, co
     kernel.needed = needed;
     if (on.ctas == 0) on.ctas = forward_sm90::ctasAtOnce(problem);
   }
-  if (problem.gate == Gate::Channel) kernel.needed = needed;
-  on.overlaps = startsEarly(recordOf(pass), launch);
+  const bool conditional = problem.gate == Gate::Channel && needed != nullptr;
+  if (conditional) kernel.needed = needed;
+  const bool early = startsEarly(recordOf(pass), launch);
+  on.overlaps = early || conditional;  // the kernel waits before all accesses
   error = problem.type == seqparFloat16 ? runStates<Float16, P>(kernel, paired, on)
                                         : runStates<Bfloat16, P>(kernel, paired, on);
   return true;
