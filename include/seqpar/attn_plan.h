@@ -348,11 +348,15 @@ typedef struct {
  * Softmax: masked keys count as keys of probability 0, so NaN and infinity in k or v may reach all rows of their
  * sequence, including rows that do not see the token.
  *
- * Errors: InvalidArgument (no plan, NULL, a wrong magic, strides, alignment to the element (GPUs: to 16 bytes), memory
- * of the wrong kind, overlap), InvalidUsage (not prepared; passes or plans that differ between ranks that compare
- * them), SystemError (a kernel of the caller failed; no memory), UnhandledCudaError, RemoteError, the error of a lost
- * communicator. A pass that fails after these checks ends the communicator on all ranks. Part of its work may be on
- * `stream`: synchronize the stream before the buffers are freed.
+ * Alignment: to the element. Families without beta on GPUs, tensors of 16 bits: q, k, v, out and gates per channel, and
+ * their gradients, have addresses and strides that are multiples of 16 bytes. Strides of dimensions of size 1 are not
+ * read.
+ *
+ * Errors: InvalidArgument (no plan, NULL, a wrong magic, strides, alignment, memory of the wrong kind, overlap),
+ * InvalidUsage (not prepared; passes or plans that differ between ranks that compare them), SystemError (a kernel of
+ * the caller failed; no memory), UnhandledCudaError, RemoteError, the error of a lost communicator. A pass that fails
+ * after these checks ends the communicator on all ranks. Part of its work may be on `stream`: synchronize the stream
+ * before the buffers are freed.
  */
 SEQPAR_API seqparResult_t seqparAttnForward(seqparAttnPlan_t plan, const seqparAttnForwardArgs_t* args, void* stream);
 

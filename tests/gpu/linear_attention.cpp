@@ -6,6 +6,7 @@
 #include <cmath>
 #include <memory>
 #include <random>
+#include <string>
 
 #include "common/draw_seed.h"
 #include "gpu/support/placed_ranks.h"
@@ -236,32 +237,42 @@ TEST_CASE("many heads on GPUs in one segment") {
 }
 
 /// Most addresses of rows are not multiples of 16 bytes.
-TEST_CASE("rows of dOut at odd addresses on GPUs are read, or refused by name") {
+TEST_CASE("rows at odd addresses on GPUs are read and written, or refused by name") {
   const unsigned seed = seqpar::test::drawSeed();
   std::mt19937 random(seed);
-  auto all = std::make_unique<PlacedRanks>(placed);
+  PlacedRanks all(placed);
   for (const int family : seqpar::test::linearFamilies()) {
     for (const int type : {seqparFloat32, random() % 2 == 0 ? seqparFloat16 : seqparBfloat16}) {
       const std::vector<int64_t> lengths(static_cast<size_t>(placed.ranks), 70);
       auto c = makeCase(family, lengths, type, random);
       c.fill(random());
-      LinearOptions options;
-      options.placement = all->placement();
-      options.paddingOfGradient = 1;
-      CAPTURE(c.describe(), seed);
-      if (type == seqparFloat32 || c.hasBeta()) {
-        check(all->group(), c, lengths, options, termsOfType(type), leastOfStates(c));
-        continue;
+      const bool half = type != seqparFloat32 && !c.hasBeta();  // kernels of units of 16 bytes
+      const auto isRefused = [&](const std::string& name) {
+        const bool gate = name == "gate" || name == "dGate";
+        return half && name != "" && (!gate || c.perChannel());
+      };
+      const auto reference = referenceOf(c, lengths);
+      for (const char* odd : {"q", "k", "v", "gate", "dOut", "out", "dq", "dk", "dv", "dGate", ""}) {
+        LinearOptions options;
+        options.placement = all.placement();
+        options.odd = odd;
+        CAPTURE(c.describe(), odd, seed);
+        if (!isRefused(odd)) {  // also after a refused call
+          check(all.group(), {c, lengths, options, reference, termsOfType(type), leastOfStates(c)});
+          continue;
+        }
+        const std::string argument = options.odd == "gate" ? "gates[0]" : options.odd == "dGate" ? "dGates[0]" : odd;
+        const auto name = "args->" + argument + " is at ";
+        std::vector<LinearResult> results(lengths.size());
+        const auto said = all.group().each([&](int rank) {
+          return runLinear(c, lengths, rank, all.group()[rank], options, results[static_cast<size_t>(rank)]);
+        });
+        for (const auto& text : said) {
+          CAPTURE(text);
+          CHECK(text.find(name) != std::string::npos);
+          CHECK(text.find("expected multiples of 16 bytes") != std::string::npos);
+        }
       }
-      std::vector<LinearResult> results(lengths.size());
-      const auto said = all->group().each([&](int rank) {
-        return runLinear(c, lengths, rank, all->group()[rank], options, results[static_cast<size_t>(rank)]);
-      });
-      for (const auto& text : said) {
-        CAPTURE(text);
-        CHECK(text.find("the address or strides of dOut are not multiples of 16 bytes") != std::string::npos);
-      }
-      all = std::make_unique<PlacedRanks>(placed);  // a refused pass ends the communicator
     }
   }
 }

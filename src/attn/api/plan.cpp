@@ -50,6 +50,7 @@ template <typename Args>
 void run(const char* call, Plan& plan, const Args& args, void* stream, void (Operator::*pass)(const Args&)) {
   const auto& problem = plan.problem();
   checkArguments(call, problem, args, plan.reserveBytes());
+  plan.chosen().check(call, args);
   requireUse(call, problem.comm, problem.onDevice(), stream);
   plan.run(call, stream, outputsOf(problem, args), args.reserve, [&](Operator& chosen) { (chosen.*pass)(args); });
 }

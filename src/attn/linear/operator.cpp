@@ -73,25 +73,37 @@ void LinearOperator::carve(Arena& arena) {
   }
 }
 
-Inputs LinearOperator::inputs(const seqparAttnTensor_t& q, const seqparAttnTensor_t& k, const seqparAttnTensor_t& v,
-                              const seqparAttnTensor_t* given, const float* initial) const {
-  return {queryTensor(problem_, q), keyTensor(problem_, k), valueTensor(problem_, v), gateTensors(problem_, given),
-          problem_.packed() ? initial : nullptr};
+template <typename Args>
+Inputs LinearOperator::inputs(const Args& args) const {
+  return {queryTensor(problem_, args.q), keyTensor(problem_, args.k), valueTensor(problem_, args.v),
+          gateTensors(problem_, args.gates), problem_.packed() ? args.initial : nullptr};
+}
+
+void LinearOperator::check(const char* call, const seqparAttnForwardArgs_t& args) const {
+  passes_->check(call, inputs(args), out(args));
+}
+
+void LinearOperator::check(const char* call, const seqparAttnBackwardArgs_t& args) const {
+  passes_->check(call, inputs(args), gradients(args));
+}
+
+Gradients LinearOperator::gradients(const seqparAttnBackwardArgs_t& args) const {
+  return {outTensor(problem_, args.dOut),     queryTensor(problem_, args.dq),
+          keyTensor(problem_, args.dk),       valueTensor(problem_, args.dv),
+          gateTensors(problem_, args.dGates), problem_.packed() ? args.dInitial : nullptr};
 }
 
 void LinearOperator::forward(const seqparAttnForwardArgs_t& args) {
-  const Inputs in = inputs(args.q, args.k, args.v, args.gates, args.initial);
+  const Inputs in = inputs(args);
   if (!shard_.alone) return forwardAround(in, args);
   forwardAlone(in, args);
 }
 
 void LinearOperator::backward(const seqparAttnBackwardArgs_t& args) {
-  const Inputs in = inputs(args.q, args.k, args.v, args.gates, args.initial);
-  const Gradients gradients{outTensor(problem_, args.dOut),     queryTensor(problem_, args.dq),
-                            keyTensor(problem_, args.dk),       valueTensor(problem_, args.dv),
-                            gateTensors(problem_, args.dGates), problem_.packed() ? args.dInitial : nullptr};
-  if (!shard_.alone) return backwardAround(in, gradients, args);
-  backwardAlone(in, gradients, args);
+  const Inputs in = inputs(args);
+  const Gradients to = gradients(args);
+  if (!shard_.alone) return backwardAround(in, to, args);
+  backwardAlone(in, to, args);
 }
 
 MapUse LinearOperator::mapUse(const seqparAttnForwardArgs_t& args) const {

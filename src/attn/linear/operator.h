@@ -16,6 +16,8 @@ class LinearOperator : public Operator {
   void open() override { passes_->open(); }
   std::string blockName() const override { return passes_->name(); }
 
+  void check(const char* call, const seqparAttnForwardArgs_t& args) const override;
+  void check(const char* call, const seqparAttnBackwardArgs_t& args) const override;
   void forward(const seqparAttnForwardArgs_t& args) override;
   void backward(const seqparAttnBackwardArgs_t& args) override;
 
@@ -75,8 +77,9 @@ class LinearOperator : public Operator {
   }
   /// Throws Error if the communicator has failed.
   void requireHealthy() const;
-  Inputs inputs(const seqparAttnTensor_t& q, const seqparAttnTensor_t& k, const seqparAttnTensor_t& v,
-                const seqparAttnTensor_t* given, const float* initial) const;
+  template <typename Args>
+  Inputs inputs(const Args& args) const;
+  Gradients gradients(const seqparAttnBackwardArgs_t& args) const;
   void scan(seqparDirection_t direction, seqparScanAlgorithm_t algorithm, const float* first, float* incoming,
             float* outgoing, void* stream);
 

@@ -40,6 +40,7 @@ class Plan {
   size_t workspaceBytes() const { return bytes_; }
   size_t reserveBytes() const { return reserveBytes_; }
   bool prepared() const { return prepared_; }
+  const Operator& chosen() const { return *operator_; }
 
   /// `workspace` null: allocates its own. Throws Error.
   void prepare(void* workspace);

@@ -30,6 +30,10 @@ class Operator {
   /// Collective: opens rings and groups, builds kernels. Throws Error.
   virtual void open() = 0;
 
+  /// Throw InvalidArgument in the name of `call` for tensors that the operator's kernels cannot read. Nothing is
+  /// enqueued or sent.
+  virtual void check(const char* /*call*/, const seqparAttnForwardArgs_t&) const {}
+  virtual void check(const char* /*call*/, const seqparAttnBackwardArgs_t&) const {}
   /// Enqueue on the Exec, inside a call. Arguments are checked, and strides of 0 are filled in.
   virtual void forward(const seqparAttnForwardArgs_t& args) = 0;
   virtual void backward(const seqparAttnBackwardArgs_t& args) = 0;

@@ -56,19 +56,22 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
 
   const bool first = options.headsFirst;
   const size_t gap = options.padding, width = c.gateWidth(), states = c.states();
-  const auto keys = [&] { return CallerTensor(c.dataType, c.batch, count, c.keyHeads, c.dk, gap, first); };
-  const auto values = [&](size_t more = 0) {
-    return CallerTensor(c.dataType, c.batch, count, c.heads, c.dv, gap + more, first);
+  const auto gapOf = [&](const char* name) { return gap + (name == options.odd ? 1 : 0); };
+  const auto keys = [&](const char* name) {
+    return CallerTensor(c.dataType, c.batch, count, c.keyHeads, c.dk, gapOf(name), first);
   };
-  auto q = keys(), k = keys(), dq = keys(), dk = keys(), v = values(), dOut = values(options.paddingOfGradient),
-       out = values(), dv = values();
+  const auto values = [&](const char* name) {
+    return CallerTensor(c.dataType, c.batch, count, c.heads, c.dv, gapOf(name), first);
+  };
+  auto q = keys("q"), k = keys("k"), dq = keys("dq"), dk = keys("dk");
+  auto v = values("v"), dOut = values("dOut"), out = values("out"), dv = values("dv");
   const bool fixed = c.perHead();
-  const auto gates = [&] {
+  const auto gates = [&](const char* name) {
     return CallerTensor(c.gateType, fixed ? 1 : c.batch, fixed ? 1 : count, c.heads, fixed ? 1 : width,
-                        fixed || (width == 1 && !c.hasBeta()) ? 0 : gap, first && !fixed);
+                        fixed || (width == 1 && !c.hasBeta()) ? 0 : gapOf(name), first && !fixed);
   };
   const auto betas = [&] { return CallerTensor(c.betaType, c.batch, count, c.heads, 1, gap, first); };
-  auto gate = gates(), dGate = gates(), beta = betas(), dBeta = betas();
+  auto gate = gates("gate"), dGate = gates("dGate"), beta = betas(), dBeta = betas();
   const auto inputs = [&] { return CallerTensor(options.inputGateType, c.batch, count, c.heads, 1, gap, first); };
   auto input = inputs(), dInput = inputs();
   if (hasInput) input.set(tokensOf(c, *options.inputGate, c.heads, begin, end));

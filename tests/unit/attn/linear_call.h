@@ -92,7 +92,7 @@ struct LinearOptions {
   const std::vector<float>* inputGate = nullptr;  ///< [batch][tokens][heads] of the whole, of inputGateType
   int inputGateType = seqparFloat32;
   size_t padding = 0;
-  size_t paddingOfGradient = 0;  ///< more elements between rows of dOut
+  std::string odd;  ///< a tensor with one more element between rows: "q", "gate", "dGate", ...
   int repeats = 1;
   int wireType = seqparFloat32;
   const Placement* placement = nullptr;

@@ -23,9 +23,16 @@ Gate gateOf(const Family& family) {
   return Gate::None;
 }
 
+constexpr int64_t kUnit = 16;  // bytes
+
 template <class Kernels>
 Kernels strided(const Tensor& tensor, size_t first) {
-  return {tensor.at(0, static_cast<int64_t>(first), 0), tensor.batchStride, tensor.tokenStride, tensor.headStride};
+  const int64_t unit = kUnit / static_cast<int64_t>(bytesOf(tensor.type));
+  const auto stride = [&](int64_t given, int64_t count) {
+    return count > 1 ? given : (given + unit - 1) / unit * unit;  // has no effect, and tensor maps check it
+  };
+  return {tensor.at(0, static_cast<int64_t>(first), 0), stride(tensor.batchStride, tensor.batch),
+          stride(tensor.tokenStride, tensor.tokens), stride(tensor.headStride, tensor.heads)};
 }
 
 }  // namespace
@@ -93,13 +100,32 @@ Output outputOf(const Tensor& tensor, size_t first) {
   return strided<Output>(tensor, first);
 }
 
-Input gradientOf(const Tensor& dOut, size_t first, LinearProblem problem) {
-  problem.v = inputOf(dOut, first);
-  if (whyNot(problem) != nullptr) {
-    fail(seqparInvalidArgument,
-         "linear attention on a GPU: the address or strides of dOut are not multiples of 16 bytes");
-  }
-  return problem.v;
+const AlignmentCheck& AlignmentCheck::require(const char* name, const Tensor& tensor, Input LinearProblem::*as) const {
+  LinearProblem problem = shape_;
+  problem.*as = inputOf(tensor);
+  if (tensor.elements() == 0 || tensor.data == nullptr || whyNot(problem) == nullptr) return *this;
+  fail(seqparInvalidArgument, call_, ": args->", name, " is at ", tensor.data, " with strides of ", tensor.batchStride,
+       ", ", tensor.tokenStride, " and ", tensor.headStride, " elements of ", bytesOf(tensor.type),
+       " bytes (batch, token, head), expected multiples of ", kUnit, " bytes on a GPU");
+}
+
+const AlignmentCheck& AlignmentCheck::rows(const char* name, const Tensor& tensor) const {
+  return require(name, tensor, &LinearProblem::v);
+}
+
+const AlignmentCheck& AlignmentCheck::gates(const char* name, const Tensor& tensor) const {
+  return shape_.gate == Gate::None ? *this : require(name, tensor, &LinearProblem::gates);
+}
+
+const AlignmentCheck& AlignmentCheck::inputs(const Inputs& in, bool readsValues) const {
+  rows("q", in.q).rows("k", in.k);
+  if (readsValues) rows("v", in.v);
+  return gates("gates[0]", in.gates[0]);
+}
+
+const AlignmentCheck& AlignmentCheck::gradients(const Gradients& to) const {
+  rows("dOut", to.dOut).rows("dq", to.dq).rows("dk", to.dk).rows("dv", to.dv);
+  return gates("dGates[0]", to.dGates[0]);
 }
 
 PartSizes largestOf(const Part& whole, const std::vector<Part>& parts, bool joins) {

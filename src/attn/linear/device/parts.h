@@ -32,11 +32,27 @@ Part wholeOf(const Shard& shard, int ctas, std::vector<Span>& spans);
 /// A part for each piece of packed sequences; none without packing.
 std::vector<Part> partsOf(const Shard& shard, int ctas);
 
-/// A tensor as a kernel argument, from the token `first` on.
+/// A tensor as a kernel argument, from the token `first` on. Strides of dimensions of size 1 are multiples of 16 bytes.
 Input inputOf(const Tensor& tensor, size_t first = 0);
 Output outputOf(const Tensor& tensor, size_t first = 0);
-/// The same for dOut. InvalidArgument unless its 16-bit rows have the addresses that whyNot() requires of v's.
-Input gradientOf(const Tensor& dOut, size_t first, LinearProblem problem);
+/// Throws InvalidArgument in the name of `call` for tensors without the addresses and strides that whyNot() requires.
+class AlignmentCheck {
+ public:
+  AlignmentCheck(const char* call, const LinearProblem& shape) : call_(call), shape_(withoutTensors(shape)) {}
+
+  /// `readsValues`: the kernels read in.v, and not its products with an input gate.
+  const AlignmentCheck& inputs(const Inputs& in, bool readsValues) const;
+  const AlignmentCheck& gradients(const Gradients& to) const;
+  /// Rows of keys or values, as v.
+  const AlignmentCheck& rows(const char* name, const Tensor& tensor) const;
+
+ private:
+  const AlignmentCheck& gates(const char* name, const Tensor& tensor) const;
+  const AlignmentCheck& require(const char* name, const Tensor& tensor, Input LinearProblem::*as) const;
+
+  const char* call_;
+  const LinearProblem shape_;
+};
 
 /// Workspace for the whole, which also suffices for one part after the other.
 struct PartSizes {

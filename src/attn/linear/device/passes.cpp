@@ -66,7 +66,7 @@ void DevicePasses::makeOutputs(const Part& part, const Inputs& in, const Tensor&
 SegmentStateGradients DevicePasses::stateGradientsOf(const Part& part, const Inputs& in, const Gradients& gradients,
                                                      bool forRank) {
   SegmentStateGradients pass{problem(part, in), part.segments, allHeads(), {}, mapsOf(part, after_)};
-  pass.dOut = gradientOf(gradients.dOut, part.piece.first, pass.problem);
+  pass.dOut = inputOf(gradients.dOut, part.piece.first);
   pass.content = part.content;
   pass.allSegments = forRank && readsMaps(part);
   if (forRank && !pass.allSegments) {
@@ -92,7 +92,7 @@ void DevicePasses::makeGradients(const Part& part, const Inputs& in, const Gradi
   pass.problem = problem(part, in);
   pass.segments = part.segments;
   pass.heads = allHeads();
-  pass.dOut = gradientOf(to.dOut, first, pass.problem);
+  pass.dOut = inputOf(to.dOut, first);
   pass.before = mapsBefore(part);
   pass.after = mapsOf(part, after_);
   pass.content = part.content;

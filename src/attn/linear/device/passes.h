@@ -27,6 +27,12 @@ class DevicePasses final : public Passes {
     return {rankState_, rankDecay_, kind, kind == seqparScanSum ? seqparDecayLinear : seqparDecayLog};
   }
 
+  void check(const char* call, const Inputs& in, const Tensor& out) const override {
+    AlignmentCheck(call, whole_.shape).inputs(in, !multipliesValues()).rows("out", out);
+  }
+  void check(const char* call, const Inputs& in, const Gradients& to) const override {
+    AlignmentCheck(call, whole_.shape).inputs(in, !multipliesValues()).gradients(to);
+  }
   void states(const Inputs& in, MapUse use) override;
   bool worksBesideScan() const override { return false; }
   void besideScan(const Inputs&) override {}

@@ -56,6 +56,10 @@ class Passes {
   /// The rank's map. Written by states() or stateGradients().
   virtual StateMap map() const = 0;
 
+  /// Throw InvalidArgument in the name of `call` for tensors that the kernels of a pass, forward or backward, cannot
+  /// read or write. Enqueue nothing.
+  virtual void check(const char* /*call*/, const Inputs&, const Tensor& /*out*/) const {}
+  virtual void check(const char* /*call*/, const Inputs&, const Gradients&) const {}
   /// Pass 1 of the forward: the states within the rank, and the used part of the rank's map.
   virtual void states(const Inputs& in, MapUse use) = 0;
   /// Whether the forward has work that needs no incoming state and can overlap with a scan on the Exec's side stream.
