@@ -154,6 +154,22 @@ void everyAlgorithm(const SoftmaxSpec& base) {
   }
 }
 
+TEST_CASE("softmax attention on GPUs: more heads of all sequences than a grid's second dimension") {
+  SoftmaxSpec spec;
+  spec.batch = 1100;
+  spec.heads = 60;
+  spec.kvHeads = 60;
+  spec.tokens = 3 * placed.ranks;
+  spec.headDim = spec.valueDim = 4;
+  spec.mask = seqparAttnCausal;
+  PlacedRanks all(placed);
+  RunOptions options;
+  options.placement = all.placement();
+  const uint64_t seed = seqpar::test::drawSeed();
+  CAPTURE(seed, spec.text());
+  CHECK(runCase(SoftmaxCase(spec, seed), &all.group(), options) == "");
+}
+
 TEST_CASE("softmax attention on GPUs: every algorithm, large") {
   for (const auto& [name, base] : largeSpecs()) {
     DYNAMIC_SECTION(name) {

@@ -137,8 +137,10 @@ cudaError_t byDim(int64_t dim, Body body) {
 }
 
 inline dim3 gridOf(const BandProblem& problem, int64_t longest, int64_t heads) {
-  constexpr int64_t kMostBands = 4096;  // each block iterates over the further bands
-  return dim3(static_cast<unsigned>((longest + kOwned - 1) / kOwned), static_cast<unsigned>(heads * problem.batch),
+  // Each block iterates over the further heads of all batch entries, and over the further bands.
+  constexpr int64_t kMostHeads = 65535, kMostBands = 4096;
+  return dim3(static_cast<unsigned>((longest + kOwned - 1) / kOwned),
+              static_cast<unsigned>(std::min(heads * problem.batch, kMostHeads)),
               static_cast<unsigned>(std::min(problem.count, kMostBands)));
 }
 

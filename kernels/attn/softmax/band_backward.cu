@@ -16,14 +16,15 @@ namespace {
 
 using namespace band;
 
+/// For a head of a batch entry.
 template <int kDim>
-__global__ void __launch_bounds__(kThreads) bandQueries(const __grid_constant__ BandProblem args, bool fours) {
+__device__ void queriesOf(const BandProblem& args, bool fours, int64_t unit) {
   extern __shared__ float shared[];
   constexpr int kFloats = Tile<kDim>::kFloats;
   const Tile<kDim> q{shared}, dOut{shared + kFloats}, k{shared + 2 * kFloats}, v{shared + 3 * kFloats};
   const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
   float* weights = shared + 4 * kFloats + warp * kEach * kStreamed;
-  const int64_t batch = blockIdx.y / args.heads, head = blockIdx.y % args.heads;
+  const int64_t batch = unit / args.heads, head = unit % args.heads;
   const int64_t kvHead = (head + args.phase) / args.group;
   const int headDim = static_cast<int>(args.headDim), valueDim = static_cast<int>(args.valueDim);
 
@@ -70,14 +71,21 @@ __global__ void __launch_bounds__(kThreads) bandQueries(const __grid_constant__ 
 }
 
 template <int kDim>
-__global__ void __launch_bounds__(kThreads) bandKeys(const __grid_constant__ BandProblem args, bool fours) {
+__global__ void __launch_bounds__(kThreads) bandQueries(const __grid_constant__ BandProblem args, bool fours) {
+  const int64_t units = args.heads * args.batch;
+  for (int64_t unit = blockIdx.y; unit < units; unit += gridDim.y) queriesOf<kDim>(args, fours, unit);
+}
+
+/// For a head of a batch entry.
+template <int kDim>
+__device__ void keysOf(const BandProblem& args, bool fours, int64_t unit) {
   extern __shared__ float shared[];
   constexpr int kFloats = Tile<kDim>::kFloats;
   const Tile<kDim> k{shared}, v{shared + kFloats}, q{shared + 2 * kFloats}, dOut{shared + 3 * kFloats};
   const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
   float* weights = shared + 4 * kFloats + warp * kEach * kStreamed;
   float* slopes = weights + kOwned * kStreamed;
-  const int64_t batch = blockIdx.y / args.kvHeads, kvHead = blockIdx.y % args.kvHeads;
+  const int64_t batch = unit / args.kvHeads, kvHead = unit % args.kvHeads;
   const int64_t firstHead = max(kvHead * args.group - args.phase, int64_t{0});
   const int64_t lastHead = min((kvHead + 1) * args.group - args.phase, args.heads);
   const int headDim = static_cast<int>(args.headDim), valueDim = static_cast<int>(args.valueDim);
@@ -126,6 +134,12 @@ __global__ void __launch_bounds__(kThreads) bandKeys(const __grid_constant__ Ban
       storeRow(args.dv, batch, kvHead, r.column + j, valueDim, valueSums[c], 1);
     }
   }
+}
+
+template <int kDim>
+__global__ void __launch_bounds__(kThreads) bandKeys(const __grid_constant__ BandProblem args, bool fours) {
+  const int64_t units = args.kvHeads * args.batch;
+  for (int64_t unit = blockIdx.y; unit < units; unit += gridDim.y) keysOf<kDim>(args, fours, unit);
 }
 
 bool byFours(const BandProblem& problem) {

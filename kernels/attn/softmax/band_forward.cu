@@ -15,13 +15,14 @@ namespace {
 
 using namespace band;
 
+/// For a head of a batch entry.
 template <int kDim>
-__global__ void __launch_bounds__(kThreads) bandForward(const __grid_constant__ BandProblem args, bool fours) {
+__device__ void forwardOf(const BandProblem& args, bool fours, int64_t unit) {
   extern __shared__ float shared[];
   const Tile<kDim> q{shared}, k{shared + Tile<kDim>::kFloats}, v{shared + 2 * Tile<kDim>::kFloats};
   const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
   float* weights = shared + 3 * Tile<kDim>::kFloats + warp * kEach * kStreamed;
-  const int64_t batch = blockIdx.y / args.heads, head = blockIdx.y % args.heads;
+  const int64_t batch = unit / args.heads, head = unit % args.heads;
   const int64_t kvHead = (head + args.phase) / args.group;
   const int headDim = static_cast<int>(args.headDim), valueDim = static_cast<int>(args.valueDim);
 
@@ -75,6 +76,12 @@ __global__ void __launch_bounds__(kThreads) bandForward(const __grid_constant__ 
       if (lane == 0) *at(args.lse, batch, head, r.row + row) = nothing ? -INFINITY : most[i] + logf(total[i]);
     }
   }
+}
+
+template <int kDim>
+__global__ void __launch_bounds__(kThreads) bandForward(const __grid_constant__ BandProblem args, bool fours) {
+  const int64_t units = args.heads * args.batch;
+  for (int64_t unit = blockIdx.y; unit < units; unit += gridDim.y) forwardOf<kDim>(args, fours, unit);
 }
 
 }  // namespace
