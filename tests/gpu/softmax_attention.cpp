@@ -32,6 +32,7 @@ void everyFeature(const seqparAttnKernel_t* kernel) {
       if (name == "lengths") spec.tokensOfRanks.resize(static_cast<size_t>(placed.ranks));
       feature.apply(spec, random);
       spec.algorithm = row.id;
+      spec.odd = kernel == nullptr && random() % 3 == 0;
       if (!refusalOf(row, spec, all.group()[0]).empty()) continue;
       RunOptions options;
       options.kernel = kernel;
@@ -75,6 +76,22 @@ std::vector<std::pair<const char*, SoftmaxSpec>> largeSpecs() {
     s.mask = seqparAttnCausal;
     s.tokens -= 27;
     s.type = seqparFloat16;
+  });
+  add("addresses that are no multiples of 16", [](SoftmaxSpec& s) {
+    s.mask = seqparAttnCausal;
+    s.batch = 2;
+    s.odd = true;
+  });
+  add("one head, odd length, odd addresses", [](SoftmaxSpec& s) {
+    s.mask = seqparAttnCausal;
+    s.heads = s.kvHeads = 1;
+    s.tokens -= 27;
+    s.odd = true;
+  });
+  add("one head, odd length", [](SoftmaxSpec& s) {
+    s.mask = seqparAttnCausal;
+    s.heads = s.kvHeads = 1;
+    s.tokens -= 27;
   });
   add("columns of 64 modulo 128", [](SoftmaxSpec& s) { s.tokens += 64 * placed.ranks; });
   add("window", [](SoftmaxSpec& s) {

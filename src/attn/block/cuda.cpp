@@ -144,9 +144,10 @@ std::unique_ptr<GradientAccumulator> CudaBlock::accumulate(GradientOf which, con
 }
 
 /// A cuDNN plan has fixed strides, and must not be built here: that takes a second, and loading its kernels may wait
-/// for the device. A tensor with other strides than the scratch memory is copied.
+/// for the device. A tensor with other strides than the scratch memory, or at an address that cuDNN cannot read, is
+/// copied.
 Tensor CudaBlock::asPlanned(const Tensor& tensor, const Tensor& scratch) {
-  const bool inPlace = tensor.hasRowLayout(scratch.heads);
+  const bool inPlace = tensor.hasRowLayout(scratch.heads) && aligned(tensor.data);
   const auto planned = tensorInRows(inPlace ? tensor.data : scratch.data, tensor.type, tensor.batch, tensor.tokens,
                                     tensor.heads, scratch.heads, tensor.dim);
   if (!inPlace) exec_.copy(planned, tensor);
@@ -253,7 +254,7 @@ void CudaBlock::runBackward(const Prepared& prepared, const BlockGradientInputs&
     const softmax::RowView byTokens{lseCopy_.data, 0, 1, s.heads};
     checkCuda(softmax::launchRows(byTokens, viewOf(in.lse), 0, s.batch, rows, s.heads, exec_.stream()), "copying rows");
     pointers.lse = lseCopy_.data;
-  } else if (!in.lse.dense()) {
+  } else if (!in.lse.dense() || !aligned(in.lse.data)) {
     const auto copy = denseRows(lseCopy_.data, s.batch, s.heads, rows);
     exec_.copy(copy, in.lse);
     pointers.lse = copy.data;

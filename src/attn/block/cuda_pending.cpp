@@ -1,7 +1,6 @@
 #include "attn/block/cuda_pending.h"
 
 #include <algorithm>
-#include <cstdint>
 
 #include "base/error.h"
 #include "kernels/attn/softmax/launch.h"
@@ -11,12 +10,6 @@ namespace {
 
 constexpr int kInOut = -1;  ///< the slot of a part in finish()'s memory
 constexpr int kSlots = static_cast<int>(kMostPending);
-
-/// cuDNN's alignment.
-bool aligned(const void* data) {
-  constexpr std::uintptr_t kAlignment = 16;
-  return reinterpret_cast<std::uintptr_t>(data) % kAlignment == 0;
-}
 
 /// `out` if kernels may write it instead of scratch memory `memory`, with the tokens and heads of `whole`; else empty.
 Tensor writable(const Tensor& out, const Tensor& memory, const Tensor& whole) {

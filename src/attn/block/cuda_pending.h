@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <vector>
 
 #include "attn/block/block.h"
@@ -13,6 +14,12 @@ namespace seqpar::attn {
 
 /// Maximum number of unmerged results in scratch memory.
 inline constexpr size_t kMostPending = 2;
+
+/// Whether cuDNN may read and write a tensor at this address.
+inline bool aligned(const void* data) {
+  constexpr std::uintptr_t kAlignment = 16;
+  return reinterpret_cast<std::uintptr_t>(data) % kAlignment == 0;
+}
 
 /// Memory for a part of a result, of rows `first` to `first` + out.tokens - 1. `out` has the strides of the whole.
 struct Place {

@@ -36,6 +36,7 @@ struct SoftmaxSpec {
   std::vector<int64_t> kvPieceBounds;  ///< cross-attention: the layout of keys; empty: the kind of the queries' layout
   std::vector<int> kvPieceOwners;
   bool headsFirst = false;  ///< [batch][heads][tokens][dim] in memory
+  bool odd = false;         ///< in a GPU's memory, arrays start one element behind a multiple of 16 bytes
 
   int64_t keys() const { return kvTokens == 0 ? tokens : kvTokens; }
   double scale() const { return givenScale != 0 ? double{givenScale} : 1 / std::sqrt(static_cast<double>(headDim)); }
@@ -118,7 +119,7 @@ struct SoftmaxSpec {
         << ", window " << windowLeft << ".." << windowRight << ", softcap " << softcap << ", scale " << givenScale
         << ", sinks " << sinks << ", deterministic " << deterministic << ", reserve " << reserve << ", type " << type
         << ", wire " << wireType << ", inner " << inner << " outside " << ulyssesOutside << ", layout " << layoutKind
-        << " stripe " << stripe << ", headsFirst " << headsFirst << ", bounds";
+        << " stripe " << stripe << ", headsFirst " << headsFirst << ", odd " << odd << ", bounds";
     for (const auto bound : bounds) out << " " << bound;
     out << ", lengths";
     for (const auto length : tokensOfRanks) out << " " << length;

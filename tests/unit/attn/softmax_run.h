@@ -29,9 +29,11 @@ class Shard {
     if (!headsFirst_) return {data, 0, 0, 0};
     return {data, heads_ * tokens() * dim_, dim_, tokens() * dim_};
   }
-  void place(const Placement* placement, int rank) {
+  /// `odd`: one element behind a multiple of 16 bytes.
+  void place(const Placement* placement, int rank, bool odd) {
     if (placement == nullptr) return;
-    placed_ = placement->allocate(rank, bytes_.size());
+    const size_t before = odd ? sizeOf(type_) : 0;
+    placed_ = static_cast<std::byte*>(placement->allocate(rank, bytes_.size() + before)) + before;
     placement->copy(rank, placed_, bytes_.data(), bytes_.size());
   }
   void fetch(const Placement* placement, int rank) {
@@ -80,10 +82,10 @@ class Shard {
 /// A float array without a shape on the host, and its copy in the memory of the rank.
 class PlacedFloats {
  public:
-  PlacedFloats(std::vector<float>& host, const Placement* placement, int rank)
+  PlacedFloats(std::vector<float>& host, const Placement* placement, int rank, bool odd)
       : host_(host), placement_(placement), rank_(rank) {
     if (placement == nullptr) return;
-    placed_ = static_cast<float*>(placement->allocate(rank, bytes()));
+    placed_ = static_cast<float*>(placement->allocate(rank, bytes() + sizeof(float))) + (odd ? 1 : 0);
     placement->copy(rank, placed_, host.data(), bytes());
   }
   float* data() { return placement_ == nullptr ? host_.data() : placed_; }
@@ -197,8 +199,9 @@ inline std::string runRank(const SoftmaxCase& c, int rank, int ranks, seqparComm
   std::vector<float> lse(static_cast<size_t>(s.batch * s.heads * tokens), NAN);
   std::vector<float> sinks(c.sinks.begin(), c.sinks.end());
   dSinks.assign(sinks.size(), NAN);
-  for (auto* each : {&q, &k, &v, &out, &dOut, &dq, &dk, &dv}) each->place(placement, rank);
-  PlacedFloats lseAt(lse, placement, rank), sinksAt(sinks, placement, rank), dSinksAt(dSinks, placement, rank);
+  for (auto* each : {&q, &k, &v, &out, &dOut, &dq, &dk, &dv}) each->place(placement, rank, s.odd);
+  PlacedFloats lseAt(lse, placement, rank, s.odd), sinksAt(sinks, placement, rank, s.odd);
+  PlacedFloats dSinksAt(dSinks, placement, rank, s.odd);
 
   // The reserve belongs to its pass: another forward pass, with other inputs (first NaN), runs between a pass and its
   // backward pass.
@@ -207,8 +210,8 @@ inline std::string runRank(const SoftmaxCase& c, int rank, int ranks, seqparComm
   Reserve reserve(reserveBytes, placement, rank), otherReserve(reserveBytes, placement, rank);
   auto otherOut = out;
   std::vector<float> otherLse = lse;
-  if (s.reserve) otherOut.place(placement, rank);
-  PlacedFloats otherLseAt(otherLse, s.reserve ? placement : nullptr, rank);
+  if (s.reserve) otherOut.place(placement, rank, s.odd);
+  PlacedFloats otherLseAt(otherLse, s.reserve ? placement : nullptr, rank, s.odd);
 
   const auto calls = [&](void* stream) -> std::string {
     for (int round = 0; round < options.rounds; ++round) {
