@@ -74,7 +74,11 @@ phase() { # NAME
     format)
       if scripts/format.sh --check; then passed=$((passed + 1)); else problem "format: run scripts/format.sh"; fi
       ;;
-    host) build_and_test host ;;
+    host)
+      # Downloads overlap with compilation. Tests wait for the environments that they need, and report failures.
+      python3 python/tests/venvs.py docs jax torch > /dev/null 2>&1 &
+      build_and_test host
+      ;;
     tidy)
       if cmake --preset host > "$work/configure.log" 2>&1 && cmake --build --preset host --target seqpar > "$work/build.log" 2>&1 &&
         QUICK=1 scripts/tidy.sh build/host > "$work/tidy.log" 2> /dev/null; then

@@ -1,6 +1,9 @@
 """Virtual environments for the tests, created at first use: build/torch-venv (minutes and 5 GB), build/jax-venv and
 build/docs-venv (half a minute each), or the folders that SEQPAR_TORCH_VENV, SEQPAR_JAX_VENV and SEQPAR_DOCS_VENV
-name."""
+name.
+
+    venvs.py NAME...        creates environments before a test needs them
+"""
 
 import atexit
 import contextlib
@@ -69,8 +72,11 @@ def interpreter(name="torch"):
 
 
 def environment(**more):
-    """Environment variables for programs, so that they find the package and stay within the machine's limits."""
-    return {**os.environ, "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1", **more}
+    """Environment variables for programs, so that they find the package and stay within the machine's limits. Modules are
+    compiled once, at their first import: pip has not compiled them."""
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**inherited, "PYTHONPYCACHEPREFIX": str(ROOT / "build" / "pycache"), "PYTHONPATH": str(ROOT / "python"),
+            "OMP_NUM_THREADS": "1", **more}
 
 
 def code_of(page):
@@ -136,3 +142,8 @@ def run_ranks(ranks, arguments, timeout=900, **more):
             _forks = None
             print(output.read(), flush=True)
             raise
+
+
+if __name__ == "__main__":
+    for wanted in sys.argv[1:]:
+        interpreter(wanted)
