@@ -21,9 +21,9 @@ TEST_CASE("rings send only blocks with visible scores") {
   const auto ranges = [&](bool ofQueries) {
     problem.table = std::make_shared<seqpar::attn::ScoreTable>(problem.queries, problem.keys, problem.visibility());
     std::vector<Ranges> all;
-    for (const auto& ranges : problem.seenByOthers(ofQueries)) {
+    for (const auto& needed : problem.seenByOthers(ofQueries)) {
       all.emplace_back();
-      for (const auto& range : ranges) all.back().emplace_back(range.first, range.count);
+      for (const auto& range : needed) all.back().emplace_back(range.first, range.count);
     }
     return all;
   };
@@ -62,9 +62,9 @@ TEST_CASE("rings send the needed ranges of shards of several pieces") {
   problem.table = seqpar::attn::makeScoreTable(problem.queries, problem.keys, problem.visibility());
   const auto seen = [&](bool ofQueries) {
     std::vector<Ranges> all;
-    for (const auto& ranges : problem.seenByOthers(ofQueries)) {
+    for (const auto& needed : problem.seenByOthers(ofQueries)) {
       all.emplace_back();
-      for (const auto& range : ranges) all.back().emplace_back(range.first, range.count);
+      for (const auto& range : needed) all.back().emplace_back(range.first, range.count);
     }
     return all;
   };
