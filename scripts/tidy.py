@@ -3,9 +3,9 @@
 
 usage: tidy.py CLANG_TIDY BUILD CHECKS FILE...
 
-The files of a folder with equal compile options are checked as one translation unit, because most of a run's time is
-for the headers. A file that does not compile with the others, which happens if it defines a name that another file
-defines too, is checked alone. A batch with findings is halved, so that each finding is of a file alone. The analyzer
+Files with equal compile options are checked in batches, each one translation unit, because most of a run's time is for
+the headers. Files that do not compile with the others, which happens if they define names that other files define too,
+are a batch of their own. A batch with findings is halved, so that each finding is of a file alone. The analyzer
 only looks at functions of the main file, so that with its checks each file is a translation unit.
 
 A batch without findings is not checked again until its preprocessed text (with comments, which may be NOLINT, macros
@@ -41,7 +41,7 @@ def batches_of(files, commands, batched):
     for file in files:
         # Kernels have a configuration of their own, and files without a command get clang-tidy's default.
         alone = not batched or file not in commands or (ROOT / "src") not in pathlib.Path(file).parents
-        groups.setdefault(file if alone else (os.path.dirname(file), *options_of(commands[file])), []).append(file)
+        groups.setdefault(file if alone else tuple(options_of(commands[file])), []).append(file)
     for group in groups.values():
         count = 1
         while len(group) > BATCH * count:
@@ -89,7 +89,8 @@ class Runs:
             tried = subprocess.run(compile_only, cwd=directory, stderr=subprocess.PIPE, text=True, errors="replace")
             if tried.returncode:
                 named = [file for file in files if f"\n{file}:" in "\n" + tried.stderr] or files[:1]
-                return self.parts([file for file in files if file not in named], *([file] for file in named))
+                others = [file for file in files if file not in named]
+                return self.parts(others, named) if others else self.parts(named[:1], named[1:])
             checks = self.checks[-1] if self.checks else "--checks="
             arguments = [f"--config-file={ROOT / '.clang-tidy'}", f"{checks},-bugprone-suspicious-include", source]
             arguments += ["--", *options]
