@@ -30,7 +30,7 @@ struct Choices {
   std::vector<int> families{seqparAttnGla};
   std::vector<int> algorithms{seqparAttnLocal, seqparAttnZeco, seqparAttnLasp1, seqparAttnLasp2};
   std::vector<int> passes{kForward, kBackward, kStep};
-  size_t batch = 1, heads = 8, keyHeads = 0, keyDim = 128, valueDim = 0;
+  size_t batch = 1, packed = 0, heads = 8, keyHeads = 0, keyDim = 128, valueDim = 0;
   std::vector<int> types{seqparFloat32};
   int type = seqparFloat32;  ///< the current one of `types`
   int gateType = seqparFloat32, wireType = seqparFloat32;
@@ -86,7 +86,16 @@ LayerSizes sizesOf(const Choices& c, int family, size_t tokens) {
   return sizes;
 }
 
-seqparAttnDesc_t descOf(const Choices& c, int family, int algorithm, int64_t tokens) {
+/// Starts of the packed sequences, of about equal lengths.
+std::vector<int64_t> startsOf(const Choices& c, int64_t tokens) {
+  std::vector<int64_t> starts;
+  const auto count = static_cast<int64_t>(c.packed);
+  for (int64_t i = 0; count > 0 && i <= count; ++i) starts.push_back(i * tokens / count);
+  return starts;
+}
+
+seqparAttnDesc_t descOf(const Choices& c, int family, int algorithm, int64_t tokens,
+                        const std::vector<int64_t>& starts) {
   seqparAttnDesc_t desc = SEQPAR_ATTN_DESC_INITIALIZER;
   desc.family = family;
   desc.algorithm = algorithm;
@@ -101,6 +110,8 @@ seqparAttnDesc_t descOf(const Choices& c, int family, int algorithm, int64_t tok
   desc.wireType = c.wireType;
   desc.reserve = c.reserve ? 2 : 0;
   desc.inputGate = c.inputGate ? 1 : 0;
+  desc.sequences = static_cast<int64_t>(c.packed);
+  desc.cuSeqlens = starts.empty() ? nullptr : starts.data();
   desc.normalize = infoOf(family).transition == seqparScanMatrix ? 1 : 0;  // keys of any length would let states grow
   return desc;
 }
@@ -122,12 +133,13 @@ double flopsOf(const Choices& c, int family, size_t tokens, int pass) {
 void measureShape(Session& session, const Choices& c, int family, size_t tokens) {
   const auto layer = std::make_shared<Layer>(sizesOf(c, family, tokens), session.group);
   const int64_t allTokens = static_cast<int64_t>(tokens) * session.group.size();
+  const std::vector<int64_t> starts = startsOf(c, allTokens);
   for (const int pass : c.passes) {
     std::vector<Case> cases;
     for (const int algorithm : c.algorithms) {
       // On one rank all algorithms are equal.
       if (session.group.size() == 1 && algorithm != c.algorithms.front()) continue;
-      const auto plan = std::make_shared<LayerPlan>(descOf(c, family, algorithm, allTokens), session.group);
+      const auto plan = std::make_shared<LayerPlan>(descOf(c, family, algorithm, allTokens, starts), session.group);
       Row row;
       row.bytes = layer->minimalBytes(static_cast<Pass>(pass));
       row.count = tokens;
@@ -183,6 +195,8 @@ int main(int argc, char** argv) {
     parser.addNames('A', "algo", "local, zeco, lasp1, lasp2 or all (all)", kAlgorithms, choices.algorithms);
     parser.addNames(0, "pass", "forward, backward, step (both) or all (all)", passNames(), choices.passes);
     parser.addCount(0, "batch", "sequences (1)", 1 << 20, choices.batch);
+    parser.addCount(0, "packed", "packed sequences of equal lengths, instead of --batch (none)", 1 << 20,
+                    choices.packed);
     parser.addCount(0, "heads", "heads of values (8)", 1 << 20, choices.heads);
     parser.addCount(0, "kv-heads", "heads of queries and keys, a divisor of --heads (as many)", 1 << 20,
                     choices.keyHeads);
