@@ -119,6 +119,29 @@ void requireGroups(const Case& c, int64_t tokens) {
 
 /// Shapes for which the backward computes groups of heads that share keys (formsGroups()). On one rank `reserve` then
 /// leaves no maps of segments.
+/// With enough chunks for segments of a chain. Maps or sequences give their first states.
+TEST_CASE("chains of the delta rule on GPUs are cut into segments") {
+  if (placed.ranks > 2) return;
+  PlacedRanks all(placed);
+  const unsigned seed = seqpar::test::drawSeed();
+  std::mt19937 random(seed);
+  for (const int family : {seqparAttnDelta, seqparAttnGatedDelta}) {
+    for (const bool packed : {false, true}) {
+      std::vector<int64_t> lengths;
+      for (int r = 0; r < placed.ranks; ++r) lengths.push_back(64 * 45 + static_cast<int64_t>(random() % 300));
+      auto c = makeCase(family, lengths, seqparBfloat16, random);
+      c.heads = c.keyHeads = 2;
+      c.dk = 128 - 16 * (random() % 3);
+      c.dv = 16 * (1 + random() % 9);
+      c.normalize = true;
+      const auto tokens = static_cast<int64_t>(c.tokens);
+      if (packed) c.cuSeqlens = {0, tokens / 4, tokens / 2, tokens / 2 + 1, tokens};
+      c.fill(random());
+      checkWithAndWithoutReserve(all, c, lengths, seed);
+    }
+  }
+}
+
 TEST_CASE("groups of heads that share keys on GPUs, with and without states of the forward") {
   if (placed.ranks > 2) return;  // the reference would take long
   PlacedRanks all(placed);

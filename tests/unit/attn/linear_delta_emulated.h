@@ -4,6 +4,7 @@
 #include "attn/linear/device/delta_windows.h"
 #include "kernels/attn/linear/delta/chain.h"
 #include "kernels/attn/linear/delta/differentiate.h"
+#include "kernels/attn/linear/delta/fold.h"
 #include "kernels/attn/linear/delta/half/advance.h"
 #include "kernels/attn/linear/delta/half/advance_rows_sm90.h"
 #include "kernels/attn/linear/delta/half/advance_sm90.h"
@@ -40,7 +41,7 @@ inline Shard withReserve(Shard shard, bool reserves) {
 class EmulatedSteps final : public DeltaSteps {
  public:
   /// `sm90`: kernels with wgmma, for steps that have one.
-  /// `sms`: of the GPU, on which they overlap if possible; 0: they do not.
+  /// `sms`: of the GPU, on which steps overlap and chains run in segments if possible; 0: they do not.
   explicit EmulatedSteps(bool sm90 = false, int sms = 0) : sm90_(sm90), sms_(sms) {}
 
   void run(delta::Step step, const delta::Task& task, void*) override {
@@ -60,6 +61,11 @@ class EmulatedSteps final : public DeltaSteps {
   void transpose(float* to, const float* from, int64_t count, int size, void*) override { set(to, from, count, size); }
   void identity(float* to, int64_t count, int size, void*) override { set(to, nullptr, count, size); }
   void upload(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
+  void fold(const delta::FoldTask& task, void*) override {
+    emulator::run(static_cast<int>(delta::ctasOfFold(task)), delta::kFoldThreads, delta::kFoldBytes, 1,
+                  [&] { delta::FoldStates::run(task); });
+  }
+  int sms() const override { return sm90_ ? sms_ : 0; }
   bool readsRows(const delta::Task& task) const override {
     return sm90_ && task.half && delta::half::mayReadRows(task);
   }

@@ -68,6 +68,28 @@ TEST_CASE("the GPU's passes of the delta rule for 16-bit tensors agree with the 
   }
 }
 
+TEST_CASE("chains of the delta rule in segments of a window agree with the recurrence") {
+  const bool packed = GENERATE(true, false);
+  const int family = GENERATE(seqparAttnDelta, seqparAttnGatedDelta);
+  if (!covers(static_cast<size_t>(family), packed, 0, 2)) return;
+  const seqpar::test::Seed seed;
+  std::mt19937 random(seed);
+  const auto strength = static_cast<DecayStrength>(random() % 3);
+  auto c = makeCase(family, 64 * 6 + random() % 64, strength);
+  c.dataType = random() % 2 == 0 ? seqparBfloat16 : seqparFloat16;
+  c.dk = 8 + random() % 121;
+  c.dv = 1 + random() % 150;
+  if (packed) {
+    const auto tokens = static_cast<int64_t>(c.tokens);
+    c.cuSeqlens = {0, tokens / 5, tokens / 2, tokens / 2 + 1, tokens * 3 / 4, tokens};
+  }
+  c.fill(seed);
+  const bool reserves = random() % 2 == 0;
+  CAPTURE(c.describe(), reserves);
+  check(c, {c.tokens}, 1, emulated(true, 64, 1, reserves, 1000), roundingsOf(c.dataType),
+        strength == DecayStrength::Weak);
+}
+
 /// Counts launches without computing.
 class CountedSteps final : public DeltaSteps {
  public:
@@ -78,6 +100,7 @@ class CountedSteps final : public DeltaSteps {
   }
   void transpose(float*, const float*, int64_t, int, void*) override {}
   void identity(float*, int64_t, int, void*) override {}
+  void fold(const delta::FoldTask&, void*) override {}
   void upload(void*, const void*, size_t) override {}
   int overlappingSms(const delta::Task&) const override { return sms_; }
 

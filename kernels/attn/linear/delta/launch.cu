@@ -1,6 +1,7 @@
 // The launches of the delta rule's kernels: runtime types and sizes, one instance of each.
 #include "kernels/attn/linear/delta/chain.h"
 #include "kernels/attn/linear/delta/differentiate.h"
+#include "kernels/attn/linear/delta/fold.h"
 #include "kernels/attn/linear/delta/prepare.h"
 #include "kernels/attn/linear/launch.cuh"
 
@@ -18,6 +19,9 @@ __global__ void __launch_bounds__(kThreads) retreatKernel(const __grid_constant_
 }
 __global__ void __launch_bounds__(kThreads) differentiateKernel(const __grid_constant__ Task task) {
   Differentiate::run(task);
+}
+__global__ void __launch_bounds__(kFoldThreads) foldKernel(const __grid_constant__ FoldTask task) {
+  FoldStates::run(task);
 }
 __global__ void __launch_bounds__(kThreads) squareKernel(float* to, const float* from, int64_t numbers, int size) {
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < numbers; i += int64_t{gridDim.x} * kThreads) {
@@ -54,6 +58,11 @@ int launch(Step step, const Task& task, void* stream) {
   return cudaErrorInvalidValue;
 }
 
+int launchFold(const FoldTask& task, void* stream) {
+  const int64_t ctas = ctasOfFold(task);
+  if (ctas == 0) return cudaSuccess;
+  return launchKernel(foldKernel, gridOf(ctas, 0), kFoldThreads, kFoldBytes, stream, true, task);
+}
 int launchTranspose(float* to, const float* from, int64_t count, int size, void* stream) {
   return launchSquares(to, from, count, size, stream);
 }

@@ -28,6 +28,18 @@ struct Chunk {
   int64_t sequence = 0;  ///< index of `initial`
 };
 
+/// A run of a window's chunks whose chains are independent of those of the launch's other segments.
+struct Segment {
+  int first = 0, count = 0;
+  const float* before = nullptr;  ///< [batch][heads][dk][dv]: the state before it, in Retreat the gradient behind it;
+                                  ///< NULL: zeros
+  float* after = nullptr;         ///< out: the state after it, in Retreat the gradient before it; NULL: not requested
+  /// Out, [batch][heads][dk][dk]: the product of the chunks' matrices, in Retreat transposed. The segment then has no
+  /// other results but `after`. NULL: not computed.
+  float* transition = nullptr;
+};
+constexpr int kMostSegments = 4;  ///< of a launch
+
 /// All passes: sizes, tensors, memory. Pointers are to device memory.
 struct Task {
   int64_t batch = 1;
@@ -62,7 +74,12 @@ struct Task {
   float* transition = nullptr;  ///< [batch][heads][dk][dk]: product of the chunks' matrices; in Retreat transposed
   float* checkpoint = nullptr;  ///< out: [batch][heads][dk][dv] before the window
   bool writesOut = false, keepsStates = false;  ///< not both
-  /// Prepare of half/ may start before the previous kernel of the stream, Advance of other records, ends.
+  /// With readsRows, in Advance and Retreat: chains of segments, if there are some, in place of those of the window.
+  /// `states` and `transition` are not used then, and `checkpoint` is NULL.
+  Segment segments[kMostSegments];
+  int segmentCount = 0;
+  /// The step may start before the previous kernel of the stream ends: Prepare of half/, Advance of other records;
+  /// Advance and Retreat with segments, launchFold() of states before them.
   bool overlaps = false;
   /// half/, sm_90, at most one decay per token: chains read rows of q, k and v instead of products in records.
   bool readsRows = false;
@@ -152,6 +169,14 @@ SEQPAR_BOTH_INLINE Record recordAt(const Task& task, int64_t batch, int head, in
   return record;
 }
 
+/// states += transition * before, `count` matrices [dk][dv], [dk][dk] and [dk][dv]. Zeros of `transition` forget.
+struct FoldTask {
+  float* states = nullptr;
+  const float *transition = nullptr, *before = nullptr;
+  int64_t count = 0;
+  int dk = 0, dv = 0;
+};
+
 enum class Step { Prepare, Advance, Retreat, Differentiate };
 
 /// CTAs of a step, and shared memory per CTA.
@@ -179,6 +204,8 @@ SEQPAR_BOTH_INLINE float squareElement(const float* from, int64_t i, int size) {
 
 /// Enqueues a step. Returns a cudaError_t. Only in builds with CUDA.
 int launch(Step step, const Task& task, void* stream);
+/// Enqueues FoldTask's sum. Returns a cudaError_t. Only in builds with CUDA.
+int launchFold(const FoldTask& task, void* stream);
 /// to[b][i][j] = from[b][j][i] for `count` matrices of size x size. They do not overlap.
 int launchTranspose(float* to, const float* from, int64_t count, int size, void* stream);
 /// Sets `count` matrices of size x size to the identity.

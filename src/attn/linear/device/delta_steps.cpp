@@ -12,7 +12,9 @@ constexpr size_t kHalfRecords = 8448;  // 0.75 GB forward, 1.4 GB backward, with
 
 class DeviceSteps final : public DeltaSteps {
  public:
-  explicit DeviceSteps(int device) : device_(device) {}
+  explicit DeviceSteps(int device) : device_(device) {
+    checkCuda(cudaDeviceGetAttribute(&sms_, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
+  }
 
   void run(delta::Step step, const delta::Task& task, void* stream) override {
     const auto launch = task.half ? delta::half::launch : delta::launch;
@@ -28,10 +30,15 @@ class DeviceSteps final : public DeltaSteps {
     return task.half ? delta::half::overlappingSms(task) : 0;
   }
   bool readsRows(const delta::Task& task) const override { return task.half && delta::half::readsRows(task, device_); }
+  void fold(const delta::FoldTask& task, void* stream) override {
+    checkLaunch(delta::launchFold(task, stream), "a fold of states");
+  }
+  int sms() const override { return sms_; }
   void upload(void* to, const void* from, size_t bytes) override { seqpar::upload(to, from, bytes); }
 
  private:
   const int device_;
+  int sms_ = 0;
 };
 
 }  // namespace

@@ -3,9 +3,10 @@
 #include <algorithm>
 
 #include "attn/linear/device/delta_parts.h"
+#include "attn/linear/device/delta_segments.h"
 #include "attn/linear/device/parts.h"
 #include "attn/linear/passes/beside.h"
-#include "kernels/attn/linear/delta/half/memory.h"
+#include "kernels/attn/linear/delta/half/memory_sm90.h"
 
 namespace seqpar::attn::linear {
 using delta::Step;
@@ -57,6 +58,14 @@ void DeltaWindows::carve(Arena& arena) {
   records_ = static_cast<float*>(arena.take(window_ * shard_.allHeads() * static_cast<size_t>(bytes)));
   running_ = take(shard_.states());
   marks_ = reinterpret_cast<uint32_t*>(take(delta::kMarksBefore + window_ * shard_.allHeads()));
+  const auto takeSegments = [&] {
+    const size_t transitions = shard_.allHeads() * shard_.dk * shard_.dk;
+    return SegmentMemory{take(shard_.states()), take(shard_.states()), take(transitions)};
+  };
+  if (task.readsRows && steps_->sms() > 0) {
+    segments_ = takeSegments();
+    if (shard_.training) reverseSegments_ = takeSegments();
+  }
   if (shard_.training) checkpoints_ = take(windows() * shard_.states());
   if (shard_.alone) return;
   rankStates_ = take(shard_.states());
@@ -152,7 +161,7 @@ void DeltaWindows::advance(Task& task, size_t window) {
   const std::vector<int> parts = half_ ? partsOf(task, partChunks_) : std::vector<int>{task.count};
   if (isPrepared(window, task.training) || parts.size() == 1) {
     prepare(task, window);
-    return run(Step::Advance, task);
+    return runChains(Step::Advance, task);
   }
   Task part = task;
   const int64_t bytes = delta::half::recordBytes(task), reservedBytes = delta::half::reservedBytes(task);
@@ -169,6 +178,43 @@ void DeltaWindows::advance(Task& task, size_t window) {
     first += chunks;
   }
   markPrepared(window, task.training);
+}
+
+void DeltaWindows::runChains(Step step, const Task& task, int busy) {
+  SegmentPlan plan;
+  if (segments_.states != nullptr) {
+    plan = planSegments(step, task, chunks_.data() + task.first, steps_->sms() - busy, partChunks_);
+  }
+  if (plan.counts.empty()) return run(step, task);
+  const bool reverse = step == Step::Retreat;
+  const SegmentMemory& memory = reverse ? reverseSegments_ : segments_;
+  Task segments = task;
+  segments.segmentCount = 0;
+  int first = 0;
+  const auto add = [&](int count, const float* before, float* after, float* transition = nullptr) {
+    segments.segments[segments.segmentCount++] = {reverse ? task.count - first - count : first, count, before, after,
+                                                  transition};
+    first += count;
+  };
+  if (plan.independent) {
+    for (size_t i = 0; i < plan.counts.size(); ++i) {
+      // The first segment may read the states before after the last one has stored those after it.
+      add(plan.counts[i], i == 0 ? task.states : nullptr, i + 1 == plan.counts.size() ? memory.states : nullptr);
+    }
+    run(step, segments);
+    return copyStates(task.states, memory.states);
+  }
+  add(plan.counts[0], task.states, memory.middle);
+  add(plan.counts[1], nullptr, memory.states, memory.transition);
+  run(step, segments);
+  steps_->fold({memory.states, memory.transition, memory.middle, task.batch * task.heads, task.dk, task.dv},
+               exec_.main());
+  segments.segmentCount = 0;
+  segments.overlaps = true;
+  first = plan.counts[0];
+  add(plan.counts[1], memory.middle, nullptr);
+  add(plan.counts[2], memory.states, task.states);
+  run(step, segments);
 }
 
 void DeltaWindows::startMarks(Task& task) {
@@ -263,7 +309,7 @@ void DeltaWindows::gradients(const Inputs& in, const Gradients& to, const float*
     task.states = checkpoints_ + w * shard_.states();
     steps_->run(Step::Advance, task, exec_.side());
     task.states = running_;
-    run(Step::Retreat, task);
+    runChains(Step::Retreat, task, static_cast<int>(shard_.allHeads()) * delta::half::stateSlices(task));
     beside.join();
     run(Step::Differentiate, task);
   }

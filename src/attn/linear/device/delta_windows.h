@@ -20,6 +20,9 @@ class DeltaSteps {
   virtual void upload(void* to, const void* from, size_t bytes) = 0;
   /// SMs of a GPU on which steps of a task may overlap record by record (Task::marks); 0: they may not.
   virtual int overlappingSms(const delta::Task&) const { return 0; }
+  /// SMs of a GPU on which chains may run as segments (Task::segments); 0: they may not.
+  virtual int sms() const { return 0; }
+  virtual void fold(const delta::FoldTask& task, void* stream) = 0;
   /// Whether the steps support Task::readsRows for a task.
   virtual bool readsRows(const delta::Task&) const { return false; }
 };
@@ -79,6 +82,8 @@ class DeltaWindows final : public Passes {
     prepared_ = {window, training};
     if (window == preparedWindows_) ++preparedWindows_;
   }
+  /// Advance or Retreat through a window, in segments if planSegments() says so. `busy`: SMs that other kernels use.
+  void runChains(delta::Step step, const delta::Task& task, int busy = 0);
   /// Clears the marks of a window, with which its next steps overlap.
   void startMarks(delta::Task& task);
   /// A pass without work: prepares the records that the next one reads first.
@@ -111,6 +116,11 @@ class DeltaWindows final : public Passes {
   char* reserved_ = nullptr;
   float *records_ = nullptr, *running_ = nullptr, *checkpoints_ = nullptr;
   uint32_t* marks_ = nullptr;
+  struct SegmentMemory {
+    float* middle = nullptr;                         ///< states behind the first segment
+    float *states = nullptr, *transition = nullptr;  ///< the second segment's map; then states behind it
+  };
+  SegmentMemory segments_, reverseSegments_;  ///< of Advance and Retreat, which overlap
   float *rankStates_ = nullptr, *rankTransition_ = nullptr, *transposed_ = nullptr;
 };
 

@@ -25,30 +25,32 @@ class AdvanceRowsSm90 : ChainRowsSm90<T> {
   using Base::state_;
   using Base::task_;
   using Base::values_;
+  using Rows::count_;
+  using Rows::isMap_;
   using typename Rows::KeyOperand;
   using typename Rows::Operand;
   static constexpr int kSteps = kKeys / kBlock;
 
   SEQPAR_DEVICE explicit AdvanceRowsSm90(const RowsTask& task) : Rows(task) {}
 
-  SEQPAR_DEVICE bool writesOut() const { return task_.writesOut && ofState_; }
+  SEQPAR_DEVICE bool writesOut() const { return task_.writesOut && ofState_ && !isMap_; }
 
   SEQPAR_DEVICE void window() {
     ptx::griddepcontrolLaunchDependents();
     this->placeBarriers();
     if (this->isChain()) {
-      this->loadState(this->running(), this->index());
+      this->loadFirst();
       if (ofState_ && task_.checkpoint != nullptr) this->storeState(task_.checkpoint, this->index());
       if (writesOut()) {
         steps<true, true>();
       } else {
         ofState_ ? steps<true, false>() : steps<false, false>();
       }
-      this->storeState(this->running(), this->index());
+      this->storeLast();
     } else if (this->isLoader()) {
-      for (int i = 0; i < task_.count; ++i) this->loadChunk(i, i, this->rows_.values, task_.v, writesOut());
+      for (int i = 0; i < count_; ++i) this->loadChunk(i, i, this->rows_.values, task_.v, writesOut());
     } else {
-      for (int i = 0; i < task_.count; ++i) end(i);
+      for (int i = 0; i < count_; ++i) end(i);
     }
   }
 
@@ -63,7 +65,7 @@ class AdvanceRowsSm90 : ChainRowsSm90<T> {
     storeTensor<kColumns, kRows, ChainSm90Memory::kCopiers>(
         {task_.out, this->batch_, this->chunk(i), this->head_, this->column_, task_.dv}, 0, this->outputs(),
         threadAgain() - Rows::kFirstCopier);
-    if (i + 1 < task_.count) ptx::barrierArrive<kSm90Read, Base::kBoth>();
+    if (i + 1 < count_) ptx::barrierArrive<kSm90Read, Base::kBoth>();
   }
 
   // The chain.
@@ -73,7 +75,7 @@ class AdvanceRowsSm90 : ChainRowsSm90<T> {
   SEQPAR_DEVICE void steps() {
     KeyOperand a;
     int i = 0;
-    while (i < task_.count) {
+    while (i < count_) {
       this->waitFull(i);
       if (this->begins(i) != 0) {
         this->loadState(kOfState ? task_.initial : nullptr, this->sequenceIndex(this->chunk(i)));
@@ -91,7 +93,7 @@ class AdvanceRowsSm90 : ChainRowsSm90<T> {
         if (!finite) break;
         updateState<kOfState, kOut>(i, s, a, x);
         ++i;
-        if (i == task_.count || begins_) break;
+        if (i == count_ || begins_) break;
       }
       if (finite) continue;
       computeExactly<kOfState, kOut>(i, a);
@@ -166,7 +168,7 @@ class AdvanceRowsSm90 : ChainRowsSm90<T> {
     this->addRows(x, s.keys, 0, kRows / kBlock);
     warpgroup::commit();
     if (!kOut && kOfState && this->keeps()) this->share(i, a, d_);
-    const bool more = i + 1 < task_.count;
+    const bool more = i + 1 < count_;
     const int next = more ? i + 1 : i;  // no condition: products would wait for each other
     this->waitFull(next);
     const RowsStage after = Rows::uniformStage(next);

@@ -1,7 +1,7 @@
 // Chains of 16-bit tensors on sm_90a that read rows of keys, queries and values as they are (Task::readsRows): the
 // common part of AdvanceRowsSm90 and RetreatRowsSm90. Factors of tokens (RowFactor) scale columns of accumulators.
 //
-// Work, Tiles   as chain_sm90.h
+// Work, Tiles   as chain_sm90.h; with Task::segments, a CTA has a slice of one of the segments
 // Roles     a warpgroup, the chain, has the state; a warp, the loader, loads stages, two copy to memory what the chain
 //           shares. Each thread can have 255 registers
 // Smem      ChainSm90Memory: three stages of keys, queries, values or gradients of outputs, the inverse, scores and
@@ -44,7 +44,54 @@ class ChainRowsSm90 : protected ChainSm90<T, ChainSm90Memory::kCopiers> {
     return stageAt(ptx::uniform(i % Base::Memory::kStages * Base::Memory::kStage));
   }
 
-  SEQPAR_DEVICE explicit ChainRowsSm90(const RowsTask& task) : Base(task), rows_(task) {}
+  /// Of which the CTA has one: the chains of the window, or of a segment.
+  struct Chains {
+    int index, ofStates, ofTransitions;                    ///< slices
+    int first = 0, count = 0;                              ///< of the window's chunks
+    bool isMap = false;                                    ///< Segment::transition
+    const float *states = nullptr, *transition = nullptr;  ///< before them; NULL: zeros, the identity
+    float *statesAfter = nullptr, *transitionAfter = nullptr;
+  };
+  SEQPAR_DEVICE static Chains chainsOf(const Task& t) {
+    const int block = ptx::block();
+    if (t.segmentCount == 0) {
+      return {
+          block,    slicesOf(t, kColumns), transitionSlicesOf(t, kColumns), 0, t.count, false, t.states, t.transition,
+          t.states, t.transition};
+    }
+    int number = 0, index = block;
+    for (; number + 1 < t.segmentCount; ++number) {
+      const auto ctas = static_cast<int>(ctasOf(t, t.segments[number]));
+      if (index < ctas) break;
+      index -= ctas;
+    }
+    const Segment& s = t.segments[number];
+    return {
+        index,   stateSlices(t), transitionSlices(t, s), s.first, s.count, s.transition != nullptr, s.before, nullptr,
+        s.after, s.transition};
+  }
+
+  SEQPAR_DEVICE explicit ChainRowsSm90(const RowsTask& task) : ChainRowsSm90(task, chainsOf(task)) {}
+  SEQPAR_DEVICE ChainRowsSm90(const RowsTask& task, const Chains& chains)
+      : Base(task, chains.index, chains.ofStates, chains.ofTransitions),
+        rows_(task),
+        first_(chains.first),
+        count_(chains.count),
+        isMap_(chains.isMap),
+        before_(this->ofState_ ? chains.states : chains.transition),
+        after_(this->ofState_ ? chains.statesAfter : chains.transitionAfter) {}
+
+  SEQPAR_DEVICE bool keeps() const { return Base::keeps() && !isMap_; }
+  SEQPAR_DEVICE Record record(int n) const { return Base::record(first_ + n); }
+  SEQPAR_DEVICE const Chunk& chunk(int n) const { return Base::chunk(first_ + n); }
+  SEQPAR_DEVICE void loadFirst() {
+    if (task_.segmentCount > 0) ptx::griddepcontrolWait();
+    if (ofState_ || before_ != nullptr) return this->loadState(before_, this->index());
+    this->eachElement([&](int c, int v, float& x) { x = c == v && c < task_.dk ? 1 : 0; });
+  }
+  SEQPAR_DEVICE void storeLast() {
+    if (after_ != nullptr) this->storeState(after_, this->index());
+  }
 
   SEQPAR_DEVICE static RowsStage stage(int i) { return stageAt(i % Base::Memory::kStages * Base::Memory::kStage); }
   SEQPAR_DEVICE static RowsStage stageAt(int at) {
@@ -144,7 +191,7 @@ class ChainRowsSm90 : protected ChainSm90<T, ChainSm90Memory::kCopiers> {
     this->startKeeping(i, states, this->roundedState(), values, this->roundedValues());
     ptx::cpAsyncBulkWaitGroupRead<0>();
     ptx::mbarrierArrive(kept());
-    if (i + 1 == task_.count) ptx::cpAsyncBulkWaitGroup();
+    if (i + 1 == count_) ptx::cpAsyncBulkWaitGroup();
   }
 
   // The chain.
@@ -288,6 +335,10 @@ class ChainRowsSm90 : protected ChainSm90<T, ChainSm90Memory::kCopiers> {
   }
 
   const RowsTask& rows_;
+  const int first_, count_;  ///< of the window's chunks
+  const bool isMap_;
+  const float* const before_;
+  float* const after_;
 };
 
 }  // namespace seqpar::attn::delta::half

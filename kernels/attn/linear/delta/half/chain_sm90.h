@@ -52,10 +52,11 @@ class ChainSm90 {
   static constexpr int kTiles = kKeys / 8;
 
   SEQPAR_DEVICE explicit ChainSm90(const Task& t)
+      : ChainSm90(t, ptx::block(), slicesOf(t, kColumns), transitionSlicesOf(t, kColumns)) {}
+  /// `index` of the CTA's slice among those of all heads, which have `ofStates` and `ofTransitions` slices.
+  SEQPAR_DEVICE ChainSm90(const Task& t, int index, int ofStates, int ofTransitions)
       : task_(t), warp_(ptx::uniform(ptx::thread() / 32)), row_(warp_ % 4 * kBlock), lane_(ptx::thread() % 32) {
-    const int ofStates = slicesOf(t, kColumns), slices = ofStates + transitionSlicesOf(t, kColumns);
-    int index = ptx::block();
-    const int slice = index % slices;
+    const int slices = ofStates + ofTransitions, slice = index % slices;
     index /= slices;
     head_ = index % t.heads;
     batch_ = index / t.heads;

@@ -33,7 +33,7 @@ int launchRowsSm90(Step step, const Task& task, void* stream) {
   const bool bf16 = task.type == seqparBfloat16;
   const auto launch = [&](auto kernel, const auto& arguments) {
     return launchKernel(kernel, gridOf(ctasOfSm90(step, task), 0), threadsOfSm90(step, task),
-                        sharedBytesSm90(step, task), stream, false, arguments);
+                        sharedBytesSm90(step, task), stream, isChain(step) && task.overlaps, arguments);
   };
   if (step == Step::Prepare) return launch(bf16 ? prepareRowsKernel<Bf16> : prepareRowsKernel<Fp16>, task);
   RowsTask rows;

@@ -171,12 +171,27 @@ SEQPAR_BOTH_INLINE bool mayReadRows(const Task& task) {
 SEQPAR_BOTH_INLINE bool mayMark(const Task& task) {
   return supports(task) && task.width > 1 && task.type == seqparBfloat16;
 }
+/// Slices of a segment's states, and of its transition.
+SEQPAR_BOTH_INLINE int stateSlices(const Task& task) {
+  return paddedColumns(task) / kColumns;
+}
+SEQPAR_BOTH_INLINE int transitionSlices(const Task& task, const Segment& segment) {
+  return segment.transition != nullptr ? (task.dk + kColumns - 1) / kColumns : 0;
+}
+SEQPAR_BOTH_INLINE int64_t ctasOf(const Task& task, const Segment& segment) {
+  return task.batch * task.heads * (stateSlices(task) + transitionSlices(task, segment));
+}
 SEQPAR_BOTH_INLINE int64_t ctasOfSm90(Step step, const Task& task) {
   if (step == Step::Prepare && task.marks != nullptr) {
     const int64_t records = ctasOf(step, task), most = int64_t{kTurnsCtas} * task.sms;
     return records < most ? records : most;
   }
   if (!isChain(step)) return ctasOf(step, task);
+  if (task.segmentCount > 0) {
+    int64_t ctas = 0;
+    for (int i = 0; i < task.segmentCount; ++i) ctas += ctasOf(task, task.segments[i]);
+    return ctas;
+  }
   return task.batch * task.heads * (slicesOf(task, kColumns) + transitionSlicesOf(task, kColumns));
 }
 SEQPAR_BOTH_INLINE int sharedBytesSm90(Step step, const Task& task) {

@@ -23,26 +23,29 @@ class RetreatRowsSm90 : ChainRowsSm90<T> {
   using Base::state_;
   using Base::task_;
   using Base::values_;
+  using Rows::count_;
+  using Rows::isMap_;
   using typename Rows::KeyOperand;
   using typename Rows::Operand;
 
   SEQPAR_DEVICE explicit RetreatRowsSm90(const RowsTask& task) : Rows(task) {}
 
   /// The chunk of running number i.
-  SEQPAR_DEVICE int number(int i) const { return task_.count - 1 - i; }
+  SEQPAR_DEVICE int number(int i) const { return count_ - 1 - i; }
 
   SEQPAR_DEVICE void window() {
+    if (task_.segmentCount > 0) ptx::griddepcontrolLaunchDependents();
     this->placeBarriers();
     if (this->isChain()) {
-      this->loadState(this->running(), this->index());
+      this->loadFirst();
       ofState_ ? steps<true>() : steps<false>();
-      this->storeState(this->running(), this->index());
+      this->storeLast();
     } else if (this->isLoader()) {
-      for (int i = 0; i < task_.count; ++i) {
+      for (int i = 0; i < count_; ++i) {
         this->loadChunk(i, number(i), this->rows_.outputs, task_.dOut, ofState_);
       }
     } else {
-      for (int i = 0; i < task_.count; ++i) end(i);
+      for (int i = 0; i < count_; ++i) end(i);
     }
   }
   SEQPAR_DEVICE void end(int i) const {
@@ -56,7 +59,7 @@ class RetreatRowsSm90 : ChainRowsSm90<T> {
   template <bool kOfState>
   SEQPAR_DEVICE void steps() {
     int i = 0;
-    while (i < task_.count) {
+    while (i < count_) {
       bool begins = false, finite = true;
       KeyOperand a;
       for (;;) {
@@ -65,11 +68,11 @@ class RetreatRowsSm90 : ChainRowsSm90<T> {
         finite = step<kOfState>(i, a);
         if (!finite) break;
         ++i;
-        if (i == task_.count || begins) break;
+        if (i == count_ || begins) break;
       }
       if (!finite) computeExactly<kOfState>(i++, a);
       if (!begins) continue;
-      if (kOfState && task_.dInitial != nullptr) {
+      if (kOfState && task_.dInitial != nullptr && !isMap_) {
         this->storeState(task_.dInitial, this->sequenceIndex(this->chunk(number(i - 1))));
       }
       this->loadState(nullptr, 0);
