@@ -51,6 +51,7 @@ class AdvanceRowsSm90 : ChainRowsSm90<T> {
       for (int i = 0; i < count_; ++i) this->loadChunk(i, i, this->rows_.values, task_.v, writesOut());
     } else {
       for (int i = 0; i < count_; ++i) end(i);
+      if (ptx::thread() == Rows::kFirstCopier) ptx::cpAsyncBulkWaitGroup();
     }
   }
 
@@ -61,11 +62,29 @@ class AdvanceRowsSm90 : ChainRowsSm90<T> {
     this->keep(i, r.state, r.values);
   }
   SEQPAR_DEVICE void copyOut(int i) const {
+    const Chunk& chunk = this->chunk(i);
+    const bool isBox = this->rows_.storesBoxes && chunk.rows == kRows;
+    const int token = static_cast<int>(chunk.first);  // loaded before the wait
     ptx::barrierSync<kSm90OutRounded, Base::kBoth>();
-    storeTensor<kColumns, kRows, ChainSm90Memory::kCopiers>(
-        {task_.out, this->batch_, this->chunk(i), this->head_, this->column_, task_.dv}, 0, this->outputs(),
-        threadAgain() - Rows::kFirstCopier);
+    if (isBox) {
+      if (ptx::thread() == Rows::kFirstCopier) storeBox(token);
+      ptx::syncwarp();
+    } else {
+      storeTensor<kColumns, kRows, ChainSm90Memory::kCopiers>(
+          {task_.out, this->batch_, chunk, this->head_, this->column_, task_.dv}, 0, this->outputs(),
+          threadAgain() - Rows::kFirstCopier);
+    }
     if (i + 1 < count_) ptx::barrierArrive<kSm90Read, Base::kBoth>();
+  }
+
+  /// One thread, which returns when the outputs may be replaced. Ordinary stores by the copiers take as long as the
+  /// chain, which would wait for them.
+  SEQPAR_DEVICE void storeBox(int token) const {
+    warpgroup::fenceProxyAsync();
+    ptx::tmaStore(this->rows_.outputs, ptx::sharedAddress(ptx::sharedMemory() + this->outputs().offset), this->column_,
+                  this->head_, token, static_cast<int>(this->batch_));
+    ptx::cpAsyncBulkCommitGroup();
+    ptx::cpAsyncBulkWaitGroupRead<0>();
   }
 
   // The chain.

@@ -7,8 +7,9 @@
 namespace seqpar::attn::delta::half {
 
 struct RowsTask : Task {
-  CUtensorMap keys, queries, values, outputs;  ///< boxes of 64 tokens and 64 columns; outputs: dOut
+  CUtensorMap keys, queries, values, outputs;  ///< boxes of 64 tokens and 64 columns; outputs: out, in Retreat dOut
   bool mapped = false;                         ///< whether the TMA supports the tensors; else the maps are not used
+  bool storesBoxes = false;                    ///< the same of `out`
 };
 
 inline void encodeRows(RowsTask& to, const Task& task, Step step) {
@@ -26,6 +27,10 @@ inline void encodeRows(RowsTask& to, const Task& task, Step step) {
               encode(to.queries, task.q, task.dk, task.keyHeads) &&
               (step == Step::Retreat ? encode(to.outputs, task.dOut, task.dv, task.heads)
                                      : encode(to.values, task.v, task.dv, task.heads));
+  if (to.mapped && task.writesOut) {
+    const Output& out = task.out;
+    to.storesBoxes = encode(to.outputs, {out.data, out.batch, out.token, out.head}, task.dv, task.heads);
+  }
 }
 
 }  // namespace seqpar::attn::delta::half
