@@ -68,8 +68,9 @@ def sdpa(q, k, v, call):
         raise ValueError("sdpa: got softcap or sinks, expected none: scaled_dot_product_attention has neither")
     if call.cu_seqlens_q is not None:
         alone = LocalCall(call.causal, call.window, call.scale, call.softcap)
-        bounds = zip(call.cu_seqlens_q, call.cu_seqlens_q[1:], call.cu_seqlens_k, call.cu_seqlens_k[1:])
-        return torch.cat([sdpa(q[:, q0:q1], k[:, k0:k1], v[:, k0:k1], alone) for q0, q1, k0, k1 in bounds if q0 < q1], 1)
+        sizes = [[b - a for a, b in zip(bounds, bounds[1:])] for bounds in (call.cu_seqlens_q, call.cu_seqlens_k)]
+        parts = zip(*(x.split(size, 1) for x, size in zip((q, k, v), (*sizes, sizes[1]))))  # gradients of slices would be whole tensors
+        return torch.cat([sdpa(*part, alone) for part in parts if part[0].shape[1]], 1)
     simple = call.causal and call.window[0] < 0 and call.cu_seqlens_q is None and q.shape[1] == k.shape[1]
     out = torch.nn.functional.scaled_dot_product_attention(
         *(x.transpose(1, 2) for x in (q, k, v)), scale=call.scale, enable_gqa=_known(k.shape[2] != q.shape[2]), is_causal=_known(simple),
