@@ -71,7 +71,7 @@ def sdpa(q, k, v, call):
         sizes = [[b - a for a, b in zip(bounds, bounds[1:])] for bounds in (call.cu_seqlens_q, call.cu_seqlens_k)]
         parts = zip(*(x.split(size, 1) for x, size in zip((q, k, v), (*sizes, sizes[1]))))  # gradients of slices would be whole tensors
         return torch.cat([sdpa(*part, alone) for part in parts if part[0].shape[1]], 1)
-    simple = call.causal and call.window[0] < 0 and call.cu_seqlens_q is None and q.shape[1] == k.shape[1]
+    simple = call.causal and call.window[0] < 0 and q.shape[1] == k.shape[1]
     out = torch.nn.functional.scaled_dot_product_attention(
         *(x.transpose(1, 2) for x in (q, k, v)), scale=call.scale, enable_gqa=_known(k.shape[2] != q.shape[2]), is_causal=_known(simple),
         attn_mask=None if simple else call.mask(q.shape[1], k.shape[1], q.device))
