@@ -14,6 +14,7 @@ using namespace seqpar::attn;
 namespace {
 
 constexpr int kChannels = BlockMatrix::kChannels;
+constexpr double kUnderflow = 0x1p-100;  // error of a score with factors below fp32's range
 
 /// Two channels of a thread.
 struct Pair {
@@ -74,9 +75,11 @@ Scores scoresOf(const BlockCase& c, uint64_t seed) {
   return result;
 }
 
-/// decayOf(random number from 0 to 1): a decay.
+constexpr double kEachBound = 0x1.8p-10;  // TF32 in both factors, relative to the magnitudes of the terms
+
+/// decayOf(random number from 0 to 1): a decay. `bound`: of the error of all scores, relative to their norm.
 template <class DecayOf>
-void checkScores(const DecayOf& decayOf, uint64_t seed) {
+void checkScores(const DecayOf& decayOf, uint64_t seed, double bound = 0x1p-11) {
   std::mt19937_64 random(seed);
   std::uniform_real_distribution<float> uniform(0, 1), symmetric(-1, 1);
   const auto rounded = [](float x) { return ptx::lowOf<Bf16>(ptx::pack<Bf16>(x, 0)); };
@@ -99,12 +102,13 @@ void checkScores(const DecayOf& decayOf, uint64_t seed) {
         continue;
       }
       const auto [expected, magnitude] = c.expected(t, s);
-      CHECK(std::abs(score - expected) <= 0x1.8p-10 * magnitude + 0x1p-100);  // TF32 in both factors
+      CHECK(std::abs(score - expected) <= kEachBound * magnitude + kUnderflow);
       difference += (score - expected) * (score - expected);
       total += expected * expected;
     }
   }
-  CHECK(std::sqrt(difference) <= 0x1p-11 * std::sqrt(total));
+  CAPTURE(seed, difference, total);
+  CHECK(std::sqrt(difference) <= bound * std::sqrt(total) + kBlockTokens * kUnderflow);
 }
 
 }  // namespace
@@ -112,8 +116,9 @@ void checkScores(const DecayOf& decayOf, uint64_t seed) {
 TEST_CASE("scores within blocks have the precision of TF32 with any decays") {
   const seqpar::test::Seed seed;
   checkScores([](float x) { return std::exp2(-0.1F * x); }, seed);
-  checkScores([](float x) { return std::exp2(-30 * x); }, seed + 1);
-  checkScores([](float x) { return std::exp2(-100000 * x); }, seed + 2);
+  // One or two terms may have most of the norm: rounding errors then do not cancel.
+  checkScores([](float x) { return std::exp2(-30 * x); }, seed + 1, kEachBound);
+  checkScores([](float x) { return std::exp2(-100000 * x); }, seed + 2, kEachBound);
   checkScores([](float x) { return x < 0.1F ? 0.F : x < 0.2F ? 1.F : std::exp2(-x); }, seed + 3);
 }
 
