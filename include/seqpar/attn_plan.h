@@ -196,23 +196,20 @@ typedef struct {
   float softcap;       /**< softmax: scores become softcap * tanh(score / softcap); 0: none */
   int sinks;           /**< softmax: 1: a learned logit per head is added to the softmax's denominator (gpt-oss) */
 
-  int inner;          /**< USP: ranks per Ulysses group; DOUBLE_RING: per window; STARTRAIL: per team; MESH,
-                           ATTENTION2D: a, ranks per Q group. A divisor of the number of ranks; 0: chosen by the
-                           library */
+  int inner; /**< USP: ranks per Ulysses group; DOUBLE_RING: per window; STARTRAIL: per team; MESH, ATTENTION2D:
+                  a, ranks per Q group. A divisor of the number of ranks; 0: the library's choice */
   int ulyssesOutside; /**< USP: 0: the ranks of a Ulysses group are consecutive; 1: the ranks of a ring are */
   int training;       /**< 1 (default): backward may be called; 0: forward only, with less workspace */
-  int deterministic;  /**< 1: results are bitwise reproducible on GPUs too, backward included, at a cost; 0
-                           (default): GPU block kernels may add in any order in the backward pass. Hosts are always
-                           reproducible */
+  int deterministic;  /**< 1: bitwise reproducible on GPUs too, at a cost, as hosts always are; 0 (default): block
+                         kernels  of GPUs may add in any order in the backward pass */
   const seqparAttnKernel_t* kernel; /**< softmax: the caller's block kernel; NULL: the library's */
   int reserve;    /**< 1: forward keeps data in the caller's `reserve` that backward would otherwise exchange or compute
                        again: seqparAttnPlanReserveSize() bytes from each forward pass to its backward pass; 0
-                       (default): only (out, lse), or `saved`, is kept. Softmax: the exchanged tensors, with ULYSSES,
-                       MEGATRON_SP, USP and ALLGATHER_KV. Linear, on GPUs, with every algorithm: states within the rank;
-                       packed sequences with `initial` or dInitial compute them again. The delta rule: the operands
-                       of each 64 tokens, in 16 bits with keys of up to 128 channels. All others: 0 bytes.
-                       2: also states that need more bytes: in layers of Mamba-2 with about as many heads as SMs, or
-                       more, the state before each 64 tokens in 16 bits (docs/mamba.md). Otherwise as 1 */
+                       (default): only (out, lse), or `saved`. Softmax: the exchanged tensors, with ULYSSES,
+                       MEGATRON_SP, USP and ALLGATHER_KV. Linear, on GPUs: states within the rank; packed sequences with
+                       `initial` or dInitial compute them again. The delta rule: the operands of each 64 tokens, in 16
+                       bits with keys of up to 128 channels. All others: 0 bytes. 2: also, in layers of Mamba-2 with
+                       about as many heads as SMs, or more, the state before each 64 tokens (docs/mamba.md) */
   int64_t slices; /**< softmax: number of slices of the mask, at most SEQPAR_ATTN_MOST_SLICES; 0: none, a query sees
                        all keys that `mask`, the window and the packing allow. Not with packed sequences: documents are
                        slices. Not with DIST_ATTN */
@@ -345,18 +342,15 @@ typedef struct {
  * is done on `stream` (a cudaStream_t on GPUs; a seqparStream_t on hosts, NULL: to completion in the call). No output
  * overlaps an input or another output. Empty tensors may be NULL.
  *
- * Softmax: masked keys count as keys of probability 0, so NaN and infinity in k or v may reach all rows of their
- * sequence, including rows that do not see the token.
+ * Softmax: masked keys have probability 0, so NaN and infinity in k or v may reach all rows of their sequence.
  *
- * Alignment: to the element. Families without beta on GPUs, tensors of 16 bits: q, k, v, out and gates per channel, and
- * their gradients, have addresses and strides that are multiples of 16 bytes. Strides of dimensions of size 1 are not
- * read.
+ * Alignment: to the element. Families without beta on GPUs, tensors of 16 bits: addresses of q, k, v, out, gates per
+ * channel and their gradients, and strides of dimensions of more than 1, are multiples of 16 bytes.
  *
  * Errors: InvalidArgument (no plan, NULL, a wrong magic, strides, alignment, memory of the wrong kind, overlap),
  * InvalidUsage (not prepared; passes or plans that differ between ranks that compare them), SystemError (a kernel of
  * the caller failed; no memory), UnhandledCudaError, RemoteError, the error of a lost communicator. A pass that fails
- * after these checks ends the communicator on all ranks. Part of its work may be on `stream`: synchronize the stream
- * before the buffers are freed.
+ * after these checks ends the communicator. Synchronize `stream` before the buffers are freed: work may be on it.
  */
 SEQPAR_API seqparResult_t seqparAttnForward(seqparAttnPlan_t plan, const seqparAttnForwardArgs_t* args, void* stream);
 
