@@ -56,7 +56,7 @@ def options_of(family, options):
     return (*options, "normalize") if ("beta", "Token") in GATES[family] else options
 
 
-def reserves(family, reserve):
+def reserve_of(family, reserve):
     """seqparAttnDesc_t.reserve of a call with this option: by default not the many bytes of a family with beta, or of
     the states of chunks."""
     if reserve is None:

@@ -60,7 +60,7 @@ class Abi(unittest.TestCase):
                              f"rows or headers have changed: run python/generate_families.py and commit {name}")
 
     def test_only_an_explicit_reserve_keeps_states_that_need_many_bytes(self):
-        levels = {family: [_families.reserves(family, reserve) for reserve in (None, True, False)]
+        levels = {family: [_families.reserve_of(family, reserve) for reserve in (None, True, False)]
                   for family in ("gla", "scalar", "gated_delta")}
         self.assertEqual(levels, {"gla": [1, 2, 0], "scalar": [1, 2, 0], "gated_delta": [0, 2, 0]})
 

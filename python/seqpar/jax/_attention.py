@@ -210,7 +210,7 @@ def _linear_fields(family, q, k, v, gates, comm, scale=None, initial_state=None,
     return {"family": _abi.FAMILIES[family], "algorithm": _abi.choose("algorithm", algorithm, _abi.ATTN_ALGORITHMS),
             "batch": batch, "tokens": local * comm.size, "heads": heads, "kvHeads": k.shape[2], "headDim": dim,
             "valueDim": value_dim, "dataType": data_type(name, q), "scale": _shapes.scale_of(name, scale) or 0.0,
-            "gateTypes": tuple(data_type(name, gate) for gate in gates), "reserve": _families.reserves(family, reserve),
+            "gateTypes": tuple(data_type(name, gate) for gate in gates), "reserve": _families.reserve_of(family, reserve),
             "normalize": int(normalize), "inputGate": int(input_gate),
             "wireType": _abi.choose("wire", str(wire or "float32"), _abi.TYPES)}, bounds
 

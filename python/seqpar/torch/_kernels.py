@@ -69,7 +69,8 @@ def sdpa(q, k, v, call):
     if call.cu_seqlens_q is not None:
         alone = LocalCall(call.causal, call.window, call.scale, call.softcap)
         sizes = [[b - a for a, b in zip(bounds, bounds[1:])] for bounds in (call.cu_seqlens_q, call.cu_seqlens_k)]
-        parts = zip(*(x.split(size, 1) for x, size in zip((q, k, v), (*sizes, sizes[1]))))  # gradients of slices would be whole tensors
+        # Not slices: the gradient of each would be a whole tensor.
+        parts = zip(*(x.split(size, 1) for x, size in zip((q, k, v), (*sizes, sizes[1]))))
         return torch.cat([sdpa(*part, alone) for part in parts if part[0].shape[1]], 1)
     simple = call.causal and call.window[0] < 0 and q.shape[1] == k.shape[1]
     out = torch.nn.functional.scaled_dot_product_attention(

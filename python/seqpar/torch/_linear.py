@@ -3,7 +3,7 @@
 import torch
 
 from .. import _abi, _shapes
-from .._families import NAMES, function_of, named, options_of, require_gates, reserves
+from .._families import NAMES, function_of, named, options_of, require_gates, reserve_of
 from . import _plans, _prepared
 from ._comm import find
 from ._define import autocasted, autocasts, define, real, require_constants, require_tensors, without_gradient
@@ -171,7 +171,8 @@ def describe(family, q, k, v, gates, comm, initial_state=None, scale=None, cu_se
     return _plans.spec(family=family, algorithm=algorithm, layout=layout and layout.key, training=int(training),
                        scale=_shapes.scale_of(name, scale),
                        cu_seqlens=None if bounds is None else ",".join(map(str, bounds)),
-                       wire=None if wire is None else str(wire).removeprefix("torch."), reserve=reserves(family, reserve) or None if keeps else None,
+                       wire=None if wire is None else str(wire).removeprefix("torch."),
+                       reserve=reserve_of(family, reserve) or None if keeps else None,
                        normalize=1 if normalize else None, input_gate=1 if input_gate else None, num_householder=updates)
 
 

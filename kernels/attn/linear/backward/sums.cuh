@@ -1,8 +1,7 @@
 // Adds terms of gradients, always in the same order.
 //
-// Work      addTerms, addAllTerms: a CTA of 256 threads takes rows, a token's heads, or adjacent elements, in steps of
-// the
-//           grid; addAllTerms: a row of the grid has one gradient. addTokens: a CTA of 1024 threads has one head
+// Work      addTerms, addAllTerms: a CTA of 256 threads takes rows, a token's heads, or adjacent elements, in steps
+//           of the grid; addAllTerms: a row of the grid has one gradient. addTokens: a CTA of 1024 threads has one head
 // Roles     addTerms: a thread has 1 or 4 adjacent elements, or 8 of terms with scales; addTokens: a block of every
 //           n-th token
 // Tiles     none

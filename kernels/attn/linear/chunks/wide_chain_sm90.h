@@ -4,9 +4,8 @@
 // Roles     warpgroup 0: one warp computes factors of tokens, one issues TMA loads, one stores outputs, one saves
 //           the initial state and copies images to device memory; 1: the state; 2, 3: outputs, of every second chunk
 //           each
-// Tiles     64 tokens; S^T 64 x 256 fp32 in registers, and S^T (kKeeps: S) rounded, an image, in shared memory; queries
-// of
-//           a chunk in registers
+// Tiles     64 tokens; S^T 64 x 256 fp32 in registers, and S^T (kKeeps: S) rounded, an image, in shared memory;
+//           queries of a chunk in registers
 // Smem      queries (32 KiB), three stages of keys (32 KiB) and values (8 KiB); two images (32 KiB); outputs (8 KiB)
 // Barriers  mbarriers of a stage, and of queries: full, empty; of an image: stored, read; of outputs: full, read
 // Overlap   as head_chain_sm90.h: the chain is only the state's product and its decay. No overlap with other kernels
