@@ -1,7 +1,9 @@
-// gpu_random_attention KIND [--cases N] [--seed S] [--case I]: random problems of linear attention ("linear"), softmax
-// attention ("softmax") or the short convolution ("conv") on 1 to 4 ranks as threads that share GPUs, against fp64.
-// Prints the seed; --seed with --case repeats one case. Exit status 77 without a GPU.
+// gpu_random_attention KIND [--cases N] [--seed S] [--case I] [--most-ranks N]: random problems of linear attention
+// ("linear"), softmax attention ("softmax") or the short convolution ("conv") on 1 to 4 ranks as threads that share
+// GPUs, against fp64. Prints the seed; --seed with --case repeats one case. --most-ranks 1 is for compute-sanitizer,
+// which runs one kernel at a time, so that ranks on one GPU wait in vain. Exit status 77 without a GPU.
 #define CATCH_CONFIG_RUNNER
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <cstdlib>
@@ -17,10 +19,10 @@ namespace {
 using namespace seqpar::attn::test;  // NOLINT(google-build-using-namespace)
 
 RandomRun run;
-int gpus = 0;
+int gpus = 0, mostRanks = kMostRandomRanks;
 
 TEST_CASE("random cases on GPUs") {
-  for (int ranks = 1; ranks <= kMostRandomRanks; ++ranks) {
+  for (int ranks = 1; ranks <= mostRanks; ++ranks) {
     if (run.only >= 0 && 1 + run.only % kMostRandomRanks != ranks) continue;
     PlacedRun placed;
     placed.gpus = gpus;
@@ -36,7 +38,7 @@ TEST_CASE("random cases on GPUs") {
 }
 
 int usage(const char* program) {
-  std::printf("usage: %s linear|softmax|conv [--cases N] [--seed S] [--case I]\n", program);
+  std::printf("usage: %s linear|softmax|conv [--cases N] [--seed S] [--case I] [--most-ranks N]\n", program);
   return 2;
 }
 
@@ -60,6 +62,8 @@ int main(int count, char** words) {
         run.seed = value;
       } else if (option == "--case") {
         run.only = static_cast<int64_t>(value);
+      } else if (option == "--most-ranks") {
+        mostRanks = static_cast<int>(std::min<unsigned long long>(value, kMostRandomRanks));
       } else {
         return usage(words[0]);
       }
