@@ -48,31 +48,44 @@ struct SgemmTile {
     std::size_t step;
   };
 
+  // body(i, j) for all elements, unrolled by templates: g++ unrolls loops only after it has decided that arrays of sums
+  // stay in memory, and would store and load all of them before and after the loop over the depth.
+  template <std::size_t Height, std::size_t Width, std::size_t At = 0, class Body>
+  [[gnu::always_inline]] static inline void each(const Body& body) {
+    body(At / Width, At % Width);
+    if constexpr (At + 1 < Height * Width) each<Height, Width, At + 1>(body);
+  }
+
+  typedef V Unaligned __attribute__((aligned(sizeof(float)), may_alias));
+  static V load(const float* from) { return *reinterpret_cast<const Unaligned*>(from); }
+  static void store(float* to, V v) { *reinterpret_cast<Unaligned*>(to) = v; }
+
   /// c = or += a b for Height rows; `b` has `depth` rows of kWidth elements, strideB apart.
-  template <std::size_t Height>
-  static void multiply(std::size_t depth, const Left& left, const float* b, std::size_t strideB, bool accumulate,
-                       float* c, std::size_t strideC) {
-    Left a = left;
-    V sum[Height][Columns];
-    for (std::size_t i = 0; i < Height; ++i) {
-      for (std::size_t j = 0; j < Columns; ++j) {
-        sum[i][j] = V{};
-        if (accumulate) __builtin_memcpy(&sum[i][j], c + i * strideC + j * kLanes, sizeof(V));
-      }
+  template <std::size_t Height, bool Accumulate>
+  static void multiply(std::size_t depth, const Left& left, const float* b, std::size_t strideB, float* c,
+                       std::size_t strideC) {
+    // The address of a row is one of `kGroups` pointers and up to 4 strides, which instructions can add, or stride3.
+    constexpr std::size_t kGroup = 5, kGroups = (Height + kGroup - 1) / kGroup;
+    std::size_t stride = left.row * sizeof(float), stride3 = 3 * stride;
+    const char* a[kGroups];
+    each<kGroups, 1>(
+        [&](std::size_t i, std::size_t) { a[i] = reinterpret_cast<const char*>(left.data) + i * kGroup * stride; });
+    V sum[Height][Columns], row[Columns];
+    each<Height, Columns>(
+        [&](std::size_t i, std::size_t j) { sum[i][j] = Accumulate ? load(c + i * strideC + j * kLanes) : V{}; });
+    for (std::size_t p = 0; p < depth; ++p, b += strideB) {
+      __asm__("" : "+r"(stride), "+r"(stride3));  // opaque copies: g++ would keep an offset per row, and spill them
+      each<1, Columns>([&](std::size_t, std::size_t j) { row[j] = load(b + j * kLanes); });
+      V factor;
+      each<Height, Columns>([&](std::size_t i, std::size_t j) {
+        const std::size_t offset = i % kGroup == 3 ? stride3 : i % kGroup * stride;
+        if (j == 0) factor = Vector::set(*reinterpret_cast<const float*>(a[i / kGroup] + offset));
+        sum[i][j] = Vector::multiplyAdd(factor, row[j], sum[i][j]);
+      });
+      each<kGroups, 1>([&](std::size_t i, std::size_t) { a[i] += left.step * sizeof(float); });
     }
-    for (std::size_t p = 0; p < depth; ++p, b += strideB, a.data += a.step) {
-      V row[Columns];
-      for (std::size_t j = 0; j < Columns; ++j) __builtin_memcpy(&row[j], b + j * kLanes, sizeof(V));
-      for (std::size_t i = 0; i < Height; ++i) {
-        const V factor = Vector::set(a.data[i * a.row]);
-        for (std::size_t j = 0; j < Columns; ++j) sum[i][j] = Vector::multiplyAdd(factor, row[j], sum[i][j]);
-      }
-    }
-    for (std::size_t i = 0; i < Height; ++i) {
-      for (std::size_t j = 0; j < Columns; ++j) {
-        __builtin_memcpy(c + i * strideC + j * kLanes, &sum[i][j], sizeof(V));
-      }
-    }
+    __asm__("" : "+r"(c));  // an opaque copy: g++ would keep the addresses of all loads for the stores
+    each<Height, Columns>([&](std::size_t i, std::size_t j) { store(c + i * strideC + j * kLanes, sum[i][j]); });
   }
 
   /// multiply() of `rows` <= Height rows: one instantiation per height, for its register allocation.
@@ -82,7 +95,11 @@ struct SgemmTile {
     if constexpr (Height > 1) {
       if (rows < Height) return multiplyRows<Height - 1>(rows, depth, a, b, strideB, accumulate, c, strideC);
     }
-    multiply<Height>(depth, a, b, strideB, accumulate, c, strideC);
+    if (accumulate) {
+      multiply<Height, true>(depth, a, b, strideB, c, strideC);
+    } else {
+      multiply<Height, false>(depth, a, b, strideB, c, strideC);
+    }
   }
 
   /// multiplyRows() for the first `width` columns only; `b` has kWidth columns.
