@@ -43,6 +43,12 @@ struct Choices {
 
 /// Takes family, heads, dimensions and decays from the model.
 void useModel(Choices& c) {
+  const Choices none;
+  if (c.families != none.families || c.heads != none.heads || c.keyHeads != none.keyHeads || c.keyDim != none.keyDim ||
+      c.valueDim != none.valueDim) {
+    throw UsageError(
+        "option --model: sets --family, --heads, --kv-heads, --head-dim and --value-dim; expected none of them");
+  }
   const auto& shape = modelShapes()[static_cast<size_t>(c.model)];
   c.families = {shape.family};
   c.heads = shape.heads;

@@ -40,6 +40,8 @@ struct Choices {
   size_t error = 0;  ///< key heads to compare with the reference; 0: none
 };
 
+constexpr size_t kLeastDocument = 512;  ///< tokens
+
 /// Documents of `least` to `most` tokens from a fixed seed, equal on all ranks.
 std::vector<int64_t> documentsOf(int64_t tokens, int64_t least, int64_t most) {
   std::vector<int64_t> bounds{0};
@@ -110,7 +112,7 @@ seqparAttnDesc_t descOf(const Choices& c, int mask, int algorithm, int64_t token
 
 SoftmaxProblem problemOf(const Choices& c, int mask, int64_t tokens) {
   SoftmaxProblem problem{c.batch, c.heads, c.kvHeads, c.headDim, mask == seqparAttnCausal, c.window, {0, tokens}};
-  if (c.documents > 0) problem.bounds = documentsOf(tokens, 512, static_cast<int64_t>(c.documents));
+  if (c.documents > 0) problem.bounds = documentsOf(tokens, int64_t{kLeastDocument}, static_cast<int64_t>(c.documents));
   return problem;
 }
 
@@ -358,6 +360,10 @@ int main(int argc, char** argv) {
         std::any_of(choices.masks.begin(), choices.masks.end(), [](int mask) { return mask >= kPacked; });
     if (sliced && (choices.balance || choices.error > 0 || choices.documents > 0)) {
       throw UsageError("option --mask: masks of slices have no --balance, --error and --documents");
+    }
+    if (choices.documents > 0 && choices.documents < kLeastDocument) {
+      throw UsageError("option --documents: '" + std::to_string(choices.documents) + "' is less than " +
+                       std::to_string(kLeastDocument) + ", the least tokens of a sequence");
     }
     if (choices.balance && choices.error > 0) throw UsageError("option --error: needs shards of equal lengths");
   };

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
+#include <new>
 #include <thread>
 
 namespace seqpar::perf {
@@ -129,7 +130,10 @@ void runRank(int thread, int threads, Meeting& meeting, const Settings& settings
     group.setGpu(nullptr);
     require(seqparCommDestroy(group.comm()), "seqparCommDestroy");
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "rank %d: %s\n", group.rank(), error.what());
+    const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+    std::fprintf(stderr, "rank %d: %s\n", group.rank(),
+                 memory ? "the buffers do not fit into memory; expected smaller sizes (-b, -e) or fewer ranks (-t)"
+                        : error.what());
     std::fflush(nullptr);
     meeting.processes.abort();
   }
