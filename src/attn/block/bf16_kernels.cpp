@@ -41,7 +41,8 @@ struct Supported {
     if (!hasAmx()) return;
     kernels[count] = kBf16Avx512;
     kernels[count].name = "AMX";
-    kernels[count++].multiply = multiplyBf16Amx;
+    kernels[count].multiply = multiplyBf16Amx;
+    kernels[count++].softmax = softmaxBf16Amx;
   }
 };
 

@@ -23,10 +23,20 @@ struct SoftmaxTile {
   float factor;             ///< scores times this are base-2 logarithms
   const int32_t* firstKey;  ///< [queries] a query sees the keys from firstKey to endKey - 1
   const int32_t* endKey;
-  float* most;        ///< [queries] largest score times factor so far; -inf: none
+  float* most;        ///< [queries] largest score times factor so far, or a little less; -inf: none
   float* sum;         ///< [queries] sum of 2^(score factor - most)
-  float* kept;        ///< [queries] written: the factor of earlier results
+  float* kept;        ///< [queries] written: the factor of earlier results, mostly 1
   uint32_t* weights;  ///< [keys / 2][kTileQueries] written: 2^(score factor - most) of keys 2i and 2i + 1 in bf16
+};
+
+/// c = a b, or c += a b: see Bf16Kernels::multiply(). m is not 0.
+struct Bf16Product {
+  std::size_t m, n, k;
+  const uint16_t* a;
+  std::size_t strideA;
+  const uint32_t* b;
+  bool accumulate;
+  float* c;
 };
 
 /// Weights and gradients of scores of a tile, both transposed: weight = 2^(score factor - lse), and gradient = weight
@@ -49,12 +59,13 @@ struct GradientTile {
 struct Bf16Kernels {
   const char* name;
   /// c = a b, or c += a b, accumulated in fp32. a: m rows of k bf16 elements, strideA apart. b [k / 2][kTileQueries]:
-  /// pairs of rows 2i (low half) and 2i + 1. c [m][kTileQueries]. m and n are multiples of 16, k of 32. Subnormal
-  /// elements count as 0.
+  /// pairs of rows 2i (low half) and 2i + 1. c [m][kTileQueries]. m and n are multiples of 16, k of 32; m may be 0.
+  /// Subnormal elements count as 0.
   void (*multiply)(std::size_t m, std::size_t n, std::size_t k, const uint16_t* a, std::size_t strideA,
                    const uint32_t* b, bool accumulate, float* c);
+  /// Also computes `count` products, on which the tile does not depend, nor they on it; with AMX at the same time.
   /// Returns false if every `kept` is 1.
-  bool (*softmax)(const SoftmaxTile& tile);
+  bool (*softmax)(const SoftmaxTile& tile, const Bf16Product* products, std::size_t count);
   void (*gradient)(const GradientTile& tile);
   /// c [m][kTileQueries]: multiplies column q by kept[q], for the first n columns.
   void (*rescale)(std::size_t m, std::size_t n, const float* kept, float* c);
@@ -79,6 +90,7 @@ const Bf16Kernels* bestBf16Kernels();
 extern const Bf16Kernels kBf16Avx512;
 void multiplyBf16Amx(std::size_t m, std::size_t n, std::size_t k, const uint16_t* a, std::size_t strideA,
                      const uint32_t* b, bool accumulate, float* c);
+bool softmaxBf16Amx(const SoftmaxTile& tile, const Bf16Product* products, std::size_t count);
 #endif
 
 }  // namespace seqpar::attn

@@ -1,6 +1,6 @@
 #include <immintrin.h>
 
-#include "attn/block/bf16_kernels.h"
+#include "attn/block/bf16_softmax.h"
 
 namespace seqpar::attn {
 namespace {
@@ -13,11 +13,12 @@ struct alignas(64) TileConfig {
 };
 
 constexpr std::size_t kPitch = kTileQueries * 4;  ///< bytes of a row of b and c
+constexpr std::size_t kStepDepth = 32;
 
 /// A block of c of Rows x Columns tiles: 0 to 3; the tiles of a are 4 and 5, those of b 6 and 7.
 template <int Rows, int Columns>
-void block(std::size_t k, const uint16_t* a, std::size_t strideA, const uint32_t* b, bool accumulate, float* c) {
-  float* const below = c + 16 * kTileQueries;
+void beginBlock(bool accumulate, const float* c) {
+  const float* const below = c + 16 * kTileQueries;
   if (accumulate) {
     _tile_loadd(0, c, kPitch);
     if constexpr (Columns == 2) _tile_loadd(1, c + 16, kPitch);
@@ -29,42 +30,91 @@ void block(std::size_t k, const uint16_t* a, std::size_t strideA, const uint32_t
     if constexpr (Rows == 2) _tile_zero(2);
     if constexpr (Rows == 2 && Columns == 2) _tile_zero(3);
   }
-  for (std::size_t p = 0; p < k; p += 32, b += 16 * kTileQueries) {
-    _tile_loadd(6, b, kPitch);
-    if constexpr (Columns == 2) _tile_loadd(7, b + 16, kPitch);
-    _tile_loadd(4, a + p, strideA * 2);
-    _tile_dpbf16ps(0, 4, 6);
-    if constexpr (Columns == 2) _tile_dpbf16ps(1, 4, 7);
-    if constexpr (Rows == 2) {
-      _tile_loadd(5, a + 16 * strideA + p, strideA * 2);
-      _tile_dpbf16ps(2, 5, 6);
-      if constexpr (Columns == 2) _tile_dpbf16ps(3, 5, 7);
-    }
+}
+
+/// Adds kStepDepth products to each element.
+template <int Rows, int Columns>
+void addToBlock(const uint16_t* a, std::size_t strideA, const uint32_t* b) {
+  _tile_loadd(6, b, kPitch);
+  if constexpr (Columns == 2) _tile_loadd(7, b + 16, kPitch);
+  _tile_loadd(4, a, strideA * 2);
+  _tile_dpbf16ps(0, 4, 6);
+  if constexpr (Columns == 2) _tile_dpbf16ps(1, 4, 7);
+  if constexpr (Rows == 2) {
+    _tile_loadd(5, a + 16 * strideA, strideA * 2);
+    _tile_dpbf16ps(2, 5, 6);
+    if constexpr (Columns == 2) _tile_dpbf16ps(3, 5, 7);
   }
+}
+
+template <int Rows, int Columns>
+void endBlock(float* c) {
+  float* const below = c + 16 * kTileQueries;
   _tile_stored(0, c, kPitch);
   if constexpr (Columns == 2) _tile_stored(1, c + 16, kPitch);
   if constexpr (Rows == 2) _tile_stored(2, below, kPitch);
   if constexpr (Rows == 2 && Columns == 2) _tile_stored(3, below + 16, kPitch);
 }
 
-template <int Columns>
-void blocks(std::size_t m, std::size_t k, const uint16_t* a, std::size_t strideA, const uint32_t* b, bool accumulate,
-            float* c) {
-  std::size_t i = 0;
-  for (; i + 32 <= m; i += 32) block<2, Columns>(k, a + i * strideA, strideA, b, accumulate, c + i * kTileQueries);
-  if (i < m) block<1, Columns>(k, a + i * strideA, strideA, b, accumulate, c + i * kTileQueries);
-}
+/// Products in steps of one block and kStepDepth: with 2 x 2 tiles, 64 cycles of the tile multiplier.
+class Steps {
+ public:
+  Steps(const Bf16Product* products, std::size_t count) : product_(products), end_(products + count) {}
+  bool done() const { return product_ == end_; }
+  void operator()() {
+    if (done()) return;
+    const Bf16Product& of = *product_;
+    const bool tall = row_ + 32 <= of.m, wide = column_ + 32 <= of.n;
+    if (tall && wide) return step<2, 2>(of);
+    if (tall) return step<2, 1>(of);
+    if (wide) return step<1, 2>(of);
+    step<1, 1>(of);
+  }
+
+ private:
+  template <int Rows, int Columns>
+  void step(const Bf16Product& of) {
+    float* const c = of.c + row_ * kTileQueries + column_;
+    if (depth_ == 0) beginBlock<Rows, Columns>(of.accumulate, c);
+    addToBlock<Rows, Columns>(of.a + row_ * of.strideA + depth_, of.strideA,
+                              of.b + depth_ / 2 * kTileQueries + column_);
+    depth_ += kStepDepth;
+    if (depth_ < of.k) return;
+    endBlock<Rows, Columns>(c);
+    depth_ = 0;
+    row_ += 16 * Rows;
+    if (row_ < of.m) return;
+    row_ = 0;
+    column_ += 16 * Columns;
+    if (column_ < of.n) return;
+    column_ = 0;
+    ++product_;
+  }
+
+  const Bf16Product *product_, *end_;
+  std::size_t row_ = 0, column_ = 0, depth_ = 0;
+};
 
 }  // namespace
 
 void multiplyBf16Amx(std::size_t m, std::size_t n, std::size_t k, const uint16_t* a, std::size_t strideA,
                      const uint32_t* b, bool accumulate, float* c) {
+  if (m == 0) return;
   const TileConfig config;
   _tile_loadconfig(&config);
-  std::size_t j = 0;
-  for (; j + 32 <= n; j += 32) blocks<2>(m, k, a, strideA, b + j, accumulate, c + j);
-  if (j < n) blocks<1>(m, k, a, strideA, b + j, accumulate, c + j);
+  const Bf16Product product{m, n, k, a, strideA, b, accumulate, c};
+  for (Steps steps(&product, 1); !steps.done();) steps();
   _tile_release();
+}
+
+bool softmaxBf16Amx(const SoftmaxTile& tile, const Bf16Product* products, std::size_t count) {
+  const TileConfig config;
+  _tile_loadconfig(&config);
+  Steps steps(products, count);
+  const bool changed = softmaxTile(tile, steps);
+  while (!steps.done()) steps();
+  _tile_release();
+  return changed;
 }
 
 }  // namespace seqpar::attn

@@ -1,11 +1,9 @@
 #include <immintrin.h>
 
-#include "attn/block/bf16_kernels.h"
+#include "attn/block/bf16_softmax.h"
 
 namespace seqpar::attn {
 namespace {
-
-constexpr float kLowest = -__builtin_huge_valf();
 
 /// Four rows and Columns vectors of c.
 template <std::size_t Columns>
@@ -44,91 +42,17 @@ void multiply(std::size_t m, std::size_t n, std::size_t k, const uint16_t* a, st
   rows(block<1>);
 }
 
-/// 2^x: 2^n 2^r with n the nearest integer. NaN stays NaN; below -200 it is 0.
-inline __m512 powerOfTwo(__m512 x) {
-  x = _mm512_max_ps(_mm512_set1_ps(-200.0f), x);
-  const __m512 n = _mm512_roundscale_ps(x, 8);  // nearest, without exceptions
-  const __m512 r = _mm512_sub_ps(x, n);
-  __m512 p = _mm512_set1_ps(1.54035304e-4f);
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.33335581e-3f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(9.61812911e-3f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.55041087e-2f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(2.40226507e-1f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(6.93147181e-1f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
-  return _mm512_scalef_ps(p, n);
-}
-
 /// a and b in bf16, one after the other.
 inline __m512i rounded(__m512 a, __m512 b) {
   return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a));
 }
 
-/// The elements of a (low halves) and b in bf16.
-inline __m512i pairs(__m512 a, __m512 b) {
-  const __m512i alternating = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22,
-                                               6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-  return _mm512_permutexvar_epi16(alternating, rounded(a, b));
-}
-
-/// 16 queries of a tile.
-struct Group {
-  const float* scores;
-  __m512i first, end;
-  __m512 factor;
-
-  __mmask16 seen(std::size_t key) const {
-    const __m512i at = _mm512_set1_epi32(static_cast<int>(key));
-    return _mm512_cmpge_epi32_mask(at, first) & _mm512_cmplt_epi32_mask(at, end);
+bool softmax(const SoftmaxTile& tile, const Bf16Product* products, std::size_t count) {
+  for (const Bf16Product* p = products; p != products + count; ++p) {
+    multiply(p->m, p->n, p->k, p->a, p->strideA, p->b, p->accumulate, p->c);
   }
-  /// The scores of a key in base 2; -inf for queries that do not see it.
-  __m512 score(std::size_t key, bool all) const {
-    const __m512 value = _mm512_mul_ps(_mm512_loadu_ps(scores + key * kTileQueries), factor);
-    return all ? value : _mm512_mask_mov_ps(_mm512_set1_ps(kLowest), seen(key), value);
-  }
-};
-
-bool softmaxGroup(const SoftmaxTile& tile, std::size_t query) {
-  const Group group{tile.scores + query, _mm512_loadu_si512(tile.firstKey + query),
-                    _mm512_loadu_si512(tile.endKey + query), _mm512_set1_ps(tile.factor)};
-  // Keys that all queries see, and keys that any sees.
-  const auto allFirst = static_cast<long>(_mm512_reduce_max_epi32(group.first));
-  const auto allEnd = static_cast<long>(_mm512_reduce_min_epi32(group.end));
-  const auto all = [&](std::size_t key) {
-    return static_cast<long>(key) >= allFirst && static_cast<long>(key) + 1 < allEnd;
-  };
-  const __m512 before = _mm512_loadu_ps(tile.most + query);
-  __m512 most = before;
-  for (std::size_t key = 0; key < tile.keys; key += 2) {
-    const bool whole = all(key);
-    most = _mm512_max_ps(group.score(key, whole), most);  // NaN scores leave `most`
-    most = _mm512_max_ps(group.score(key + 1, whole), most);
-  }
-  // Without a visible score there is no maximum to subtract.
-  const __mmask16 none = _mm512_cmpeq_ps_mask(most, _mm512_set1_ps(kLowest));
-  const __m512 shift = _mm512_mask_mov_ps(most, none, _mm512_setzero_ps());
-  const __m512 kept = _mm512_mask_mov_ps(powerOfTwo(_mm512_sub_ps(before, shift)), _mm512_cmpeq_ps_mask(before, shift),
-                                         _mm512_set1_ps(1.0f));
-  __m512 even = _mm512_setzero_ps(), odd = _mm512_setzero_ps();
-  for (std::size_t key = 0; key < tile.keys; key += 2) {
-    const bool whole = all(key);
-    const __m512 a = powerOfTwo(_mm512_sub_ps(group.score(key, whole), shift));
-    const __m512 b = powerOfTwo(_mm512_sub_ps(group.score(key + 1, whole), shift));
-    even = _mm512_add_ps(even, a);
-    odd = _mm512_add_ps(odd, b);
-    _mm512_storeu_si512(tile.weights + key / 2 * kTileQueries + query, pairs(a, b));
-  }
-  _mm512_storeu_ps(tile.most + query, most);
-  _mm512_storeu_ps(tile.sum + query,
-                   _mm512_fmadd_ps(_mm512_loadu_ps(tile.sum + query), kept, _mm512_add_ps(even, odd)));
-  _mm512_storeu_ps(tile.kept + query, kept);
-  return _mm512_cmpneq_ps_mask(kept, _mm512_set1_ps(1.0f)) != 0;
-}
-
-bool softmax(const SoftmaxTile& tile) {
-  bool changed = false;
-  for (std::size_t query = 0; query < tile.queries; query += 16) changed |= softmaxGroup(tile, query);
-  return changed;
+  const auto none = [] {};
+  return softmaxTile(tile, none);
 }
 
 /// 16 queries of a GradientTile.
@@ -138,8 +62,7 @@ struct GradientGroup {
   __m512 lse, delta;
 
   GradientGroup(const GradientTile& tile, std::size_t query)
-      : group{tile.scores + query, _mm512_loadu_si512(tile.firstKey + query), _mm512_loadu_si512(tile.endKey + query),
-              _mm512_set1_ps(tile.factor)},
+      : group(tile.scores + query, tile.firstKey + query, tile.endKey + query, tile.factor),
         products(tile.products + query),
         lse(_mm512_loadu_ps(tile.lse + query)),
         delta(_mm512_loadu_ps(tile.delta + query)) {}
@@ -149,7 +72,7 @@ struct GradientGroup {
   };
   Values at(std::size_t key) const {
     const __mmask16 seen = group.seen(key);
-    const __m512 weight = _mm512_maskz_mov_ps(seen, powerOfTwo(_mm512_sub_ps(group.score(key, true), lse)));
+    const __m512 weight = _mm512_maskz_mov_ps(seen, powerOfTwo(_mm512_fmsub_ps(group.score(key), group.factor, lse)));
     const __m512 product = _mm512_sub_ps(_mm512_loadu_ps(products + key * kTileQueries), delta);
     return {weight, _mm512_maskz_mul_ps(seen, weight, product)};
   }

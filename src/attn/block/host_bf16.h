@@ -10,8 +10,10 @@
 namespace seqpar::attn {
 
 constexpr int64_t kQueries = kTileQueries, kKeys = kTileKeys;
-constexpr int64_t kDepth = 32;                  ///< of a step of Bf16Kernels::multiply()
-constexpr int64_t kPitch = kKeyChunk + kDepth;  ///< elements of a row of v^T; no multiple of a page
+constexpr int64_t kDepth = 32;  ///< of a step of Bf16Kernels::multiply()
+/// Keys of a chunk of the forward, before it merges results: k and v^T, 1 MiB for heads of 128.
+constexpr int64_t kForwardKeys16 = 2048;
+constexpr int64_t kPitch = kForwardKeys16 + kDepth;  ///< elements of a row of v^T; no multiple of a page
 /// Keys with sums of gradients in scratch memory: dk and dv, 0.5 MiB for heads of 128, fit the second cache.
 constexpr int64_t kGradientKeys = 512;
 

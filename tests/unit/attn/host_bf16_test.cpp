@@ -5,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "amx_emulated.h"
 #include "attn/block/host.h"
 #include "base/convert.h"
 #include "unit/seed.h"
@@ -12,6 +13,21 @@
 namespace {
 
 using namespace seqpar::attn;  // NOLINT(google-build-using-namespace)
+
+/// All kernels that this processor supports, and AMX with emulated tile registers.
+std::vector<Bf16Kernels> testedKernels() {
+  const auto supported = supportedBf16Kernels();
+  std::vector<Bf16Kernels> tested(supported.begin(), supported.end());
+#if defined(__x86_64__)
+  if (!tested.empty()) {
+    tested.push_back(tested.front());
+    tested.back().name = "emulated AMX";
+    tested.back().multiply = multiplyBf16AmxEmulated;
+    tested.back().softmax = softmaxBf16AmxEmulated;
+  }
+#endif
+  return tested;
+}
 
 /// `count` values in bf16, and the same as fp32.
 struct Values {
@@ -46,7 +62,7 @@ Problem draw(std::mt19937& random) {
   p.shape.scale = 1 / std::sqrt(static_cast<float>(p.shape.headDim));
   if (random() % 3 == 0) p.shape.softcap = 1.5f;
   p.rows = upTo(150);
-  p.columns = 40 + upTo(random() % 3 == 0 ? 1400 : 300);
+  p.columns = 40 + upTo(random() % 3 == 0 ? 2400 : 300);
   const int64_t border = upTo(p.columns - 33);
   p.rectangles = {{0, p.rows, 0, border}, {0, p.rows, border, p.columns - border}};
   p.rectangles[1].upper = upTo(200) - 60;
@@ -148,7 +164,7 @@ TEST_CASE("bf16 attention agrees with fp64 with all kernels, on any number of th
     const auto values = [&](int64_t count) { return Values(static_cast<size_t>(count), random); };
     Inputs in{values(p.rows * s.heads * s.headDim), values(p.columns * s.kvHeads * s.headDim),
               values(p.columns * s.kvHeads * s.valueDim)};
-    for (const auto& kernels : supportedBf16Kernels()) {
+    for (const auto& kernels : testedKernels()) {
       CAPTURE(kernels.name);
       const auto results = compute(p, in, &kernels, 1);
       for (int64_t row = 0; row < p.rows; ++row)
@@ -158,6 +174,22 @@ TEST_CASE("bf16 attention agrees with fp64 with all kernels, on any number of th
       CHECK(results.lse == threaded.lse);
     }
   }
+}
+
+TEST_CASE("bf16 attention: threads change no bits of windows that are longer than a chunk of keys") {
+  std::mt19937 random(1);
+  Problem p;
+  p.shape.type = seqparBfloat16;
+  p.shape.headDim = p.shape.valueDim = 32;
+  p.rows = p.columns = 4500;
+  p.rectangles = {{0, p.rows, 0, p.columns}, {0, 0, 0, 0}};
+  p.rectangles[0].lower = -2300;
+  p.rectangles[0].upper = 0;
+  const auto values = [&] { return Values(static_cast<size_t>(p.rows * 32), random); };
+  Inputs in{values(), values(), values()};
+  const auto results = compute(p, in, bestBf16Kernels(), 1), threaded = compute(p, in, bestBf16Kernels(), 3);
+  CHECK(results.out == threaded.out);
+  CHECK(results.lse == threaded.lse);
 }
 
 struct Gradients {
@@ -269,7 +301,7 @@ TEST_CASE("gradients of bf16 attention agree with fp64 with all kernels, on any 
         expected.addRow(p, in, dOut, row, h, lse[at], delta[at]);
       }
     }
-    for (const auto& kernels : supportedBf16Kernels()) {
+    for (const auto& kernels : testedKernels()) {
       CAPTURE(kernels.name);
       const auto got = computeGradients(p, in, dOut, lse, delta, &kernels, 1);
       checkWithin(got.dq, expected.dq, expected.dqBound);
@@ -289,7 +321,7 @@ TEST_CASE("bf16 attention: NaN in hidden keys has no effect, and infinite scores
   p.columns = 90;
   p.rectangles = {{0, 20, 0, 45}, {0, 20, 45, 0}};
   Inputs in{Values(20 * 32, random), Values(90 * 32, random), Values(90 * 32, random)};
-  for (const auto& kernels : supportedBf16Kernels()) {
+  for (const auto& kernels : testedKernels()) {
     CAPTURE(kernels.name);
     Inputs poisoned = in;
     for (size_t i = size_t{45} * 32; i < size_t{90} * 32; ++i) poisoned.k.exact[i] = poisoned.v.exact[i] = NAN;
