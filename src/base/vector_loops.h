@@ -15,10 +15,11 @@ namespace seqpar {
 
 constexpr bool kHasVectorClones = SEQPAR_HAS_VECTOR_CLONES;
 
-/// exp(r) for |r| <= ln(2) / 2, by a polynomial. Always inline: an out-of-line copy would use one instruction set only.
-[[gnu::always_inline]] inline float exponentialNearZero(float r) {
-  float p = 1.0f / 5040.0f;
-  p = p * r + 1.0f / 720.0f;
+/// exp(r) for |r| <= ln(2) / 2, by a polynomial, for a number or a vector. Always inline: an out-of-line copy would use
+/// one instruction set only.
+template <class T>
+[[gnu::always_inline]] inline T exponentialNearZero(T r) {
+  T p = r * (1.0f / 5040.0f) + 1.0f / 720.0f;
   p = p * r + 1.0f / 120.0f;
   p = p * r + 1.0f / 24.0f;
   p = p * r + 1.0f / 6.0f;
