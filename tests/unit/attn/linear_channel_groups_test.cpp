@@ -42,13 +42,11 @@ struct ChannelGroupKernels {
     task.strong = &strong;
     task.chunks.states = aligned(before);
     task.chunks.gradients = aligned(after);
-    if (seed % 3 == 0) {
-      run<sm90::ChannelScaleKernel<T, false>>(task, static_cast<int64_t>(count), seed);
-      run<sm90::ChannelStatesKernel<T, kBlock, true>>(task, 3, seed);
+    run<sm90::ChannelScaleKernel<T>>(task, static_cast<int64_t>(count), seed);
+    if (seed % 2 == 0) {
+      run<sm90::ChannelStatesKernel<T, kBlock>>(task, 3, seed);
     } else {
-      run<sm90::ChannelScaleKernel<T>>(task, static_cast<int64_t>(count), seed);
-      if (seed % 3 == 1) run<sm90::ChannelStatesKernel<T, kBlock>>(task, 3, seed);
-      if (seed % 3 == 2) run<sm90::ChannelStatesKernel<T, sm90::kPanel>>(task, 3, seed);
+      run<sm90::ChannelStatesKernel<T, sm90::kPanel>>(task, 3, seed);
     }
     run<sm90::ChannelGroupKernel<T>>(task, 2, seed);
     return strong != 0;

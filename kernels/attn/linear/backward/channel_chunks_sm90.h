@@ -45,16 +45,6 @@ struct alignas(128) ChunkRecord {
   static constexpr float kMagic = 0x1p23f;  ///< the weight of its last bit is 1
 };
 
-/// Replaces a word of q or k by that of q' or k', and returns its remainder. `logs`: the word of L.
-template <class T, bool kKeys>
-SEQPAR_DEVICE uint32_t scaleWord(uint32_t& word, uint32_t logs, float scale) {
-  const float low = ChunkRecord<T>::lowOf(logs), high = ChunkRecord<T>::highOf(logs);
-  const float first = ptx::lowOf<T>(word) * (kKeys ? ptx::ex2Approx(-low) : scale * ptx::ex2Approx(low)),
-              second = ptx::highOf<T>(word) * (kKeys ? ptx::ex2Approx(-high) : scale * ptx::ex2Approx(high));
-  word = ptx::pack<T>(first, second);
-  return restOf<T>(first, second, word);
-}
-
 /// A head counts as a group; a part is 64 columns of v. One segment has all tokens.
 struct ChannelTask : GroupTask {
   char* records = nullptr;     ///< ChunkRecord: [batch][heads][chunks]

@@ -43,10 +43,8 @@ cudaError_t launchChannelGroups(const Task& task, const ChannelGroupsMemory& mem
                                 const Launch& launch) {
   static_assert(sizeof(sm90::ChunkRecord<Bf16>) == kChunkRecordBytes);
   using Scale = sm90::ChannelScaleKernel<Bf16>;
-  using ScaleOnly = sm90::ChannelScaleKernel<Bf16, false>;
   using Gradients = sm90::ChannelGroupKernel<Bf16>;
   using States = sm90::ChannelStatesKernel<Bf16, kBlock>;
-  using ScalingStates = sm90::ChannelStatesKernel<Bf16, kBlock, true>;
   using Single = sm90::ChannelStatesKernel<Bf16, sm90::kPanel>;
   sm90::ChannelTask to;
   if (!sm90::encodeGroup<Bf16>(to, task, memory.chunks)) return cudaErrorNotSupported;
@@ -56,23 +54,16 @@ cudaError_t launchChannelGroups(const Task& task, const ChannelGroupsMemory& mem
   const auto runAll = [&]<class Kernel, int kCtas>(int64_t ctas, bool dependent) {
     return run<Kernel, kCtas>(to, Kernel::itemsOf(to), ctas, launch.stream, dependent);
   };
-  // With 64 columns, computing remainders takes longer than the products. Maps need them before.
-  const bool single = Single::itemsOf(to) <= launch.ctas, scales = part == GradientsPart::Whole && !single;
   cudaError_t error = cudaSuccess;
   if (part != GradientsPart::AfterStates) {
     error = cudaMemsetAsync(to.strong, 0, sizeof(*to.strong), static_cast<cudaStream_t>(launch.stream));
     if (error != cudaSuccess) return error;
-    error = scales ? runAll.template operator()<ScaleOnly, 2>(Scale::itemsOf(to), false)
-                   : runAll.template operator()<Scale, 2>(Scale::itemsOf(to), false);
+    error = runAll.template operator()<Scale, 2>(Scale::itemsOf(to), false);
   }
   if (error == cudaSuccess && part == GradientsPart::States) error = runMaps(to, memory, launch);
   if (error != cudaSuccess || part == GradientsPart::States) return error;
-  if (single) {
-    error = runAll.template operator()<Single, 1>(launch.ctas, true);
-  } else {
-    error = scales ? runAll.template operator()<ScalingStates, 1>(launch.ctas, true)
-                   : runAll.template operator()<States, 1>(launch.ctas, true);
-  }
+  error = Single::itemsOf(to) <= launch.ctas ? runAll.template operator()<Single, 1>(launch.ctas, true)
+                                             : runAll.template operator()<States, 1>(launch.ctas, true);
   if (error != cudaSuccess) return error;
   return run<Gradients>(to, sm90::groupItemsOf(to), launch.ctas, launch.stream, true);
 }

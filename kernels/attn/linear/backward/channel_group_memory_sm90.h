@@ -8,7 +8,7 @@
 
 namespace seqpar::attn::backward::sm90 {
 
-constexpr int kOfKeys = 11, kOfQueries = 12;  ///< named barriers, after kOfScores and kOfTotal
+constexpr int kOfKeys = 11, kOfQueries = 12, kOfGates = 13;  ///< named barriers, after kOfScores and kOfTotal
 
 /// Shared memory.
 template <class T>
@@ -21,11 +21,12 @@ struct ChannelGroupMemory {
     alignas(1024) T v[kTilePanel], dOut[kTilePanel], before[kImage];
     T after[2 * kImage];  ///< the item's block of keys first
 
-    /// After the last part: remainders of q' and k', of the item's block.
+    /// After the last part: remainders of q' and k', of the item's block; then dq and dk.
     SEQPAR_DEVICE T* queryRests() { return v; }
     SEQPAR_DEVICE T* keyRests() { return before; }
     /// Terms of the gates' gradients, q' dq' - k' dk': 64 x 128 in fp32, in units of 8 that are swizzled.
     SEQPAR_DEVICE float* terms() { return reinterpret_cast<float*>(after); }
+    SEQPAR_DEVICE const float* terms() const { return reinterpret_cast<const float*>(after); }
     SEQPAR_DEVICE static int termAt(int row, int channel) {
       return row * kBlock + ((channel / 8) ^ (row % 8)) * 8 + channel % 8;
     }
@@ -34,8 +35,9 @@ struct ChannelGroupMemory {
   alignas(1024) T q[kTile], k[2 * kTile];  ///< q: the item's block
   T matrices[2][kTilePanel];               ///< A and its remainder; then the remainder of dA in the first one
   Stage stages[kStages];
-  T out[kTilePanel];       ///< dv; then dA
-  float carry[4][kBlock];  ///< k' dk' of the state, of each warp's tokens
+  T out[kTilePanel];                                   ///< dv; then dA
+  uint32_t logs[kBlock / 16][warpgroup::kThreads][4];  ///< L of the item's block, loaded with the remainders
+  float carry[5][kBlock];                              ///< k' dk' of the state, of each warp's tokens, and S' E'
   /// mbarriers (channel_group_sm90.h).
   alignas(8) uint64_t full[kStages], empty[kStages], shared, sharedEmpty;
 
@@ -72,13 +74,13 @@ struct ChannelGroupLoads {
   SEQPAR_DEVICE static void run(const ChannelTask& task, Memory& memory) {
     StagesOf<kStages> pipe;
     int shared = 1;
-    const int parts = task.panels(), last = (parts < kStages ? parts : kStages) - 1;
+    const int parts = task.panels();
     eachChannelChunk(task, [&](const GroupItem& item) {
       for (int part = 0; part < parts; ++part) {
         awaitPhase(memory.empty[pipe.stage], pipe.parity ^ 1);
         loadPart(task, item, part, memory.stages[pipe.stage], ptx::sharedAddress(memory.full + pipe.stage));
         pipe.next();
-        if (part != last) continue;
+        if (part != 0) continue;
         awaitPhase(memory.sharedEmpty, shared);
         shared ^= 1;
         loadShared(task, item, memory);
@@ -87,8 +89,10 @@ struct ChannelGroupLoads {
       auto& stage = memory.stages[pipe.stage];
       const uint32_t full = ptx::sharedAddress(memory.full + pipe.stage);
       constexpr int kBytes = 2 * kTile * int{sizeof(T)};
-      ptx::mbarrierArriveExpectTx(full, kBytes);
-      ptx::cpAsyncBulkLoad(stage.v, recordOf(task, item).rests[item.block], kBytes, full);
+      const auto& record = recordOf(task, item);
+      ptx::mbarrierArriveExpectTx(full, kBytes + int{sizeof(memory.logs)});
+      ptx::cpAsyncBulkLoad(stage.v, record.rests[item.block], kBytes, full);
+      ptx::cpAsyncBulkLoad(memory.logs, record.logs[item.block], int{sizeof(memory.logs)}, full);
       pipe.next();
     });
   }

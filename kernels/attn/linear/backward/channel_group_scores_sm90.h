@@ -1,5 +1,6 @@
-// Gradients of scores of a chunk with channel decays, and dv (channel_group_sm90.h). Two warpgroups: each has the
-// columns of 32 keys of a matrix of 64 x 64 tokens, and 32 columns of dv.
+// Gradients of scores of a chunk with channel decays, dv and the gates' gradients (channel_group_sm90.h). Two
+// warpgroups: each has the columns of 32 keys of a matrix of 64 x 64 tokens, 32 columns of dv, and the gates of 32
+// tokens.
 #pragma once
 
 #include "kernels/attn/linear/backward/channel_group_memory_sm90.h"
@@ -32,10 +33,11 @@ struct ChannelGroupScores {
       storeTwice(opaqueMemory<Memory>().out, opaqueMemory<Memory>().matrices[0], total, place.opaque());
       warpgroup::fenceProxyAsync();
       ptx::barrierSync<kOfTotal, 4 * warpgroup::kThreads>();
-      awaitPhase(opaqueMemory<Memory>().full[pipe.stage], pipe.parity);  // of remainders, which are not read
+      arriveWarp(opaqueMemory<Memory>().sharedEmpty, place);
+      ptx::barrierSync<kOfGates, 3 * warpgroup::kThreads>();  // terms are stored, in the stage of remainders
+      writeGates(task, item, opaqueMemory<Memory>(), pipe.stage, place.opaque());
       arriveWarp(opaqueMemory<Memory>().empty[pipe.stage], place);
       pipe.next();
-      arriveWarp(opaqueMemory<Memory>().sharedEmpty, place);
     });
   }
 
@@ -125,6 +127,46 @@ struct ChannelGroupScores {
       if (row < item.rows) putUnit(to, data + row * to.token + unit * 8, words);
     }
     ptx::syncwarp();
+  }
+  /// Thread i of a warpgroup writes channel i: sums of the terms from the last token, and of what later tokens
+  /// contribute.
+  SEQPAR_DEVICE static void writeGates(const ChannelTask& task, const GroupItem& item, const Memory& memory, int stage,
+                                       const GroupPosition& me) {
+    constexpr int kTokens = kChunk / 2, kAtOnce = 16;
+    const Target& to = task.dGates;
+    const int channel = me.warp * 32 + me.lane, ofHead = item.block * kBlock + channel;
+    if (to.data == nullptr) return;
+    const float* const all = memory.stages[stage].terms();
+    float sum = memory.carry[4][channel];
+    SEQPAR_UNROLL
+    for (int i = 0; i < 4; ++i) sum += memory.carry[i][channel];
+    const auto load = [&](float(&terms)[kAtOnce], int row) {
+      SEQPAR_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) terms[i] = all[Memory::Stage::termAt(row + i, channel)];
+    };
+    for (int row = kChunk - kAtOnce; row >= (me.group + 1) * kTokens; row -= kAtOnce) {
+      float terms[kAtOnce];
+      load(terms, row);
+      SEQPAR_UNROLL
+      for (int i = kAtOnce - 1; i >= 0; --i) sum += terms[i];
+    }
+    int row = (me.group + 1) * kTokens - 1;
+    int64_t at = item.sequence * to.batch + (item.token + row) * to.token + item.head * to.head + ofHead;
+    SEQPAR_ROLLED
+    for (int first = row + 1 - kAtOnce; first >= me.group * kTokens; first -= kAtOnce) {
+      float terms[kAtOnce];
+      load(terms, first);
+      SEQPAR_UNROLL
+      for (int i = kAtOnce - 1; i >= 0; --i, --row, at -= to.token) {
+        sum += terms[i];
+        if (row >= item.rows || ofHead >= task.dk) continue;
+        if (to.type == seqparFloat32) {
+          static_cast<float*>(to.data)[at] = sum;
+        } else {
+          static_cast<uint16_t*>(to.data)[at] = static_cast<uint16_t>(ptx::pack<Bf16>(sum, 0));
+        }
+      }
+    }
   }
 };
 

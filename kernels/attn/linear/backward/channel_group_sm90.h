@@ -13,16 +13,17 @@
 // Work      a CTA of 640 threads, one per SM, takes items (sequence, head, chunk, block of 128 channels) in steps of
 //           the grid, and parts of 64 columns of v one after the other. Both items of a chunk compute dA; each computes
 //           dq, dk and gates' gradients of its block, and dv of every second part
-// Roles     warpgroups 0, 1: dA and dv; 2: dq; 3: dk, and gates' gradients; 4: one thread loads
+// Roles     warpgroups 0, 1: dA, dv, and gates' gradients; 2: dq; 3: dk; 4: one thread loads
 // Tiles     chunks of 64 tokens; q' and k' 64 x 256, v and dO 64 x 64, S' and E' 128 x 64
 // Smem      ChannelGroupMemory: q' of a block (16 KiB), k' (32), A as two terms (16), two stages of v, dO, S', E', E'
-//           of the other block (64 KiB each), which also load remainders of q' and k', dv and then dA (8; its second
-//           term replaces A), sums of the carry
+//           of the other block (64 KiB each), dv and then dA (8; its second term replaces A), L of a block (16), sums
+//           of the carry. The stage after the last part: remainders of q' and k', which dq and dk replace, and terms of
+//           gates' gradients
 // Barriers  mbarriers of stages: full, empty; shared, sharedEmpty: the same for q', k' and A.
-//           Named: kOfScores (A is not read any more), kOfTotal (dA is stored), kOfKeys (k' dk' is stored), kOfQueries
-//           (q' dq' is added)
-// Overlap   parts, also of the next item, are loaded two ahead. The kernel may start before channel_states_sm90.h's has
-//           ended
+//           Named: kOfScores (A is not read any more), kOfTotal (dA is stored), kOfKeys (q' is not multiplied any
+//           more), kOfQueries (q' dq' is stored, k' is not multiplied any more), kOfGates (q' dq' - k' dk' is stored)
+// Overlap   parts, also of the next item, are loaded two ahead, and its q', k' and A while dq, dk and gates' gradients
+//           are written. The kernel may start before channel_states_sm90.h's has ended
 #pragma once
 
 #include "kernels/attn/linear/backward/channel_group_scores_sm90.h"

@@ -1,5 +1,5 @@
-// dq, dk and the gates' gradients of a chunk with channel decays (channel_group_sm90.h): one warpgroup each for dq and
-// dk; that of dk also writes the gates' gradients.
+// dq, dk and the terms of the gates' gradients of a chunk with channel decays (channel_group_sm90.h): one warpgroup
+// each for dq and dk.
 #pragma once
 
 #include "kernels/attn/linear/backward/channel_group_memory_sm90.h"
@@ -34,17 +34,15 @@ struct ChannelGroupStates {
       }
       Memory& memory = opaqueMemory<Memory>();
       auto& rests = awaitRests(memory, pipe);
-      T* const keys = memory.k + Memory::keysAt(item);
+      const T* const keys = memory.k + Memory::keysAt(item);
       addScores<Terms::AlongRows>(x, memory, keys, rests.keyRests());
-      ptx::barrierSync<kOfKeys, 2 * warpgroup::kThreads>();
-      eachTerm(x, memory.q, rests.queryRests(), rests.terms(), place.opaque(),
-               [](float& term, float product) { term += product; });
+      storeTerms(x, memory.q, rests.queryRests(), rests.terms(), place.opaque());
       ptx::barrierArrive<kOfQueries, 2 * warpgroup::kThreads>();
-      warpgroup::fenceProxyAsync();
+      arriveWarp(opaqueMemory<Memory>().sharedEmpty, place);
+      ptx::barrierSync<kOfKeys, 2 * warpgroup::kThreads>();
+      scaleAndWrite<false>(x, task, task.dq, item, rests.queryRests(), place.opaque());
       arriveWarp(opaqueMemory<Memory>().empty[pipe.stage], place);
       pipe.next();
-      scaleAndWrite<false>(x, task, task.dq, item, keys, place.opaque());
-      arriveWarp(opaqueMemory<Memory>().sharedEmpty, place);
     });
   }
   SEQPAR_DEVICE static void keys(const ChannelTask& task) {
@@ -72,15 +70,15 @@ struct ChannelGroupStates {
       const T* const keys = memory.k + Memory::keysAt(item);
       addColumns(memory.carry[place.warp], x, keys, rests.keyRests(), place.opaque());
       addScores<Terms::Rows>(x, memory, memory.q, rests.queryRests());
-      eachTerm(x, keys, rests.keyRests(), rests.terms(), place.opaque(),
-               [](float& term, float product) { term = -product; });
       ptx::barrierArrive<kOfKeys, 2 * warpgroup::kThreads>();
       ptx::barrierSync<kOfQueries, 2 * warpgroup::kThreads>();
-      writeGates(sum, task, item, memory.carry, rests.terms(), place.opaque());
+      subtractTerms(x, keys, rests.keyRests(), rests.terms(), place.opaque());
+      memory.carry[4][place.warp * 32 + place.lane] = sum;
+      ptx::barrierArrive<kOfGates, 3 * warpgroup::kThreads>();
+      arriveWarp(opaqueMemory<Memory>().sharedEmpty, place);
+      scaleAndWrite<true>(x, task, task.dkOut, item, rests.keyRests(), place.opaque());
       arriveWarp(opaqueMemory<Memory>().empty[pipe.stage], place);
       pipe.next();
-      scaleAndWrite<true>(x, task, task.dkOut, item, opaqueMemory<Memory>().q, place.opaque());
-      arriveWarp(opaqueMemory<Memory>().sharedEmpty, place);
     });
   }
 
@@ -164,10 +162,24 @@ struct ChannelGroupStates {
       }
     }
   }
-  /// Calls add(term of the gates' gradients, x times the element).
-  template <class Add>
+  /// Stores the terms q' dq' of the gates' gradients.
+  SEQPAR_DEVICE static void storeTerms(const Wide& x, const T* tile, const T* rest, float* terms,
+                                       const GroupPosition& me) {
+    eachTerm(x, tile, rest, terms, me, [](float* at, float low, float high) { ptx::storePair(at, low, high); });
+  }
+  /// Subtracts k' dk' from the terms.
+  SEQPAR_DEVICE static void subtractTerms(const Wide& x, const T* tile, const T* rest, float* terms,
+                                          const GroupPosition& me) {
+    eachTerm(x, tile, rest, terms, me, [](float* at, float low, float high) {
+      float first, second;
+      ptx::loadPair(at, first, second);
+      ptx::storePair(at, first - low, second - high);
+    });
+  }
+  /// Calls act(address of two terms, x times the elements).
+  template <class Act>
   SEQPAR_DEVICE static void eachTerm(const Wide& x, const T* tile, const T* rest, float* terms, const GroupPosition& me,
-                                     const Add& add) {
+                                     const Act& act) {
     SEQPAR_UNROLL
     for (int n = 0; n < kTiles8; n += 2) {
       float elements[4][2];
@@ -176,25 +188,20 @@ struct ChannelGroupStates {
       for (int i = 0; i < 4; ++i) {
         const float* of = x[n + i / 2] + i % 2 * 2;
         float* const at = terms + Memory::Stage::termAt(me.row + i % 2 * 8, (n + i / 2) * 8 + me.c * 2);
-        float low, high;
-        ptx::loadPair(at, low, high);
-        add(low, elements[i][0] * of[0]);
-        add(high, elements[i][1] * of[1]);
-        ptx::storePair(at, low, high);
+        act(at, elements[i][0] * of[0], elements[i][1] * of[1]);
       }
     }
   }
-  /// Writes dq = scale 2^L dq', or dk = 2^-L dk'. `staged`: memory that this warpgroup may overwrite.
+  /// Writes dq = scale 2^L dq', or dk = 2^-L dk'. `staged`: rows of a tile that each warp may overwrite.
   template <bool kKeys>
   SEQPAR_DEVICE static void scaleAndWrite(Wide& x, const ChannelTask& task, const Target& to, const GroupItem& item,
                                           T* staged, const GroupPosition& me) {
-    if (to.data == nullptr) return;
-    const Record& record = task.recordOf<Record>(item.sequence, item.head, item.number);
+    if (to.data == nullptr) return warpgroup::fenceProxyAsync();
     const float scale = kKeys ? 1.f : task.scale;
     SEQPAR_UNROLL
     for (int n = 0; n < kTiles8; n += 2) {
       uint32_t logs[4], words[4];
-      ptx::load(logs, record.logs[item.block][n / 2][me.warp * 32 + me.lane]);
+      ptx::load(logs, opaqueMemory<Memory>().logs[n / 2][me.warp * 32 + me.lane]);
       SEQPAR_UNROLL
       for (int i = 0; i < 4; ++i) {
         const float* of = x[n + i / 2] + i % 2 * 2;
@@ -214,35 +221,6 @@ struct ChannelGroupStates {
       uint32_t words[4];
       ptx::load(words, unitOf<kChunk>(staged, row, unit));
       if (row < item.rows && unit * 8 < channels) putUnit(to, data + row * to.token + unit * 8, words);
-    }
-    warpgroup::fenceProxyAsync();
-  }
-  /// Thread i writes channel i: sums of the terms from the last token, and of what later tokens contribute.
-  SEQPAR_DEVICE static void writeGates(float sum, const ChannelTask& task, const GroupItem& item,
-                                       const float (&carries)[4][kBlock], const float* all, const GroupPosition& me) {
-    const Target& to = task.dGates;
-    const int channel = me.warp * 32 + me.lane, ofHead = item.block * kBlock + channel;
-    if (to.data == nullptr) return;
-    SEQPAR_UNROLL
-    for (const auto& carry : carries) sum += carry[channel];
-    int64_t at = item.sequence * to.batch + (item.token + kChunk - 1) * to.token + item.head * to.head + ofHead;
-    SEQPAR_ROLLED
-    for (int upper = 3; upper >= 0; --upper) {
-      float terms[16];
-      SEQPAR_UNROLL
-      for (int i = 0; i < 16; ++i) {
-        terms[i] = all[Memory::Stage::termAt(upper * 16 + i, channel)];
-      }
-      SEQPAR_UNROLL
-      for (int i = 15; i >= 0; --i, at -= to.token) {
-        sum += terms[i];
-        if (upper * 16 + i >= item.rows || ofHead >= task.dk) continue;
-        if (to.type == seqparFloat32) {
-          static_cast<float*>(to.data)[at] = sum;
-        } else {
-          static_cast<uint16_t*>(to.data)[at] = static_cast<uint16_t>(ptx::pack<Bf16>(sum, 0));
-        }
-      }
     }
     warpgroup::fenceProxyAsync();
   }

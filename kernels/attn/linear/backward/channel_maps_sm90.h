@@ -129,7 +129,7 @@ class ChannelMapsKernel {
   SEQPAR_DEVICE void load() const {
     constexpr int kDecayBytes = kBlock * int{sizeof(float)}, kKeyBytes = kTile * int{sizeof(T)};
     for (int step = 0; step < chunks_; ++step) {
-      const int number = 2 * (first_ + step), chunk = chunkOf(step);
+      const int number = first_ + step, chunk = chunkOf(step);
       const uint32_t full = memory_.awaitEmpty(number);
       ptx::mbarrierArriveExpectTx(full, kKeyBytes + Memory::kTileOfValues * int{sizeof(T)} + kDecayBytes);
       ptx::cpAsyncBulkLoad(memory_.keys(number), record(chunk).queries + keyBlock_ * kTile, kKeyBytes, full);
@@ -140,9 +140,6 @@ class ChannelMapsKernel {
         ptx::tmaLoad(ptx::sharedAddress(memory_.values(number) + panel * kTilePanel), task_.outputs, full,
                      column_ + panel * kPanel, head_, chunk * kChunk, sequence_);
       }
-      const uint32_t next = memory_.awaitEmpty(number + 1);
-      ptx::mbarrierArriveExpectTx(next, kKeyBytes);
-      ptx::cpAsyncBulkLoad(memory_.keys(number + 1), record(chunk).rests[keyBlock_][0], kKeyBytes, next);
     }
   }
   SEQPAR_DEVICE void multiply() const {
@@ -152,26 +149,21 @@ class ChannelMapsKernel {
     state.clear();
     float decay = 1, decay8 = 1;
     for (int step = 0; step < chunks_; ++step) {
-      const int number = 2 * (first_ + step);
+      const int number = first_ + step;
       ptx::mbarrierWaitParity(memory_.full(number), Memory::parity(number));
       const float* of = memory_.decays[number % Memory::kStages] + row;
       const float own = of[0], own8 = of[8];
       state.scale(decay * own, decay8 * own8);
       decay = own;
       decay8 = own8;
-      ptx::mbarrierWaitParity(memory_.full(number + 1), Memory::parity(number + 1));
       warpgroup::fenceOperand(state.x);
       warpgroup::arrive();
       state.add(memory_.keys(number), memory_.values(number), me);
-      state.add(memory_.keys(number + 1), memory_.values(number), me);
       warpgroup::commit();
       warpgroup::wait<0>();
       warpgroup::fenceOperand(state.x);
       ptx::syncwarp();
-      if (me.lane == 0) {
-        ptx::mbarrierArrive(memory_.empty(number));
-        ptx::mbarrierArrive(memory_.empty(number + 1));
-      }
+      if (me.lane == 0) ptx::mbarrierArrive(memory_.empty(number));
     }
     state.scale(decay, decay8);
     const int keys = task_.dk - keyBlock_ * kBlock, values = task_.dv - column_;

@@ -12,8 +12,7 @@
 
 namespace seqpar::attn::backward::sm90 {
 
-/// kStoresRests: the remainders of q' and k' are stored.
-template <class T, bool kStoresRests = true>
+template <class T>
 class ChannelScaleKernel {
  public:
   using Record = ChunkRecord<T>;
@@ -94,11 +93,9 @@ class ChannelScaleKernel {
       wordAt(memory_.rests, at) = ofQuery;
       wordAt(record.queries, at) = query;
       wordAt(record.keys, at) = key;
-      if constexpr (kStoresRests) {
-        const int block = channel_ / kBlock, inBlock = at - block * kTile;
-        wordAt(record.rests[block][0], inBlock) = ofQuery;
-        wordAt(record.rests[block][1], inBlock) = rests[t];
-      }
+      const int block = channel_ / kBlock, inBlock = at - block * kTile;
+      wordAt(record.rests[block][0], inBlock) = ofQuery;
+      wordAt(record.rests[block][1], inBlock) = rests[t];
       record.logsAt(slice_ * kTokens + t, channel_) = steps[0] | steps[1] << 16;
     }
     multiply(record, rests);
