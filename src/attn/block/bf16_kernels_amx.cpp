@@ -16,7 +16,7 @@ constexpr std::size_t kPitch = kTileQueries * 4;  ///< bytes of a row of b and c
 constexpr std::size_t kStepDepth = 32;
 
 /// A block of c of Rows x Columns tiles: 0 to 3; the tiles of a are 4 and 5, those of b 6 and 7.
-template <int Rows, int Columns>
+template <std::size_t Rows, std::size_t Columns>
 void beginBlock(bool accumulate, const float* c) {
   const float* const below = c + 16 * kTileQueries;
   if (accumulate) {
@@ -33,7 +33,7 @@ void beginBlock(bool accumulate, const float* c) {
 }
 
 /// Adds kStepDepth products to each element.
-template <int Rows, int Columns>
+template <std::size_t Rows, std::size_t Columns>
 void addToBlock(const uint16_t* a, std::size_t strideA, const uint32_t* b) {
   _tile_loadd(6, b, kPitch);
   if constexpr (Columns == 2) _tile_loadd(7, b + 16, kPitch);
@@ -47,7 +47,7 @@ void addToBlock(const uint16_t* a, std::size_t strideA, const uint32_t* b) {
   }
 }
 
-template <int Rows, int Columns>
+template <std::size_t Rows, std::size_t Columns>
 void endBlock(float* c) {
   float* const below = c + 16 * kTileQueries;
   _tile_stored(0, c, kPitch);
@@ -72,7 +72,7 @@ class Steps {
   }
 
  private:
-  template <int Rows, int Columns>
+  template <std::size_t Rows, std::size_t Columns>
   void step(const Bf16Product& of) {
     float* const c = of.c + row_ * kTileQueries + column_;
     if (depth_ == 0) beginBlock<Rows, Columns>(of.accumulate, c);
