@@ -132,15 +132,56 @@ SEQPAR_DEVICE_NOINLINE float smallBetaGradient(const RecordedToken k) {
       }
     }
   }
-  SEQPAR_UNROLL
-  for (int h = 0; h < kParts; ++h) {
-    float dX = 0;
-    SEQPAR_ROLLED
-    for (int s = k.t; s < kRows; ++s) {
-      dX += forgetting(number(r.inverse[imageIndex(s, k.t)]), number(r.dWritten[imageIndex(lane + 32 * h, s)]));
+  if constexpr (kChannel) {
+    SEQPAR_UNROLL
+    for (int h = 0; h < kParts; ++h) {
+      float dX = 0;
+      SEQPAR_ROLLED
+      for (int s = k.t; s < kRows; ++s) {
+        dX += forgetting(number(r.inverse[imageIndex(s, k.t)]), number(r.dWritten[imageIndex(lane + 32 * h, s)]));
+      }
+      sum += dX * values[h];
     }
-    sum += dX * values[h];
+    return sumOfWarp(sum);
   }
+  // dX = dD - sum over later j of scores of keys times gradients of values; dD = P^T dO + kOut dY.
+  float dX[kParts] = {}, later = 1;
+  const auto valueOf = [&](const auto& tensor, int t, int h) {
+    const int v = lane + 32 * h;
+    const auto* const data = static_cast<const uint16_t*>(static_cast<const void*>(tensor.data));
+    return v < k.task.dv ? number(data[rowOf(tensor, k.batch, k.chunk.first + t, k.head) + v]) : 0;
+  };
+  SEQPAR_ROLLED
+  for (int j = k.t; j < k.chunk.rows; ++j) {
+    float score = 0;
+    if (j > k.t) {
+      later *= decay(j, 0);
+      loadKey(other, j);
+      SEQPAR_UNROLL
+      for (int m = 0; m < kKeys / 32; ++m) score += forgetting(later, mine[m] * other[m]);
+      score = sumOfWarp(score);
+    }
+    const float through = number(r.scores[imageIndex(j, k.t)]);
+    SEQPAR_UNROLL
+    for (int h = 0; h < kParts; ++h) {
+      dX[h] += forgetting(through, valueOf(k.task.dOut, j, h));
+      if (j > k.t) dX[h] -= forgetting(score, valueOf(k.task.dv_, j, h));
+    }
+  }
+  SEQPAR_UNROLL
+  for (int m = 0; m < kKeys / 32; ++m) {
+    const float key = forgetting(later, mine[m]);
+    SEQPAR_ROLLED
+    for (int i = 0; i < 32; ++i) {
+      const float factor = ptx::shfl(key, i);
+      SEQPAR_UNROLL
+      for (int h = 0; h < kParts; ++h) {
+        dX[h] += forgetting(factor, number(r.dState[stateIndex(lane + 32 * h, 32 * m + i)]));
+      }
+    }
+  }
+  SEQPAR_UNROLL
+  for (int h = 0; h < kParts; ++h) sum += dX[h] * values[h];
   return sumOfWarp(sum);
 }
 

@@ -34,8 +34,11 @@ class DifferenceSm90 {
   }
 
   SEQPAR_DEVICE Record record() const { return recordOf(task_, batch_, head_, number_); }
-  SEQPAR_DEVICE KeyTile keys() const { return {memory_.keys()}; }
-  SEQPAR_DEVICE KeyTile queries() const { return {memory_.queries()}; }
+  /// With two blocks of columns and decays of tokens, keys replace the first block before the last states are used.
+  static constexpr bool kEarly = kTwo && !kChannel;
+  static constexpr int kBlockBytes = kChannel ? kSquareBytes : Memory::kBlockBytes;
+  SEQPAR_DEVICE KeyTile keys() const { return {memory_.keys(kEarly)}; }
+  SEQPAR_DEVICE KeyTile queries() const { return {memory_.queries(kEarly)}; }
   SEQPAR_DEVICE StateTile state(int step) const { return {memory_.stages + step % 2 * Memory::kStage}; }
   SEQPAR_DEVICE StateTile dState(int step) const { return {state(step).offset + Memory::kStage / 2}; }
   SEQPAR_DEVICE SquareRows ofScores() const { return {memory_.inverse}; }
@@ -86,10 +89,16 @@ class DifferenceSm90 {
       const auto copy = [&](int at, const uint16_t* from, int bytes) {
         ptx::cpAsyncBulkLoad(ptx::sharedMemory() + at, from, bytes, full(kOfValues));
       };
-      ptx::mbarrierArriveExpectTx(full(kOfValues), (1 + 2 * kBlocksOfValues) * kSquareBytes + 8 * kRows);
-      copy(memory_.inverse, r.inverse, kSquareBytes);
-      copy(memory_.dX, r.dWritten, kBlocksOfValues * kSquareBytes);
-      copy(memory_.written, r.values, kBlocksOfValues * kSquareBytes);
+      constexpr int kTiles = kChannel ? 1 + 2 * kBlocksOfValues : kBlocksOfValues;
+      ptx::mbarrierArriveExpectTx(full(kOfValues), kTiles * kSquareBytes + 8 * kRows);
+      if constexpr (kChannel) {
+        copy(memory_.inverse, r.inverse, kSquareBytes);
+        copy(memory_.dX, r.dWritten, kBlocksOfValues * kSquareBytes);
+      }
+      SEQPAR_UNROLL
+      for (int n = 0; n < kBlocksOfValues; ++n) {
+        copy(memory_.written + n * kBlockBytes, r.values + n * kColumns * kRows, kSquareBytes);
+      }
       ptx::cpAsyncBulkLoad(memory_.kNorm, r.norms, 8 * kRows, full(kOfValues));  // and qNorm, behind it
       startStates(r, 0);
       startStates(r, 1);
@@ -103,9 +112,13 @@ class DifferenceSm90 {
     if constexpr (kChannel) prefetchChannelDecays(task_, batch_, chunk_, head_, thread);
     SEQPAR_UNROLL
     for (int block = 0; block < kBlocksOfValues; ++block) {
-      const int at = block * kSquareBytes, first = block * kColumns;
+      const int at = block * kBlockBytes, first = block * kColumns;
       startTensor<kColumns, kAll>(SquareRows{memory_.dOut + at}, {task_.dOut, batch_, chunk_, head_, first, task_.dv},
                                   thread);
+      if constexpr (!kChannel) {
+        startTensor<kColumns, kAll>(SquareRows{memory_.dX + at}, {task_.dv_, batch_, chunk_, head_, first, task_.dv},
+                                    thread);
+      }
     }
     ptx::cpAsyncCommitGroup();
   }
@@ -122,15 +135,16 @@ class DifferenceSm90 {
                            barrier);
     }
   }
-  /// The states of a step, after a barrier; then keys and queries as further steps, whose copies are committed.
+  /// Behind step `step` and a barrier: starts copies of the states of the next step but one, and of keys and queries
+  /// where they replace what no later step reads.
   SEQPAR_DEVICE void startStage(int step) const {
-    if (step < kSteps) {
-      if (isProducer()) startStates(record(), step);
-      return;
-    }
-    const Input& tensor = step % 2 == 0 ? task_.k : task_.q;
-    startTensor<kKeys, kAll>(KeyTile{state(step).offset}, {tensor, batch_, chunk_, keyHead_, 0, task_.dk},
-                             threadAgain());
+    if (step + 2 < kSteps && isProducer()) startStates(record(), step + 2);
+    constexpr int kFirst = kEarly ? kSteps - 3 : kSteps - 2;
+    if (step == kFirst) startRows(keys(), task_.k);
+    if (step == kFirst + 1) startRows(queries(), task_.q);
+  }
+  SEQPAR_DEVICE void startRows(const KeyTile& to, const Input& tensor) const {
+    startTensor<kKeys, kAll>(to, {tensor, batch_, chunk_, keyHead_, 0, task_.dk}, threadAgain());
     ptx::cpAsyncCommitGroup();
   }
   /// Keys and queries times their factors.
@@ -238,8 +252,10 @@ class DifferenceSm90 {
     }
   }
 
-  /// Whether D_i / beta_i has too few digits.
-  SEQPAR_DEVICE static bool isSmall(float beta) { return fabsf(beta) < (ptx::kIsBf16<T> ? 0x1p-64F : 0x1p-6F); }
+  /// Whether D_i / beta_i, and with decays of tokens (beta_i dX_i) / beta_i, has too few digits.
+  SEQPAR_DEVICE static bool isSmall(float beta) {
+    return fabsf(beta) < (ptx::kIsBf16<T> ? kChannel ? 0x1p-64F : 0x1p-40F : 0x1p-6F);
+  }
   /// By warps 2 and 3, a token per lane.
   SEQPAR_DEVICE void ofBetas() const {
     constexpr int kParts = kTwo ? 4 : 2;
@@ -247,7 +263,7 @@ class DifferenceSm90 {
     if (task_.dBeta.data == nullptr || t < 0 || t >= kRows) return;
     const float beta = memory_.beta[t];
     const bool exists = t < chunk_.rows, small = exists && isSmall(beta);
-    if (exists && !small) storeBeta(t, memory_.diagonal[t] / beta);
+    if (exists && !small) storeBeta(t, memory_.diagonal[t] / (kChannel ? beta : beta * beta));
     if (ptx::voteAll(!small)) return;
     SEQPAR_ROLLED
     for (int n = 0; n < 32; ++n) {

@@ -9,8 +9,9 @@
 //           fp32 in registers, at most 96 per thread
 // Smem      DifferentiateSm90Memory, 103 KiB; 109 KiB with decays of channels
 // Barriers  __syncthreads() between steps
-// Overlap   bulk copies load the states of two steps ahead, then cp.async keys and queries; loads of one CTA overlap
-//           with the products of the other one. No overlap with other kernels
+// Overlap   bulk copies load the states of two steps ahead, then cp.async keys and queries, with decays of tokens in
+//           place of a block of values; loads of one CTA overlap with the products of the other one. No overlap with
+//           other kernels
 #pragma once
 
 #include "kernels/attn/linear/delta/half/difference_sm90.h"
@@ -38,6 +39,7 @@ class DifferentiateSm90 : DifferenceSm90<T, kTwo, kChannel> {
   using Parts::group_;
   using Parts::head_;
   using Parts::kAll;
+  using Parts::kBlockBytes;
   using Parts::keepWarpSum;
   using Parts::keyHead_;
   using Parts::keys;
@@ -57,6 +59,7 @@ class DifferentiateSm90 : DifferenceSm90<T, kTwo, kChannel> {
   using Parts::rowsOfPanel;
   using Parts::rowSum;
   using Parts::scaleKeys;
+  using Parts::startRows;
   using Parts::startStage;
   using Parts::startValues;
   using Parts::state;
@@ -75,27 +78,34 @@ class DifferentiateSm90 : DifferenceSm90<T, kTwo, kChannel> {
       for (int i = 0; i < group; ++i) {
         head_ = keyHead_ * group + i;
         throughHead(i);
+        ofBetas();
         if (i > 0) addSums(sums);
         if (i + 1 == group) break;
         keepSums(sums);
         warpgroup::fenceProxyAsync();  // ordinary stores before copies of the next head
         ptx::syncthreads();
       }
+      finish();
     } else {
       throughHead(0);
+      finish();
+      ofBetas();  // a call, before which gradients would leave registers
     }
-    finish();
   }
   /// `number`: of the head among those that share q and k.
   SEQPAR_DEVICE void throughHead(int number) {
     startValues();
     loadGates();
+    if constexpr (!kChannel) {
+      ptx::syncwarp();
+      decayWithinBlocks(memory_.tokens);  // while values arrive
+    }
     ptx::cpAsyncWaitGroup<0>();
     warpgroup::fenceProxyAsync();
     ptx::syncthreads();
     waitValues(number);
-    if constexpr (!kChannel) decayWithinBlocks(memory_.tokens);
-    throughValues();
+    if constexpr (kChannel) throughValues();
+    multiplyScores();
     if constexpr (!kChannel) decayFromEnds(memory_.tokens);
     storeScores();
     throughStates(number);
@@ -106,10 +116,10 @@ class DifferentiateSm90 : DifferenceSm90<T, kTwo, kChannel> {
       throughScores();
       ofGates();
     }
-    ofBetas();
   }
 
-  /// dX = T^T dD in place of dD, gradients of values beta dX, and the sums of gradients of scores.
+  /// dX = T^T dD in place of dD, and gradients of values beta dX. With decays of tokens, Retreat has stored these, and
+  /// they are used in place of dX.
   SEQPAR_DEVICE void throughValues() {
     const int column = group_ * kColumns / 2;
     float c[4][4], d[4][4];
@@ -132,12 +142,15 @@ class DifferentiateSm90 : DifferenceSm90<T, kTwo, kChannel> {
     if constexpr (kTwo) putValues(d, 1, column);
     warpgroup::fenceProxyAsync();
     ptx::syncthreads();
+  }
+  /// The sums of gradients of scores.
+  SEQPAR_DEVICE void multiplyScores() {
     const int left = group_ == 0 ? memory_.dOut : memory_.dX;
     warpgroup::arrive();
     multiplyTerms<T, Terms::AlongRows, Terms::Rows, kColumns>(dColumn_, operand(left), operand(memory_.written), false);
     if constexpr (kTwo) {
-      multiplyTerms<T, Terms::AlongRows, Terms::Rows, kColumns>(dColumn_, operand(left + kSquareBytes),
-                                                                operand(memory_.written + kSquareBytes), true);
+      multiplyTerms<T, Terms::AlongRows, Terms::Rows, kColumns>(dColumn_, operand(left + kBlockBytes),
+                                                                operand(memory_.written + kBlockBytes), true);
     }
     warpgroup::commit();
     warpgroup::wait<0>();
@@ -175,7 +188,7 @@ class DifferentiateSm90 : DifferenceSm90<T, kTwo, kChannel> {
     const int lane = threadAgain() % 32;
     SEQPAR_ROLLED
     for (int step = 0; step < kSteps; ++step) {
-      const int first = step * Memory::kStep, block = first / kColumns * kSquareBytes, column = first % kColumns;
+      const int first = step * Memory::kStep, block = first / kColumns * kBlockBytes, column = first % kColumns;
       waitStates(step, number);
       const auto ofState = panel(state(step)), ofGradient = panel(dState(step));
       warpgroup::arrive();
@@ -198,7 +211,7 @@ class DifferentiateSm90 : DifferenceSm90<T, kTwo, kChannel> {
       warpgroup::fenceOperand(dRow_);
       warpgroup::fenceOperand(dColumn_);
       ptx::syncthreads();
-      startStage(step + 2);
+      startStage(step);
     }
     if constexpr (!kChannel) keepWarpSum(memory_.boundary, boundary);
   }
@@ -268,7 +281,7 @@ class DifferentiateSm90 : DifferenceSm90<T, kTwo, kChannel> {
     SEQPAR_UNROLL
     for (int h = 0; h < 2; ++h) {
       const int i = layout.row(row_, 2 * h);
-      factor[h] = group_ == 0 ? 1 : -memory_.beta[i];
+      factor[h] = group_ == 0 ? 1 : kChannel ? -memory_.beta[i] : -1;
       between[h] = kChannel ? 1 : m.run[i];
     }
     SEQPAR_UNROLL
@@ -306,8 +319,7 @@ class DifferentiateSm90 : DifferenceSm90<T, kTwo, kChannel> {
   SEQPAR_DEVICE void addForgetting(Tiles& c, const Sum& sum) const;
   SEQPAR_DEVICE void clearKeys() const;
   SEQPAR_DEVICE void reloadKeys() const;
-  template <class Factor>
-  SEQPAR_DEVICE void decayRows(Tiles& c, const Factor& factor) const;
+  SEQPAR_DEVICE void decayRows(Tiles& c, float sign) const;
 
   SEQPAR_DEVICE void addSums(const Record& sums);
   SEQPAR_DEVICE void keepSums(const Record& sums);

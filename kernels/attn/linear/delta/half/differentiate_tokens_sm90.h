@@ -24,8 +24,8 @@ SEQPAR_DEVICE void DifferentiateSm90<T, kTwo, kShared, kChannel>::throughScores(
       ends += ptx::lowOf<T>(key[j]) * pair[0] + ptx::highOf<T>(key[j]) * pair[1];
     }
   }
-  decayRows(dq_, [&](int) { return 1.0F; });
-  decayRows(dRow_, [&](int t) { return -memory_.beta[t]; });
+  decayRows(dq_, 1);
+  decayRows(dRow_, -1);
   if (!finite_) clearKeys();
   warpgroup::fenceProxyAsync();
   ptx::syncthreads();
@@ -98,20 +98,19 @@ SEQPAR_DEVICE void DifferentiateSm90<T, kTwo, kShared, kChannel>::clearKeys() co
 template <class T, bool kTwo, bool kShared, bool kChannel>
 SEQPAR_DEVICE void DifferentiateSm90<T, kTwo, kShared, kChannel>::reloadKeys() const {
   ptx::syncthreads();
-  startStage(kSteps);
-  startStage(kSteps + 1);
+  startRows(keys(), task_.k);
+  startRows(queries(), task_.q);
   ptx::cpAsyncWaitGroup<0>();
   ptx::syncthreads();
   scaleKeys();
   ptx::syncthreads();
 }
 
-/// Multiplies by the decays from the chunk's start and factor(t).
+/// Multiplies by the decays from the chunk's start and a sign.
 template <class T, bool kTwo, bool kShared, bool kChannel>
-template <class Factor>
-SEQPAR_DEVICE void DifferentiateSm90<T, kTwo, kShared, kChannel>::decayRows(Tiles& c, const Factor& factor) const {
+SEQPAR_DEVICE void DifferentiateSm90<T, kTwo, kShared, kChannel>::decayRows(Tiles& c, float sign) const {
   eachPair(c, row_, channel_, [&](int t, int, float& x, float& y) {
-    const float in = memory_.tokens.in[t], by = in * factor(t);
+    const float in = memory_.tokens.in[t], by = sign * in;
     x = in == 0 ? 0 : by * x;
     y = in == 0 ? 0 : by * y;
   });

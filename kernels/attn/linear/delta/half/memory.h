@@ -28,8 +28,12 @@ SEQPAR_BOTH_INLINE int paddedColumns(const Task& task) {
   return (task.dv + kColumns - 1) / kColumns * kColumns;
 }
 
+/// Whether Retreat writes the gradients of values, and Differentiate reads them. Records then have no gradients of D.
+SEQPAR_BOTH_INLINE bool retreatWritesValues(const Task& task) {
+  return task.readsRows && paddedColumns(task) <= 2 * kColumns;
+}
 SEQPAR_BOTH_INLINE bool hasInverse(const Task& task) {
-  return task.training || task.reserves;
+  return (task.training || task.reserves) && !retreatWritesValues(task);
 }
 /// Factors of tokens for Task::readsRows, kRows numbers each, of rows of keys and queries with the reciprocals of their
 /// lengths: decays from the chunk's start; decays to its end; decays from its start, of queries. Then the chunk's
@@ -53,7 +57,7 @@ struct Record {
   uint16_t* values;    ///< [columns][kRows], an image: D, transposed. In place of U if Prepare writes it, without
                        ///< Task::reserves
   uint16_t* state;     ///< [columns][kKeys] before the chunk, transposed, stateIndex()
-  uint16_t* dWritten;  ///< [columns][kRows], an image: the gradient of D, transposed
+  uint16_t* dWritten;  ///< [columns][kRows], an image: the gradient of D, transposed; NULL: retreatWritesValues()
   uint16_t* dState;    ///< [columns][kKeys] after the chunk, transposed, stateIndex()
   float *sumQ, *sumK;  ///< [kRows][kKeys], of heads that share q and k
 
@@ -92,7 +96,7 @@ struct Record {
     if (!task.training) return 0;
     values = task.reserves || task.readsRows ? taker.words(columns, kRows) : written;
     state = taker.words(columns, kKeys);
-    dWritten = taker.words(columns, kRows);
+    if (!retreatWritesValues(task)) dWritten = taker.words(columns, kRows);
     dState = taker.words(columns, kKeys);
     if (task.heads == task.keyHeads) return taker.used;
     sumQ = taker.floats(kRows * kKeys);

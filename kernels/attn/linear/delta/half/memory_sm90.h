@@ -39,10 +39,13 @@ struct DifferentiateSm90Memory {
   static constexpr int kCtas = 2;
   static constexpr int kMostColumns = 2 * kColumns;             ///< of values
   static constexpr int kStep = 32, kStage = 2 * kKeyBytes / 2;  ///< columns of a stage, and its bytes
-  int dX, written, dOut;  ///< two blocks of columns: [kColumns][kRows] dD, then [kRows][kColumns]; D; [kRows][kColumns]
-  int inverse;            ///< [kRows][kRows]; then the gradients of scores
-  int ofKeys;             ///< [kRows][kRows]: the gradients of scores of keys
-  int stages;             ///< two: [2][kStep][64] of the state and of its gradient; then keys, queries [2][kRows][64]
+  static constexpr int kBlockBytes = 3 * kSquareBytes;          ///< between blocks of columns, with decays of tokens
+  /// Two blocks of columns: [kColumns][kRows] dD, then [kRows][kColumns]; D; [kRows][kColumns]. With decays of tokens,
+  /// gradients of values are in place of dX.
+  int dX, written, dOut;
+  int inverse;  ///< [kRows][kRows]; then the gradients of scores
+  int ofKeys;   ///< [kRows][kRows]: the gradients of scores of keys
+  int stages;   ///< two: [2][kStep][64] of the state and of its gradient; then rows of keys, queries()
   Floats beta, kNorm, qNorm;
   Floats diagonal;                ///< [kRows]: of the gradients of scores of keys, before decays
   Floats ofQueryRows, ofKeyRows;  ///< [2][kRows]: sums over the channels of a warpgroup
@@ -66,9 +69,15 @@ struct DifferentiateSm90Memory {
   Floats boundaries;         ///< [8][kKeys]: sums of warps, for all channels
   SEQPAR_BOTH_INLINE int place(bool ofChannels) {
     Carver carver;
-    dX = carver.take(2 * kSquareBytes);
-    written = carver.take(2 * kSquareBytes);
-    dOut = carver.take(2 * kSquareBytes);
+    if (ofChannels) {
+      dX = carver.take(2 * kSquareBytes);
+      written = carver.take(2 * kSquareBytes);
+      dOut = carver.take(2 * kSquareBytes);
+    } else {
+      dX = carver.take(2 * kBlockBytes);
+      written = dX + kSquareBytes;
+      dOut = written + kSquareBytes;
+    }
     inverse = carver.take(kSquareBytes);
     ofKeys = carver.take(kSquareBytes);
     stages = carver.take(2 * kStage);
@@ -102,8 +111,9 @@ struct DifferentiateSm90Memory {
     boundaries = {carver.take(4 * 8 * kKeys)};
     return carver.used;
   }
-  SEQPAR_BOTH_INLINE int keys() const { return stages; }
-  SEQPAR_BOTH_INLINE int queries() const { return stages + kStage; }
+  /// early: in place of a block of columns and of the first stage.
+  SEQPAR_BOTH_INLINE int keys(bool early) const { return early ? dX : stages; }
+  SEQPAR_BOTH_INLINE int queries(bool early) const { return early ? stages : stages + kStage; }
   SEQPAR_BOTH_INLINE static int bytes(bool ofChannels) {
     DifferentiateSm90Memory memory{};
     return memory.place(ofChannels);

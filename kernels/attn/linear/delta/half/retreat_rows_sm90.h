@@ -2,7 +2,8 @@
 // (chain_rows_sm90.h). With Y the gradient of the state after the chunk, T the inverse, its columns times betas, f the
 // factors of RowFactor:
 //     dD^T = dO^T P + f_out (Y^T K^T)      dX^T = dD^T T      Y^T = total Y^T + (f_q dO^T) Q - (f_in dX^T) K
-// Half of the product with Q runs while dD is rounded, the other one while dX is.
+// dX, which has the factors beta of T, are the gradients of values. Half of the product with Q runs while dD is
+// rounded, the other one while dX is.
 #pragma once
 
 #include "kernels/attn/linear/delta/half/chain_rows_sm90.h"
@@ -28,7 +29,7 @@ class RetreatRowsSm90 : ChainRowsSm90<T> {
   using typename Rows::KeyOperand;
   using typename Rows::Operand;
 
-  SEQPAR_DEVICE explicit RetreatRowsSm90(const RowsTask& task) : Rows(task) {}
+  SEQPAR_DEVICE explicit RetreatRowsSm90(const RowsTask& task) : Rows(task), writesValues_(retreatWritesValues(task)) {}
 
   /// The chunk of running number i.
   SEQPAR_DEVICE int number(int i) const { return count_ - 1 - i; }
@@ -51,7 +52,36 @@ class RetreatRowsSm90 : ChainRowsSm90<T> {
   SEQPAR_DEVICE void end(int i) const {
     if (!this->keeps()) return;
     const Record r = this->record(number(i));
-    this->keep(i, r.dState, r.dWritten);
+    writesValues_ ? storeGradients(i, r.dState) : this->keep(i, r.dState, r.dWritten);
+  }
+  /// Copies the gradients of the state to a record's array, and those of values to the tensor.
+  SEQPAR_DEVICE void storeGradients(int i, uint16_t* states) const {
+    const Chunk& chunk = this->chunk(number(i));
+    const bool isBox = this->rows_.storesBoxes && chunk.rows == kRows, first = ptx::thread() == Rows::kFirstCopier;
+    const int token = static_cast<int>(chunk.first);  // loaded before the wait
+    if (isBox && !first) return;
+    if (first) {  // others may be several chunks ahead, and would see the phase of an earlier one
+      ptx::mbarrierWaitParity(this->shared(i), i / Base::Memory::kStages % 2);
+      warpgroup::fenceProxyAsync();
+      ptx::cpAsyncBulkStore(states + int64_t{this->column_} * kKeys, ptx::sharedMemory() + this->roundedState().offset,
+                            kKeyBytes);
+      if (isBox) {
+        ptx::tmaStore(this->rows_.values, ptx::sharedAddress(ptx::sharedMemory() + this->outputs().offset),
+                      this->column_, this->head_, token, static_cast<int>(this->batch_));
+      }
+      ptx::cpAsyncBulkCommitGroup();
+    }
+    if (!isBox) {
+      ptx::barrierSync<kSm90Read, ChainSm90Memory::kCopiers>();
+      storeTensor<kColumns, kRows, ChainSm90Memory::kCopiers>(
+          {task_.dv_, this->batch_, chunk, this->head_, this->column_, task_.dv}, 0, this->outputs(),
+          threadAgain() - Rows::kFirstCopier);
+      ptx::barrierSync<kSm90Read, ChainSm90Memory::kCopiers>();
+      if (!first) return;
+    }
+    ptx::cpAsyncBulkWaitGroupRead<0>();
+    ptx::mbarrierArrive(Rows::kept());
+    if (i + 1 == count_) ptx::cpAsyncBulkWaitGroup();
   }
 
   /// kOfState: of the state, not of the product of the chunks' matrices. The outer loop continues behind a chunk that
@@ -84,7 +114,7 @@ class RetreatRowsSm90 : ChainRowsSm90<T> {
   SEQPAR_DEVICE bool step(int i, KeyOperand& a) {
     lane_ = threadAgain() % 32;
     const RowsStage s = Rows::uniformStage(i);
-    Operand d, x;
+    Operand d, x, ofValues;
     float through[kRows / 8][4];  // dO^T P
     bool finite = true;
     if constexpr (!ptx::kIsBf16<T>) finite = allFinite(state_);  // rounding clamps
@@ -144,6 +174,7 @@ class RetreatRowsSm90 : ChainRowsSm90<T> {
     warpgroup::wait<kOfState ? 1 : 0>();
     warpgroup::fenceOperand(values_);
     Rows::hold(d);
+    if constexpr (kOfState) this->round(ofValues, values_);
     SEQPAR_UNROLL
     for (int n = 0; n < kRows / 8; ++n) {
       SEQPAR_UNROLL
@@ -156,7 +187,9 @@ class RetreatRowsSm90 : ChainRowsSm90<T> {
       warpgroup::subtractStep<T, Terms::Rows>(state_, x[k], operand(s.keys.offset), kRows, k, true);
     }
     warpgroup::commit();
-    if (kOfState && this->keeps()) this->share(i, a, d);
+    if constexpr (kOfState) {
+      if (this->keeps()) writesValues_ ? shareGradients(i, a, ofValues) : this->share(i, a, d);
+    }
     warpgroup::wait<0>();
     warpgroup::fenceOperand(state_);
     Rows::hold(x);
@@ -164,6 +197,18 @@ class RetreatRowsSm90 : ChainRowsSm90<T> {
     Rows::hold(a);
     this->release(i);
     return true;
+  }
+
+  /// As share(), with the gradients of values, a transpose, as rows of tokens.
+  SEQPAR_DEVICE void shareGradients(int i, const KeyOperand& a, const Operand& ofValues) const {
+    this->waitKept(i);
+    const int inEight = lane_ % 8, odd = lane_ / 8 % 2, upper = lane_ / 16;
+    SEQPAR_UNROLL
+    for (int k = 0; k < kRows / kBlock; ++k) {
+      ptx::stmatrixX4Trans(this->outputs().address(k * kBlock + upper * 8, inEight, 2 * row_, odd), ofValues[k]);
+    }
+    this->storeOperands(this->roundedState(), a);
+    this->arriveByWarp(this->shared(i));
   }
 
   /// Chunk i after step(), with sums where factors of 0 forget.
@@ -191,13 +236,16 @@ class RetreatRowsSm90 : ChainRowsSm90<T> {
       Rows::store(dWritten.at(v, t), sum + through);
     });
     Rows::eachOfWarp(row, [&](int v, int t) {
-      Rows::store(dX.at(v, t), sumForgetting<T, false, true>(s.inverse, t, dWritten, v, t / kBlock * kBlock, kRows));
+      Rows::store(dX.at(t, v), sumForgetting<T, false, true>(s.inverse, t, dWritten, v, t / kBlock * kBlock, kRows));
     });
     Rows::eachOfState(row, state, [&](float x, int c, int v) {
-      const float sum = forgetting(f[kOfChunk], x) - Rows::template sumOfUpdates<true>(f + kOfKeysIn, s.keys, c, dX, v);
+      const float sum =
+          forgetting(f[kOfChunk], x) - Rows::template sumOfUpdates<false>(f + kOfKeysIn, s.keys, c, dX, v);
       return kOfState ? sum + Rows::template sumOfUpdates<false>(f + kOfQueries, s.queries, c, s.values, v) : sum;
     });
   }
+
+  const bool writesValues_;  ///< gradients of values, instead of those of D
 };
 
 }  // namespace seqpar::attn::delta::half

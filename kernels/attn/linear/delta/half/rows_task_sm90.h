@@ -7,9 +7,10 @@
 namespace seqpar::attn::delta::half {
 
 struct RowsTask : Task {
-  CUtensorMap keys, queries, values, outputs;  ///< boxes of 64 tokens and 64 columns; outputs: out, in Retreat dOut
-  bool mapped = false;                         ///< whether the TMA supports the tensors; else the maps are not used
-  bool storesBoxes = false;                    ///< the same of `out`
+  /// Boxes of 64 tokens and 64 columns. In Retreat, outputs: dOut, values: dv_.
+  CUtensorMap keys, queries, values, outputs;
+  bool mapped = false;       ///< whether the TMA supports the tensors; else the maps are not used
+  bool storesBoxes = false;  ///< the same of `out`, in Retreat of `dv_`
 };
 
 inline void encodeRows(RowsTask& to, const Task& task, Step step) {
@@ -27,9 +28,11 @@ inline void encodeRows(RowsTask& to, const Task& task, Step step) {
               encode(to.queries, task.q, task.dk, task.keyHeads) &&
               (step == Step::Retreat ? encode(to.outputs, task.dOut, task.dv, task.heads)
                                      : encode(to.values, task.v, task.dv, task.heads));
-  if (to.mapped && task.writesOut) {
-    const Output& out = task.out;
-    to.storesBoxes = encode(to.outputs, {out.data, out.batch, out.token, out.head}, task.dv, task.heads);
+  const bool ofValues = step == Step::Retreat && task.keepsStates;
+  if (to.mapped && (task.writesOut || ofValues)) {
+    const Output& out = ofValues ? task.dv_ : task.out;
+    to.storesBoxes =
+        encode(ofValues ? to.values : to.outputs, {out.data, out.batch, out.token, out.head}, task.dv, task.heads);
   }
 }
 

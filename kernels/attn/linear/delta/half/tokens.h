@@ -99,7 +99,8 @@ SEQPAR_DEVICE void loadNorms(float* norms, const Rows& rows, bool normalize, flo
   if (part == 0) norms[t] = scale * (normalize ? 1 / sqrtf(squares + 1e-6F) : 1);
 }
 
-/// Decays of blocks of 16 tokens from `decay`; then a barrier, and the second function. The first 64 threads.
+/// Decays of blocks of 16 tokens from `decay`, which a warp has stored for its tokens; then a barrier, and the second
+/// function. The first 64 threads.
 SEQPAR_DEVICE void decayWithinBlocks(const TokenMemory& m) {
   const int j = ptx::thread(), first = j / kBlock * kBlock;
   if (j >= kRows) return;
