@@ -57,7 +57,8 @@ class Chain {
       if (inside(n)) to[int64_t{c} * width_ + n] = state_[c * kSliceStride + n];
     });
   }
-  SEQPAR_DEVICE float* running() const { return ofState_ ? task_.states : task_.transition; }
+  SEQPAR_DEVICE const float* before() const { return ofState_ ? task_.before : task_.transition; }
+  SEQPAR_DEVICE float* after() const { return ofState_ ? task_.states : task_.transition; }
   SEQPAR_DEVICE int64_t index() const { return batch_ * task_.heads + head_; }
   SEQPAR_DEVICE int64_t sequenceIndex(const Chunk& chunk) const { return chunk.sequence * task_.heads + head_; }
   /// The slice of a record's state or its gradient.
@@ -84,11 +85,10 @@ class Advance : Chain {
   SEQPAR_DEVICE explicit Advance(const Task& task) : Chain(task) {}
 
   SEQPAR_DEVICE void window() {
-    loadState(running(), index());
-    if (ofState_ && task_.checkpoint != nullptr) storeState(task_.checkpoint, index());
+    loadState(before(), index());
     ptx::syncthreads();
     for (int n = 0; n < task_.count; ++n) step(task_.chunks[task_.first + n], recordAt(task_, batch_, head_, n));
-    storeState(running(), index());
+    storeState(after(), index());
   }
 
   SEQPAR_DEVICE void step(const Chunk& chunk, const Record& r) {
@@ -139,10 +139,10 @@ class Retreat : Chain {
   SEQPAR_DEVICE explicit Retreat(const Task& task) : Chain(task) {}
 
   SEQPAR_DEVICE void window() {
-    loadState(running(), index());
+    loadState(before(), index());
     ptx::syncthreads();
     for (int n = task_.count; n-- > 0;) step(task_.chunks[task_.first + n], recordAt(task_, batch_, head_, n));
-    storeState(running(), index());
+    storeState(after(), index());
   }
 
   // With Y the gradient of the state after the chunk, dO that of the outputs:

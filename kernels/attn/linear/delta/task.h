@@ -68,14 +68,15 @@ struct Task {
   const float* initial = nullptr;  ///< [sequences][heads][dk][dv]; NULL: zeros
   float* dInitial = nullptr;       ///< NULL: not requested
 
-  /// In and out: the state before the window, then the one after it; in Retreat the gradients, in reverse. Without
-  /// data: not computed.
-  float* states = nullptr;      ///< [batch][heads][dk][dv]
-  float* transition = nullptr;  ///< [batch][heads][dk][dk]: product of the chunks' matrices; in Retreat transposed
-  float* checkpoint = nullptr;  ///< out: [batch][heads][dk][dv] before the window
+  /// The state before the window, and out: the one after it; in Retreat the gradients, in reverse. They may be the
+  /// same.
+  const float* before = nullptr;  ///< [batch][heads][dk][dv]; NULL: zeros
+  float* states = nullptr;        ///< NULL: not computed
+  /// In and out, [batch][heads][dk][dk]: product of the chunks' matrices; in Retreat transposed. NULL: not computed.
+  float* transition = nullptr;
   bool writesOut = false, keepsStates = false;  ///< not both
   /// With readsRows, in Advance and Retreat: chains of segments, if there are some, in place of those of the window.
-  /// `states` and `transition` are not used then, and `checkpoint` is NULL.
+  /// `before`, `states` and `transition` are not used then.
   Segment segments[kMostSegments];
   int segmentCount = 0;
   /// The step may start before the previous kernel of the stream ends: Prepare of half/, Advance of other records;

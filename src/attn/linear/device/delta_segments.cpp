@@ -53,7 +53,7 @@ std::vector<int> segmentsOfMap(Step step, const Task& task, int64_t chains, int6
 }  // namespace
 
 SegmentPlan planSegments(Step step, const Task& task, const Chunk* chunks, int sms, int least) {
-  if (!task.readsRows || task.transition != nullptr || task.checkpoint != nullptr) return {};
+  if (!task.readsRows || task.transition != nullptr) return {};
   const int64_t chains = task.batch * task.heads * delta::half::stateSlices(task);
   if (2 * chains > sms) return {};
   SegmentPlan plan;

@@ -173,6 +173,7 @@ void DeltaWindows::advance(Task& task, size_t window) {
     if (reserves_) part.reserved = task.reserved + first * reservedBytes;
     delta::half::placeRecords(part);
     part.overlaps = first > 0;
+    if (first > 0) part.before = part.states;
     run(Step::Prepare, part);
     run(Step::Advance, part);
     first += chunks;
@@ -197,14 +198,16 @@ void DeltaWindows::runChains(Step step, const Task& task, int busy) {
     first += count;
   };
   if (plan.independent) {
+    // The first segment may read the states before after the last one has stored those after it.
+    float* const last = task.before == task.states ? memory.states : task.states;
     for (size_t i = 0; i < plan.counts.size(); ++i) {
-      // The first segment may read the states before after the last one has stored those after it.
-      add(plan.counts[i], i == 0 ? task.states : nullptr, i + 1 == plan.counts.size() ? memory.states : nullptr);
+      add(plan.counts[i], i == 0 ? task.before : nullptr, i + 1 == plan.counts.size() ? last : nullptr);
     }
     run(step, segments);
-    return copyStates(task.states, memory.states);
+    if (last != task.states) copyStates(task.states, last);
+    return;
   }
-  add(plan.counts[0], task.states, memory.middle);
+  add(plan.counts[0], task.before, memory.middle);
   add(plan.counts[1], nullptr, memory.states, memory.transition);
   run(step, segments);
   steps_->fold({memory.states, memory.transition, memory.middle, task.batch * task.heads, task.dk, task.dv},
@@ -233,15 +236,23 @@ void DeltaWindows::startTransition(float* to, MapUse use) {
   steps_->identity(to, static_cast<int64_t>(shard_.allHeads()), static_cast<int>(shard_.dk), exec_.main());
 }
 
+void DeltaWindows::startStates(Task& task, float* states, const float* before) {
+  task.before = before;
+  task.states = states;
+  if (windows() == 0) copyStates(states, before);
+}
+
 void DeltaWindows::states(const Inputs& in, MapUse use) {
   discardRecords();
   Task task = taskOf(in);
   if (use == MapUse::Nothing) return prepareAhead(task);
-  copyStates(rankStates_, nullptr);
   startTransition(rankTransition_, use);
-  task.states = rankStates_;
+  startStates(task, rankStates_, nullptr);
   if (use == MapUse::Whole) task.transition = rankTransition_;
-  for (size_t w = 0; w < windows(); ++w) advance(task, w);
+  for (size_t w = 0; w < windows(); ++w) {
+    advance(task, w);
+    task.before = task.states;
+  }
 }
 
 void DeltaWindows::outputs(const Inputs& in, const Tensor& out, const float* incoming) {
@@ -257,11 +268,13 @@ void DeltaWindows::forwardAlone(const Inputs& in, const Tensor& out, const float
 
 void DeltaWindows::forwardFrom(const Inputs& in, const Tensor& out, const float* incoming, float* final) {
   Task task = taskOf(in);
-  task.states = final != nullptr ? final : running_;
   task.out = outputOf(out);
   task.writesOut = true;
-  copyStates(task.states, incoming);
-  for (size_t w = 0; w < windows(); ++w) advance(task, w);
+  startStates(task, final != nullptr ? final : running_, incoming);
+  for (size_t w = 0; w < windows(); ++w) {
+    advance(task, w);
+    task.before = task.states;
+  }
 }
 
 void DeltaWindows::stateGradients(const Inputs& in, const Gradients& to, MapUse use) {
@@ -270,13 +283,13 @@ void DeltaWindows::stateGradients(const Inputs& in, const Gradients& to, MapUse 
   addGradients(to, task);
   task.dInitial = nullptr;
   if (use == MapUse::Nothing) return prepareAhead(task);
-  copyStates(rankStates_, nullptr);
   startTransition(transposed_, use);
-  task.states = rankStates_;
+  startStates(task, rankStates_, nullptr);
   if (use == MapUse::Whole) task.transition = transposed_;
   for (size_t w = windows(); w-- > 0;) {
     prepare(task, w);
     run(Step::Retreat, task);
+    task.before = task.states;
   }
   if (use != MapUse::Whole) return;
   steps_->transpose(rankTransition_, transposed_, static_cast<int64_t>(shard_.allHeads()), static_cast<int>(shard_.dk),
@@ -286,32 +299,37 @@ void DeltaWindows::stateGradients(const Inputs& in, const Gradients& to, MapUse 
 void DeltaWindows::recompute(const Inputs& in, const float* saved) {
   Task task = taskOf(in);
   task.training = half_;  // records as in the backward's other passes; those of fp32 need dOut
-  copyStates(running_, saved);
-  task.states = running_;
-  for (size_t w = 0; w < windows(); ++w) {
-    task.checkpoint = checkpoints_ + w * shard_.states();
-    if (w + 1 == windows()) return copyStates(task.checkpoint, running_);
+  for (size_t w = 0; w + 1 < windows(); ++w) {
+    task.before = before(w, saved);
+    task.states = checkpoint(w + 1);
     prepare(task, w);
     run(Step::Advance, task);
   }
 }
 
-void DeltaWindows::gradients(const Inputs& in, const Gradients& to, const float*, const float* incoming) {
-  const bool continued = shard_.pieces.empty() || shard_.pieces.back().reachesEnd;
-  copyStates(running_, continued ? incoming : nullptr);
+void DeltaWindows::gradients(const Inputs& in, const Gradients& to, const float* saved, const float* incoming) {
+  gradientsTo(running_, in, to, saved, incoming);
+}
+
+void DeltaWindows::gradientsTo(float* dBefore, const Inputs& in, const Gradients& to, const float* saved,
+                               const float* incoming) {
   if (to.dInitial != nullptr) copy(to.dInitial, nullptr, shard_.sequences * shard_.heads * shard_.stateSize());
   Task task = taskOf(in);
   addGradients(to, task);
   task.keepsStates = true;
+  const bool continued = shard_.pieces.empty() || shard_.pieces.back().reachesEnd;
+  startStates(task, dBefore, continued ? incoming : nullptr);
   for (size_t w = windows(); w-- > 0;) {
     prepare(task, w);
     Beside beside(exec_);  // states and their gradients are independent; few heads leave SMs for both
-    task.states = checkpoints_ + w * shard_.states();
-    steps_->run(Step::Advance, task, exec_.side());
-    task.states = running_;
+    Task states = task;
+    states.before = before(w, saved);
+    states.states = checkpoint(w);  // those after the window are not used
+    steps_->run(Step::Advance, states, exec_.side());
     runChains(Step::Retreat, task, static_cast<int>(shard_.allHeads()) * delta::half::stateSlices(task));
     beside.join();
     run(Step::Differentiate, task);
+    task.before = task.states;
   }
 }
 
@@ -319,8 +337,7 @@ void DeltaWindows::backwardAlone(const Inputs& in, const Gradients& to, const fl
                                  float* dBefore) {
   discardRecords();
   recompute(in, saved);
-  gradients(in, to, saved, incoming);
-  if (dBefore != nullptr) copyStates(dBefore, running_);
+  gradientsTo(dBefore != nullptr ? dBefore : running_, in, to, saved, incoming);
 }
 
 }  // namespace seqpar::attn::linear

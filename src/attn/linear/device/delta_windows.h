@@ -93,6 +93,13 @@ class DeltaWindows final : public Passes {
     prepared_.reset();
     preparedWindows_ = 0;
   }
+  /// Sets the states before the first window and those after the last one, which it copies if there is no window.
+  void startStates(delta::Task& task, float* states, const float* before);
+  /// The forward's states before window w, of those that recompute() has stored.
+  float* checkpoint(size_t w) const { return checkpoints_ + w * shard_.states(); }
+  const float* before(size_t w, const float* saved) const { return w == 0 ? saved : checkpoint(w); }
+  /// gradients(), and the gradient of the state before the rank's first token.
+  void gradientsTo(float* dBefore, const Inputs& in, const Gradients& to, const float* saved, const float* incoming);
   /// Sets the rank's transition before a pass that multiplies by the chunks'.
   void startTransition(float* to, MapUse use);
 

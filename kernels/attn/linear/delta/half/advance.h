@@ -40,8 +40,7 @@ class Advance : Chain<T, kGroups> {
 
   SEQPAR_DEVICE void window() {
     if (this->inChain()) {
-      this->loadState(this->running(), this->index());
-      if (ofState_ && task_.checkpoint != nullptr) this->storeState(task_.checkpoint, this->index());
+      this->loadState(this->before(), this->index());
     } else {
       for (int n = 0; n + 1 < kChainStages; ++n) start(n);
     }
@@ -56,7 +55,7 @@ class Advance : Chain<T, kGroups> {
         help(n);
       }
     }
-    if (this->inChain()) this->storeState(this->running(), this->index());
+    if (this->inChain()) this->storeState(this->after(), this->index());
     if (!this->inChain()) ptx::cpAsyncWaitGroup<0>();
   }
 

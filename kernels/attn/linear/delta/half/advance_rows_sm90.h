@@ -40,7 +40,6 @@ class AdvanceRowsSm90 : ChainRowsSm90<T> {
     this->placeBarriers();
     if (this->isChain()) {
       this->loadFirst();
-      if (ofState_ && task_.checkpoint != nullptr) this->storeState(task_.checkpoint, this->index());
       if (writesOut()) {
         steps<true, true>();
       } else {

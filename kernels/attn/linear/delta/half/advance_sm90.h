@@ -34,7 +34,6 @@ class AdvanceSm90 : ChainSm90<T, ChainSm90Memory::kAdvanceHelpers> {
     this->runRoles(
         writesOut() || this->keeps(), [&](int i) { start(i); }, [&](int i) { writesOut() ? copyOut(i) : keep(i); },
         [&] {
-          if (ofState_ && task_.checkpoint != nullptr) this->storeState(task_.checkpoint, this->index());
           if (!ofState_) return steps<false, false>();
           task_.writesOut ? steps<true, true>() : steps<true, false>();
         });

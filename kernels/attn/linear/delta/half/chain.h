@@ -85,7 +85,8 @@ class Chain {
   SEQPAR_DEVICE void syncGroup() const { ptx::barrierSync(kGroupRounded + warp_ % kGroups, 32 * kParts); }
   SEQPAR_DEVICE Record record(int n) const { return recordOf(task_, batch_, head_, n); }
   SEQPAR_DEVICE Chunk chunk(int n) const { return task_.chunks[task_.first + n]; }
-  SEQPAR_DEVICE float* running() const { return ofState_ ? task_.states : task_.transition; }
+  SEQPAR_DEVICE const float* before() const { return ofState_ ? task_.before : task_.transition; }
+  SEQPAR_DEVICE float* after() const { return ofState_ ? task_.states : task_.transition; }
   SEQPAR_DEVICE int64_t index() const { return batch_ * task_.heads + head_; }
   SEQPAR_DEVICE int64_t sequenceIndex(const Chunk& chunk) const { return chunk.sequence * task_.heads + head_; }
 

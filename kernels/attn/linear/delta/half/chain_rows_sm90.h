@@ -56,7 +56,7 @@ class ChainRowsSm90 : protected ChainSm90<T, ChainSm90Memory::kCopiers> {
     const int block = ptx::block();
     if (t.segmentCount == 0) {
       return {
-          block,    slicesOf(t, kColumns), transitionSlicesOf(t, kColumns), 0, t.count, false, t.states, t.transition,
+          block,    slicesOf(t, kColumns), transitionSlicesOf(t, kColumns), 0, t.count, false, t.before, t.transition,
           t.states, t.transition};
     }
     int number = 0, index = block;

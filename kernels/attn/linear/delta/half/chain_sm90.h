@@ -73,9 +73,9 @@ class ChainSm90 {
   template <class Start, class Help, class ChainOf>
   SEQPAR_DEVICE void runRoles(bool helps, const Start& start, const Help& help, const ChainOf& chain) {
     if (isChain()) {
-      loadState(running(), index());
+      loadState(before(), index());
       chain();
-      storeState(running(), index());
+      storeState(after(), index());
     } else if (isHelper()) {
       for (int i = 0; helps && i < task_.count; ++i) help(i);
     } else {
@@ -85,7 +85,8 @@ class ChainSm90 {
   SEQPAR_DEVICE bool keeps() const { return task_.keepsStates && ofState_; }
   SEQPAR_DEVICE Record record(int n) const { return recordOf(task_, batch_, head_, n); }
   SEQPAR_DEVICE const Chunk& chunk(int n) const { return task_.chunks[task_.first + n]; }
-  SEQPAR_DEVICE float* running() const { return ofState_ ? task_.states : task_.transition; }
+  SEQPAR_DEVICE const float* before() const { return ofState_ ? task_.before : task_.transition; }
+  SEQPAR_DEVICE float* after() const { return ofState_ ? task_.states : task_.transition; }
   SEQPAR_DEVICE int64_t index() const { return batch_ * task_.heads + head_; }
   SEQPAR_DEVICE int64_t sequenceIndex(const Chunk& chunk) const { return chunk.sequence * task_.heads + head_; }
   SEQPAR_DEVICE StateTile roundedState() const { return {Memory::kState}; }

@@ -39,7 +39,7 @@ class Retreat : Chain<T, kGroups> {
 
   SEQPAR_DEVICE void window() {
     if (this->inChain()) {
-      this->loadState(this->running(), this->index());
+      this->loadState(this->before(), this->index());
     } else {
       for (int n = 0; n + 1 < kChainStages; ++n) start(task_.count - 1 - n);
     }
@@ -54,7 +54,7 @@ class Retreat : Chain<T, kGroups> {
         help(n);
       }
     }
-    if (this->inChain()) this->storeState(this->running(), this->index());
+    if (this->inChain()) this->storeState(this->after(), this->index());
     if (!this->inChain()) ptx::cpAsyncWaitGroup<0>();
   }
 
