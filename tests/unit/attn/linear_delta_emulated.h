@@ -122,7 +122,8 @@ class EmulatedSteps final : public DeltaSteps {
       case delta::Step::Prepare:
         return &delta::half::prepareTurns<T>;
       case delta::Step::Advance:
-        return task.marks == nullptr ? &delta::half::AdvanceSm90<T>::run : &delta::half::AdvanceSm90<T, true>::run;
+        return task.marks == nullptr ? &runMapped<delta::half::AdvanceSm90<T>, delta::Step::Advance>
+                                     : &runMapped<delta::half::AdvanceSm90<T, true>, delta::Step::Advance>;
       case delta::Step::Retreat:
         return &delta::half::RetreatSm90<T>::run;
       case delta::Step::Differentiate:

@@ -66,7 +66,7 @@ class AdvanceRowsSm90 : ChainRowsSm90<T> {
     const int token = static_cast<int>(chunk.first);  // loaded before the wait
     ptx::barrierSync<kSm90OutRounded, Base::kBoth>();
     if (isBox) {
-      if (ptx::thread() == Rows::kFirstCopier) storeBox(token);
+      if (ptx::thread() == Rows::kFirstCopier) this->storeBox(this->rows_.outputs, token);
       ptx::syncwarp();
     } else {
       storeTensor<kColumns, kRows, ChainSm90Memory::kCopiers>(
@@ -74,16 +74,6 @@ class AdvanceRowsSm90 : ChainRowsSm90<T> {
           threadAgain() - Rows::kFirstCopier);
     }
     if (i + 1 < count_) ptx::barrierArrive<kSm90Read, Base::kBoth>();
-  }
-
-  /// One thread, which returns when the outputs may be replaced. Ordinary stores by the copiers take as long as the
-  /// chain, which would wait for them.
-  SEQPAR_DEVICE void storeBox(int token) const {
-    warpgroup::fenceProxyAsync();
-    ptx::tmaStore(this->rows_.outputs, ptx::sharedAddress(ptx::sharedMemory() + this->outputs().offset), this->column_,
-                  this->head_, token, static_cast<int>(this->batch_));
-    ptx::cpAsyncBulkCommitGroup();
-    ptx::cpAsyncBulkWaitGroupRead<0>();
   }
 
   // The chain.

@@ -3,6 +3,7 @@
 
 #include "kernels/attn/linear/delta/half/chain_sm90.h"
 #include "kernels/attn/linear/delta/half/marks_sm90.h"
+#include "kernels/attn/linear/delta/half/rows_task_sm90.h"
 
 namespace seqpar::attn::delta::half {
 
@@ -10,7 +11,7 @@ namespace seqpar::attn::delta::half {
 template <class T, bool kMarked = false>
 class AdvanceSm90 : ChainSm90<T, ChainSm90Memory::kAdvanceHelpers> {
  public:
-  SEQPAR_DEVICE static void run(const Task& task) { AdvanceSm90(task).window(); }
+  SEQPAR_DEVICE static void run(const RowsTask& task) { AdvanceSm90(task).window(); }
 
  private:
   using Base = ChainSm90<T, ChainSm90Memory::kAdvanceHelpers>;
@@ -24,7 +25,7 @@ class AdvanceSm90 : ChainSm90<T, ChainSm90Memory::kAdvanceHelpers> {
   using Base::task_;
   using Base::values_;
 
-  SEQPAR_DEVICE explicit AdvanceSm90(const Task& task) : Base(task) {}
+  SEQPAR_DEVICE explicit AdvanceSm90(const RowsTask& task) : Base(task), rows_(task) {}
 
   SEQPAR_DEVICE bool writesOut() const { return task_.writesOut && ofState_; }
 
@@ -177,11 +178,20 @@ class AdvanceSm90 : ChainSm90<T, ChainSm90Memory::kAdvanceHelpers> {
   }
   /// The helper: copies the outputs of chunk i.
   SEQPAR_DEVICE void copyOut(int i) const {
+    const Chunk& chunk = this->chunk(i);
+    const bool isBox = rows_.storesBoxes && chunk.rows == kRows;
+    const int token = static_cast<int>(chunk.first);  // loaded before the wait
     ptx::barrierSync<kSm90OutRounded, Base::kBoth>();
-    storeTensor<kColumns, kRows, ChainSm90Memory::kAdvanceHelpers>(
-        {task_.out, this->batch_, this->chunk(i), this->head_, column_, task_.dv}, 0, this->outputs(),
-        threadAgain() - warpgroup::kThreads);
-    if (i + 1 < task_.count) ptx::barrierArrive<kSm90Read, Base::kBoth>();
+    if (isBox) {
+      if (Base::isKeeper()) this->storeBox(rows_.outputs, token);
+      ptx::syncwarp();
+    } else {
+      storeTensor<kColumns, kRows, ChainSm90Memory::kAdvanceHelpers>(
+          {task_.out, this->batch_, chunk, this->head_, column_, task_.dv}, 0, this->outputs(),
+          threadAgain() - warpgroup::kThreads);
+    }
+    if (i + 1 < task_.count) return ptx::barrierArrive<kSm90Read, Base::kBoth>();
+    if (Base::isKeeper()) ptx::cpAsyncBulkWaitGroup();
   }
   /// The helper: copies the state before chunk i and its values.
   SEQPAR_DEVICE void keep(int i) const {
@@ -191,6 +201,7 @@ class AdvanceSm90 : ChainSm90<T, ChainSm90Memory::kAdvanceHelpers> {
     this->finishKeeping(i);
   }
 
+  const RowsTask& rows_;
   int begins_ = 0;                 ///< Chunk::begins of the chain's next chunk
   bool exact_ = true;              ///< whether the latest chunk's operands are finite
   uint32_t d_[kRows / kBlock][4];  ///< D, rounded

@@ -143,6 +143,15 @@ class ChainSm90 {
     ptx::barrierArrive<kSm90OutRounded, kBoth>();
     release(i);
   }
+  /// One thread: stores the outputs as a box of a tensor map, and returns when they may be replaced. Ordinary stores
+  /// take as long as the chain, which would wait for them.
+  SEQPAR_DEVICE void storeBox(const CUtensorMap& map, int token) const {
+    warpgroup::fenceProxyAsync();
+    ptx::tmaStore(map, ptx::sharedAddress(ptx::sharedMemory() + outputs().offset), column_, head_, token,
+                  static_cast<int>(batch_));
+    ptx::cpAsyncBulkCommitGroup();
+    ptx::cpAsyncBulkWaitGroupRead<0>();
+  }
   /// Chunk::begins of chunk i, which the producer stores before it arrives on `full`. If the chain loaded it from
   /// device memory, all instructions that use the state would wait for it, because a branch loads states.
   SEQPAR_DEVICE static int& begins(int i) {

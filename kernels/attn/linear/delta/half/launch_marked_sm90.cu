@@ -11,7 +11,8 @@ __global__ void __launch_bounds__(kThreads, kTurnsCtas) prepareTurnsKernel(const
   prepareTurns<T>(task);
 }
 template <class T>
-__global__ void __launch_bounds__(threadsOfSm90(Step::Advance)) advanceMarkedKernel(const __grid_constant__ Task task) {
+__global__ void __launch_bounds__(threadsOfSm90(Step::Advance))
+    advanceMarkedKernel(const __grid_constant__ RowsTask task) {
   AdvanceSm90<T, true>::run(task);
 }
 
@@ -19,9 +20,14 @@ __global__ void __launch_bounds__(threadsOfSm90(Step::Advance)) advanceMarkedKer
 
 int launchMarkedSm90(Step step, const Task& task, void* stream) {
   const bool prepares = step == Step::Prepare;
-  return launchKernel(prepares ? prepareTurnsKernel<Bf16> : advanceMarkedKernel<Bf16>,
-                      gridOf(ctasOfSm90(step, task), 0), prepares ? kThreads : threadsOfSm90(step, task),
-                      sharedBytesSm90(step, task), stream, !prepares, task);
+  const auto launch = [&](auto kernel, const auto& arguments) {
+    return launchKernel(kernel, gridOf(ctasOfSm90(step, task), 0), prepares ? kThreads : threadsOfSm90(step, task),
+                        sharedBytesSm90(step, task), stream, !prepares, arguments);
+  };
+  if (prepares) return launch(prepareTurnsKernel<Bf16>, task);
+  RowsTask rows;
+  encodeRows(rows, task, step);
+  return launch(advanceMarkedKernel<Bf16>, rows);
 }
 
 }  // namespace seqpar::attn::delta::half

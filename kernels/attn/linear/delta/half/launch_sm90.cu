@@ -13,7 +13,8 @@ namespace seqpar::attn::delta::half {
 namespace {
 
 template <class T>
-__global__ void __launch_bounds__(threadsOfSm90(Step::Advance)) advanceSm90Kernel(const __grid_constant__ Task task) {
+__global__ void __launch_bounds__(threadsOfSm90(Step::Advance))
+    advanceSm90Kernel(const __grid_constant__ RowsTask task) {
   AdvanceSm90<T>::run(task);
 }
 template <class T>
@@ -40,7 +41,6 @@ void (*differentiateOf(const Task& task))(Task) {
 }
 template <class T>
 void (*kernelOf(Step step, const Task& task))(Task) {
-  if (step == Step::Advance) return advanceSm90Kernel<T>;
   if (step == Step::Retreat) return retreatSm90Kernel<T>;
   if (isWide(step, task)) return differentiateWideKernel<T>;
   return task.width > 1 ? differentiateOf<T, true>(task) : differentiateOf<T, false>(task);
@@ -53,9 +53,15 @@ int launchSm90(Step step, const Task& task, void* stream) {
   if (blocks == 0) return cudaSuccess;
   if (task.readsRows && step != Step::Differentiate) return launchRowsSm90(step, task, stream);
   if (task.marks != nullptr) return launchMarkedSm90(step, task, stream);
-  const auto kernel = task.type == seqparBfloat16 ? kernelOf<Bf16>(step, task) : kernelOf<Fp16>(step, task);
-  return launchKernel(kernel, gridOf(blocks, 0), threadsOfSm90(step, task), sharedBytesSm90(step, task), stream, false,
-                      task);
+  const bool bf16 = task.type == seqparBfloat16;
+  const auto launch = [&](auto kernel, const auto& arguments) {
+    return launchKernel(kernel, gridOf(blocks, 0), threadsOfSm90(step, task), sharedBytesSm90(step, task), stream,
+                        false, arguments);
+  };
+  if (step != Step::Advance) return launch(bf16 ? kernelOf<Bf16>(step, task) : kernelOf<Fp16>(step, task), task);
+  RowsTask rows;
+  encodeRows(rows, task, step);
+  return launch(bf16 ? advanceSm90Kernel<Bf16> : advanceSm90Kernel<Fp16>, rows);
 }
 
 }  // namespace seqpar::attn::delta::half
