@@ -45,13 +45,20 @@ struct Inverse {
     ptx::syncwarp();
     multiply({part(second, second), part(first, second), kBlock}, at(second, first), 0, 0, -1);
   }
-  /// Joins the halves in the same way. All threads, between barriers.
+  /// The same by the first four warps, which named barrier `barrier` syncs: a warp has 8 columns.
+  SEQPAR_DEVICE void mergeColumns(int warp, int barrier) const {
+    const int first = warp / 2 * 2 * kBlock, second = first + kBlock, column = warp % 2 * 8;
+    multiplyEight({part(second, first), part(first, first), kBlock}, at(first, second), 0, column, 1);
+    ptx::barrierSync(barrier, 4 * 32);  // before L21 is replaced
+    multiplyEight({part(second, second), part(first, second), kBlock}, at(second, first), 0, column, -1);
+  }
+  /// Joins the halves in the same way. Eight warps, between barriers.
   SEQPAR_DEVICE void mergeHalves(int warp) const {
     constexpr int kHalf = kRows / 2;
-    const int row = warp / 2 * kBlock, column = warp % 2 * kBlock;  // of four warps
-    if (warp < 4) multiply({part(kHalf, column), part(column, 0), kHalf - column}, at(0, kHalf), row, column, 1);
+    const int row = warp / 4 * kBlock, column = warp % 4 * 8, first = column / kBlock * kBlock;
+    multiplyEight({part(kHalf, first), part(first, 0), kHalf - first}, at(0, kHalf), row, column, 1);
     ptx::syncthreads();
-    if (warp < 4) multiply({part(kHalf, kHalf), part(0, kHalf), row + kBlock}, at(kHalf, 0), row, column, -1);
+    multiplyEight({part(kHalf, kHalf), part(0, kHalf), row + kBlock}, at(kHalf, 0), row, column, -1);
     ptx::syncthreads();
   }
 
@@ -74,6 +81,36 @@ struct Inverse {
   }
   SEQPAR_DEVICE float* at(int row, int column) const { return square + row * kSquare + column; }
   SEQPAR_DEVICE Matrix part(int row, int column) const { return rowsOf(at(row, column), kSquare); }
+  /// 8 columns from `column` on.
+  SEQPAR_DEVICE static void multiplyEight(const Factors& f, float* to, int row, int column, float sign) {
+    const int lane = threadAgain() % 32, g = lane / 4, p = lane % 4;
+    float c[1][4] = {};
+    SEQPAR_ROLLED
+    for (int k = 0; k < f.terms; k += 8) {
+      uint32_t high[4], low[4];
+      SEQPAR_UNROLL
+      for (int i = 0; i < 4; ++i) divide(f.a.at(row + g + 8 * (i % 2), k + p + 4 * (i / 2)), high[i], low[i]);
+      uint32_t b[2], rest[2];
+      SEQPAR_UNROLL
+      for (int i = 0; i < 2; ++i) divide(f.b.at(k + p + 4 * i, column + g), b[i], rest[i]);
+      ptx::mmaM16N8K8Tf32(c[0], low, b[0], b[1]);
+      ptx::mmaM16N8K8Tf32(c[0], high, rest[0], rest[1]);
+      ptx::mmaM16N8K8Tf32(c[0], high, b[0], b[1]);
+    }
+    if (!allFinite(c)) repair(c, f, row, column);
+    eachPair(c, row, column, [&](int i, int j, float x, float y) {
+      to[i * kSquare + j] = sign * x;
+      to[i * kSquare + j + 1] = sign * y;
+    });
+  }
+  /// x as a sum of numbers in TF32.
+  SEQPAR_DEVICE static void divide(float x, uint32_t& high, uint32_t& low) {
+    high = ptx::roundToTf32(x);
+    low = ptx::roundToTf32(x - asFloat(high));
+  }
+  SEQPAR_DEVICE_NOINLINE static void repair(float (&c)[1][4], const Factors f, int row, int column) {
+    recompute(c, row, column, [&](int i, int j) { return delta::element(f, i, j); });
+  }
   SEQPAR_DEVICE static void multiply(const Factors& factors, float* to, int row, int column, float sign) {
     float c[2][4] = {};
     multiplyTile(c, factors, row, column, true);

@@ -3,10 +3,10 @@
 //
 // Work      a CTA of 256 threads, four per SM, has one (chunk, head, batch entry)
 // Roles     two warpgroups: the first has the products of keys, the second those of queries. Blocks of 16 x 16 of the
-//           inverse by substitution and the first merges by two warps, while others store factors of tokens
+//           inverse by substitution by two warps and the first merges by four, while others store factors of tokens
 // Tiles     chunks of 64 tokens x 128 channels
 // Smem      PrepareSm90Memory
-// Barriers  __syncthreads() between steps
+// Barriers  __syncthreads() between steps; named, kMerge: blocks of the inverse are in shared memory
 #pragma once
 
 #include "kernels/arch/gpu_words.h"
@@ -22,7 +22,7 @@ class PrepareSm90 {
 
  private:
   using KeyTile = KeyPanels<kRows>;
-  static constexpr int kAll = kThreadsSm90;
+  static constexpr int kAll = kThreadsSm90, kMerge = 1;  ///< threads; named barrier of the first four warps
 
   SEQPAR_DEVICE explicit PrepareSm90(const Task& t)
       : task_(t), warp_(ptx::uniform(threadAgain() / 32)), row_(warp_ % 4 * kBlock), group_(warp_ / 4) {
@@ -40,6 +40,8 @@ class PrepareSm90 {
     startTensor<kKeys, kAll>(queries(), {task_.q, batch_, chunk_, keyHead, 0, task_.dk}, thread);
     ptx::cpAsyncCommitGroup();
     loadGates();
+    ptx::syncwarp();
+    decayWithinBlocks(memory_.tokens);  // while rows arrive
     ptx::cpAsyncWaitGroup<0>();
     warpgroup::fenceProxyAsync();
     ptx::syncthreads();
@@ -48,7 +50,6 @@ class PrepareSm90 {
     multiplyTerms<T, Terms::AlongRows, Terms::AlongRows, kKeys>(
         scores, operand(group_ == 0 ? memory_.keys : memory_.queries), operand(memory_.keys), false);
     warpgroup::commit();
-    decayWithinBlocks(memory_.tokens);
     if (group_ == 1) storeQueryNorms();
     warpgroup::wait<0>();
     warpgroup::fenceOperand(scores);
@@ -59,11 +60,12 @@ class PrepareSm90 {
     storeScores(scores);
     ptx::syncthreads();
     const Inverse inverse{memory_.square};
-    if (warp_ < 2) {
-      inverse.substitute();
-      inverse.mergePair(warp_);
+    if (warp_ < 2) inverse.substitute();
+    if (warp_ < 4) {
+      ptx::barrierSync(kMerge, 4 * 32);
+      inverse.mergeColumns(warp_, kMerge);
     } else {
-      storeFactors(thread - 64);
+      storeFactors(threadAgain() - 128);
     }
     ptx::syncthreads();
     inverse.mergeHalves(warp_);
@@ -233,29 +235,49 @@ class PrepareSm90 {
   SEQPAR_DEVICE bool storeInverse() const {
     const int thread = threadAgain(), r = thread / 4;
     const Record record = this->record();
+    const bool keepsInverse = hasInverse(task_);
     float zero = 0;
     SEQPAR_UNROLL
     for (int n = 0; n < 2; ++n) {
-      const int unit = thread % 4 + 4 * n;
-      uint32_t words[4], scaled[4];
-      SEQPAR_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const int c = unit * 8 + 2 * i;
-        float low, high, beta[2];
-        ptx::loadPair(memory_.square + r * kSquare + c, low, high);
-        ptx::loadPair(memory_.beta + c, beta[0], beta[1]);
-        low = c <= r ? low : 0;
-        high = c < r ? high : 0;
-        const float x = kExact ? beta[0] * low : forgetting(beta[0], low);
-        const float y = kExact ? beta[1] * high : forgetting(beta[1], high);
-        zero += 0 * x + 0 * y;
-        words[i] = ptx::pack<T>(low, high);
-        scaled[i] = ptx::pack<T>(x, y);
+      const int unit = thread % 4 + 4 * n, at = imageIndex(r, unit * 8);
+      uint32_t scaled[4] = {};
+      float x[8] = {};
+      if (n == 0 || r >= kRows / 2) {  // a warp's rows
+        float beta[8];
+        SEQPAR_UNROLL
+        for (int i = 0; i < 8; i += 4) {
+          loadFour(x + i, memory_.square + r * kSquare + unit * 8 + i);
+          loadFour(beta + i, memory_.beta + unit * 8 + i);
+        }
+        SEQPAR_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const int c = unit * 8 + 2 * i;
+          x[2 * i] = c <= r ? x[2 * i] : 0;
+          x[2 * i + 1] = c < r ? x[2 * i + 1] : 0;
+          float y[2];
+          SEQPAR_UNROLL
+          for (int h = 0; h < 2; ++h) {
+            const float b = beta[2 * i + h], value = x[2 * i + h];
+            y[h] = kExact ? b * value : forgetting(b, value);
+            zero += 0 * y[h];
+          }
+          scaled[i] = ptx::pack<T>(y[0], y[1]);
+        }
       }
-      ptx::storeGlobal(record.scaled + imageIndex(r, unit * 8), scaled);
-      if (hasInverse(task_)) ptx::storeGlobal(record.inverse + imageIndex(r, unit * 8), words);
+      ptx::storeGlobal(record.scaled + at, scaled);
+      if (!keepsInverse) continue;
+      uint32_t words[4];
+      SEQPAR_UNROLL
+      for (int i = 0; i < 4; ++i) words[i] = ptx::pack<T>(x[2 * i], x[2 * i + 1]);
+      ptx::storeGlobal(record.inverse + at, words);
     }
     return zero == 0;
+  }
+  SEQPAR_DEVICE static void loadFour(float* to, const float* from) {
+    uint32_t words[4];
+    ptx::load(words, from);
+    SEQPAR_UNROLL
+    for (int i = 0; i < 4; ++i) to[i] = asFloat(words[i]);
   }
 
   const Task& task_;
