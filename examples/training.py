@@ -63,9 +63,25 @@ class Ranks:
         return self.group == 0 and self.comm.rank == 0
 
 
+def require(o):
+    """Ends the program if an option has an impossible value."""
+    for name in ("sp", "layers", "width", "heads", "batch"):
+        if getattr(o, name) < 1:
+            raise SystemExit(f"--{name} is {getattr(o, name)}, expected at least 1")
+    if o.tokens < 2:
+        raise SystemExit(f"--tokens is {o.tokens}, expected at least 2: a token and its label")
+    if o.width % (2 * o.heads):
+        raise SystemExit(f"--width is {o.width}, expected a multiple of {2 * o.heads}: an even dimension of each of the {o.heads} --heads")
+    if o.heads % getattr(o, "kv_heads", 1):
+        raise SystemExit(f"--kv-heads is {o.kv_heads}, expected a divisor of the {o.heads} --heads")
+
+
 def start(o):
     """The ranks, arranged by --sp; one rank without torchrun."""
+    require(o)
     if "RANK" not in os.environ:
+        if o.sp > 1:
+            raise SystemExit(f"--sp is {o.sp}, expected 1 without torchrun: torchrun --nproc-per-node {o.sp} ...")
         return Ranks(sp.comm(device=o.device), None, 0, 1, torch.device(o.device))
     device = torch.device(o.device)
     if o.device == "cuda":
@@ -83,6 +99,8 @@ def start(o):
 def bytes_of(path):
     """All bytes of a file, or of the files of a folder in the order of their names."""
     path = pathlib.Path(path)
+    if not path.exists():
+        raise SystemExit(f"--data is {path}, expected a file or a folder")
     files = sorted(p for p in path.iterdir() if p.is_file() and not p.is_symlink()) if path.is_dir() else [path]
     return torch.frombuffer(bytearray(b"".join(p.read_bytes() for p in files)), dtype=torch.uint8).long()
 
@@ -174,6 +192,8 @@ def train(o, ranks, model, layout, logits_of, averaged=False, last=True, sharded
     of labels in a sequence; default: the next token is each token's label. averaged: the model averages gradients over all ranks (FSDP2), else they are summed here.
     last: no other training follows. Returns the median of tokens per second and rank."""
     data = bytes_of(o.data)
+    if len(data) < o.tokens:
+        raise SystemExit(f"--data has {len(data)} bytes, expected at least the {o.tokens} --tokens of a sequence")
     optimizer = torch.optim.AdamW(model.parameters(), lr=o.lr, fused=ranks.device.type == "cuda" and not averaged)
     if ranks.first:
         count = sum(p.numel() for p in model.parameters())

@@ -38,6 +38,19 @@ class Training(unittest.TestCase):
                 # One curve: the difference is rounding, which Adam magnifies, and less than the progress of six steps.
                 self.assertLess(difference, (one[0] - one[-1]) / 50)
 
+    def test_impossible_options_are_named(self):
+        for example, arguments, text in (("train_gla.py", ("--sp", "2"), "--sp is 2, expected a divisor of the 1 ranks"),
+                                         ("train_gla.py", ("--tokens", "1"), "--tokens is 1, expected at least 2"),
+                                         ("train_gpt.py", ("--heads", "3"), "--width is 64, expected a multiple of 6"),
+                                         ("train_gpt.py", ("--heads", "2", "--kv-heads", "4"), "--kv-heads is 4, expected a divisor"),
+                                         ("train_gla.py", ("--data", "/nowhere"), "--data is /nowhere, expected a file"),
+                                         ("train_gla.py", ("--data", __file__, "--tokens", "999999"), "expected at least the 999999 --tokens")):
+            with self.subTest(arguments):
+                statuses, output = venvs.run_ranks(1, [ROOT / "examples" / example, *arguments])
+                self.assertEqual(statuses, [1], output)
+                self.assertIn(text, output)
+                self.assertNotIn("Traceback", output)
+
     def test_training_continues_without_killed_ranks(self):
         with tempfile.TemporaryDirectory() as name:
             losses, ends = [], []
