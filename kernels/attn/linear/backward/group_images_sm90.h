@@ -44,11 +44,17 @@ struct GroupImages {
           c, Operand{tile}, kChunk, Operand{image + part * 32 * kPanel}, kKeys, false);
     }
   }
-  /// Loads this warp's rows of a tile of v or dOut, times a factor of each row.
-  SEQPAR_DEVICE static void loadScaled(Words& words, const T* tile, const float (&by)[2], const GroupPosition& me) {
+  /// Loads this warp's rows of a tile of v or dOut.
+  SEQPAR_DEVICE static void load(Words& words, const T* tile, const GroupPosition& me) {
     SEQPAR_UNROLL
     for (int step = 0; step < kSteps; ++step) {
       ptx::ldmatrixX4(words[step], me.at(tile + step / 4 * kTilePanel, step % 4 * 2));
+    }
+  }
+  /// Multiplies each row by a factor.
+  SEQPAR_DEVICE static void scale(Words& words, const float (&by)[2]) {
+    SEQPAR_UNROLL
+    for (int step = 0; step < kSteps; ++step) {
       SEQPAR_UNROLL
       for (int i = 0; i < 4; ++i) {
         const uint32_t word = words[step][i];

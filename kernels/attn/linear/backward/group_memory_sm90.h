@@ -9,9 +9,11 @@ namespace seqpar::attn::backward::sm90 {
 
 /// The task of a launch.
 struct GroupTask : MappedTask {
-  ChunkStates chunks;       ///< a state and a gradient of each chunk
-  int chunksOfSegment = 0;  ///< the most of a segment
-  int partBits = 0;         ///< of GroupParts; only with two blocks of keys
+  ChunkStates chunks;            ///< a state and a gradient of each chunk
+  CUtensorMap dvBox, dvRestBox;  ///< of dvOut: 64 tokens and 64 columns; with 80 columns, the last 16
+  bool storesBoxes = false;      ///< dv of full chunks is stored by the TMA
+  int chunksOfSegment = 0;       ///< the most of a segment
+  int partBits = 0;              ///< of GroupParts; only with two blocks of keys
 };
 
 /// A group's heads as parts, which are processed one after the other: with two blocks of keys, 1 << partBits parts of
@@ -26,10 +28,28 @@ struct GroupParts {
   }
 };
 
+/// Whether the TMA can store dvOut.
+template <class T>
+bool encodeValues(GroupTask& to, const Task& task) {
+  const Target& dv = task.dvOut;
+  if (task.tokens == 0 || dv.data == nullptr || !dv.wide) return false;
+  LinearProblem problem;
+  problem.batch = task.batch;
+  problem.tokens = task.tokens;
+  const auto encode = [&](CUtensorMap& map, int columns, bool swizzled) {
+    const Input tensor{dv.data, dv.batch, dv.token, dv.head};
+    return forward_sm90::encodeMap(
+        map, {tensor, ptx::kIsBf16<T> ? seqparBfloat16 : seqparFloat16, task.dv, task.heads, columns, kChunk, swizzled},
+        problem);
+  };
+  return encode(to.dvBox, kPanel, true) && (task.keyBlocks > 1 || task.dv <= kPanel || encode(to.dvRestBox, 16, false));
+}
+
 /// Without the memory of `chunks`.
 template <class T>
 bool encodeGroup(GroupTask& to, const Task& task, const ChunkStates& chunks) {
   if (!encodeMaps<T>(to, task)) return false;
+  to.storesBoxes = encodeValues<T>(to, task);
   to.chunks = chunks;
   to.chunksOfSegment = static_cast<int>((task.segmentTokens + kChunk - 1) / kChunk);
   while (kPanel << to.partBits < task.dv && task.keyBlocks > 1) ++to.partBits;
@@ -49,16 +69,18 @@ struct GroupItem {
   int64_t first, token;       ///< tokens: of the segment, of the chunk
   int64_t number;             ///< of the chunk in ChunkStates
 
-  SEQPAR_DEVICE GroupItem(const GroupTask& task, int64_t index, int keyBlocks) {
-    block = static_cast<int>(index % keyBlocks);
-    index /= keyBlocks;
-    const int chunk = static_cast<int>(index % task.chunksOfSegment);
-    index /= task.chunksOfSegment;
-    const int segment = static_cast<int>(index % task.segments);
-    index /= task.segments;
-    const int groups = task.headCount / task.group;
-    head = task.firstHead + static_cast<int>(index % groups) * task.group;
-    sequence = static_cast<int>(index / groups);
+  SEQPAR_DEVICE GroupItem(const GroupTask& task, uint32_t index, uint32_t keyBlocks) {
+    const auto next = [&](uint32_t count) {
+      const uint32_t all = index;
+      index /= count;
+      return static_cast<int>(all - index * count);
+    };
+    block = next(keyBlocks);
+    const int chunk = next(static_cast<uint32_t>(task.chunksOfSegment)),
+              segment = next(static_cast<uint32_t>(task.segments));
+    const auto groups = static_cast<uint32_t>(task.headCount) / static_cast<uint32_t>(task.group);
+    head = task.firstHead + next(groups) * task.group;
+    sequence = static_cast<int>(index);
     int64_t end;
     if (task.spans != nullptr) {
       order = task.spans[segment].order;
@@ -106,11 +128,14 @@ struct GroupMemory {
   }
   /// Of a head's tokens.
   struct Factors {
-    float fromStart[kChunk];  ///< the scale times the decay from the chunk's start
-    float inverses[kChunk];   ///< inverse decays from the chunk's start
-    float gates[kChunk];      ///< input gates
-    float toEnd[kChunk];      ///< decays to the chunk's end
-    float sums[kChunk];       ///< of logarithms
+    float fromStart[kChunk];                 ///< the scale times the decay from the chunk's start
+    float toEnd[kChunk];                     ///< decays to the chunk's end
+    float sums[kChunk];                      ///< of logarithms
+    alignas(16) float pairs[kChunk / 2][4];  ///< of two tokens: inverse decays from the chunk's start; input gates
+
+    SEQPAR_DEVICE float& inverse(int row) { return pairs[row / 2][row % 2]; }
+    SEQPAR_DEVICE float& gate(int row) { return pairs[row / 2][2 + row % 2]; }
+    SEQPAR_DEVICE float gate(int row) const { return pairs[row / 2][2 + row % 2]; }
 
     /// Whether no factor is 0, and products of one factor of each of two tokens are exact to rounding.
     SEQPAR_DEVICE bool areLittle() const { return sums[kChunk - 1] >= kLeastOfFactors; }
@@ -120,17 +145,17 @@ struct GroupMemory {
     float queries[2][kChunk];  ///< of each warpgroup's keys: A dA
     float states[kChunk];      ///< q times the state's term of dq
     float values[2][kChunk];   ///< of each warpgroup's columns: v dv, without input gates
-    float carry[4];            ///< of S E, per warp
+    float carry[2][4];         ///< of S E, per warp of dq and of dk
   };
   alignas(1024) T q[kTileOfKeys], k[kTileOfKeys];
   Stage stages[kStages];
-  T matrices[2][kTilePanel];                                         ///< A of even and odd heads
-  T out[kTilePanel];                                                 ///< dv; then dA, added over the heads
-  T others[kChunk * (Shape::kWide ? Shape::kColumns - kPanel : 1)];  ///< its columns after the first panel's
+  T matrix[kTilePanel];  ///< A; then dA, added over the heads
+  T out[2][kTilePanel];  ///< dv of even and odd heads
+  alignas(128) T others[2][kChunk * (Shape::kWide ? Shape::kColumns - kPanel : 1)];  ///< its columns after the first 64
   Factors factors[kSlots];
   Sums sums[kSlots];
   /// mbarriers (group_sm90.h).
-  alignas(8) uint64_t full[kStages], empty[kStages], partial[kStages], shared, sharedEmpty, sharedPartial;
+  alignas(8) uint64_t full[kStages], empty[kStages], partial[kStages], shared, sharedEmpty, sharedPartial, multiplied;
   uint64_t summed[kSlots], written[kSlots];
 
   SEQPAR_DEVICE void init() {
@@ -146,6 +171,7 @@ struct GroupMemory {
     ptx::mbarrierInit(ptx::sharedAddress(&shared), 1);
     ptx::mbarrierInit(ptx::sharedAddress(&sharedEmpty), kConsumerWarps);
     ptx::mbarrierInit(ptx::sharedAddress(&sharedPartial), 1);
+    ptx::mbarrierInit(ptx::sharedAddress(&multiplied), kConsumerWarps / 2);
     ptx::fenceMbarrierInit();
   }
 };
@@ -161,6 +187,11 @@ struct GroupPosition {
       : group(theGroup & 3), warp(theWarp & 3), lane(thread % 32), g(lane / 4), c(lane % 4), row(warp * 16 + g) {}
   /// As Place::opaque().
   SEQPAR_DEVICE GroupPosition opaque() const { return {ptx::opaqueThread(), group, warp}; }
+  /// This thread's, and an opaque copy, which needs a register more: products do not wait for the thread's index.
+  SEQPAR_DEVICE static GroupPosition own() {
+    return {ptx::thread() & 31, ptx::uniform(ptx::thread() / 128), ptx::uniform(ptx::thread() / 32 % 4)};
+  }
+  SEQPAR_DEVICE GroupPosition copy() const { return {ptx::opaque(lane) & 31, group, warp}; }
   /// The lane's address for ldmatrix and stmatrix of 16 rows and units `unit`, + 1 of a panel.
   template <class E>
   SEQPAR_DEVICE E* at(E* panel, int unit) const {
@@ -188,8 +219,8 @@ struct StagesOf {
 /// Calls act(item) for the CTA's items that have tokens.
 template <class Shape, class Act>
 SEQPAR_DEVICE void eachChunk(const GroupTask& task, const Act& act) {
-  const int64_t items = groupItemsOf(task);
-  for (int64_t index = ptx::block(); index < items; index += ptx::blocks()) {
+  const auto items = static_cast<uint32_t>(groupItemsOf(task));  // each has images of more than 4 KiB
+  for (uint32_t index = ptx::block(); index < items; index += ptx::blocks()) {
     const GroupItem item(task, index, Shape::kKeyBlocks);
     if (item.rows > 0) act(item);
   }
@@ -218,6 +249,18 @@ SEQPAR_DEVICE void putUnit(const Target& to, uint16_t* at, const uint32_t (&word
   if (to.wide) return ptx::storeStreaming(static_cast<void*>(at), words);
   SEQPAR_UNROLL
   for (int i = 0; i < 8; ++i) at[i] = static_cast<uint16_t>(words[i / 2] >> i % 2 * 16);
+}
+
+/// Adds two sums of each of this thread's two rows over the four lanes of a row, and stores them.
+SEQPAR_DEVICE void storeRowSums(float* first, const float (&firstRows)[2], float* second, const float (&secondRows)[2],
+                                const GroupPosition& me) {
+  const bool odd = me.c % 2 != 0, upper = me.c / 2 != 0;
+  const auto exchange = [&](const float(&rows)[2]) {  // even lanes have the first row, odd lanes the second
+    return (odd ? rows[1] : rows[0]) + ptx::shflXor(odd ? rows[0] : rows[1], 1);
+  };
+  const float ofFirst = exchange(firstRows), ofSecond = exchange(secondRows);
+  const float sum = (upper ? ofSecond : ofFirst) + ptx::shflXor(upper ? ofFirst : ofSecond, 2);
+  (upper ? second : first)[me.row + (odd ? 8 : 0)] = sum;
 }
 
 /// Adds over the four lanes of a row, and stores the sums of this thread's two rows.

@@ -22,7 +22,8 @@ struct GroupProducers {
     Pipe pipe;
     int shared = 1;
     ptx::griddepcontrolWait();
-    const int parts = Parts::countOf(task), before = (parts < kStages ? parts : kStages) - 1;
+    // Before the tiles of the last free stage, which would delay them, and which are needed later.
+    const int parts = Parts::countOf(task), before = parts < kStages ? 0 : kStages - 2;
     eachChunk<Shape>(task, [&](const GroupItem& item) {
       const int token = static_cast<int>(item.token);
       for (int h = 0; h < parts; ++h) {
@@ -129,8 +130,8 @@ struct GroupProducers {
           const float sum = i == 0 ? before - own[1] : before;
           factors.sums[row] = sum;
           factors.fromStart[row] = row < item.rows ? task.scale * decayOf(sum) : 0.f;
-          factors.inverses[row] = ptx::ex2Approx(-sum);
-          factors.gates[row] = of.gates[i];
+          factors.inverse(row) = ptx::ex2Approx(-sum);
+          factors.gate(row) = of.gates[i];
           factors.toEnd[row] = row < item.rows ? decayOf(last - sum) : 0.f;
         }
         if (item.rows < kChunk) {
@@ -202,12 +203,13 @@ struct GroupProducers {
       }
       const float query = sums.queries[0][row] + sums.queries[1][row],
                   value = sums.values[0][row] + sums.values[1][row];
-      const float key = value * factors.gates[row];
+      const float key = value * factors.gate(row);
       to.values += key - query;
       to.own[i] += query + sums.states[row] - key;
       to.inputs[i] += value;
     }
-    to.carry += sums.carry[0] + sums.carry[1] + sums.carry[2] + sums.carry[3];
+    SEQPAR_UNROLL
+    for (int warp = 0; warp < 4; ++warp) to.carry += sums.carry[0][warp] + sums.carry[1][warp];
   }
   SEQPAR_DEVICE static void writeInput(const GroupTask& task, const GroupItem& item, int head, const GateTerms& terms,
                                        int lane) {

@@ -14,26 +14,27 @@ struct GroupScores {
   static constexpr int kTiles8 = Shape::kColumns / 16;  ///< of dv: the last one is of the second panel, if there is one
   static constexpr bool kWide = Shape::kWide;
   using Values = float[kTiles8][4];
+  using Pairs = uint32_t[4][4];  ///< Factors::pairs of this thread's keys
   using Pipe = StagesOf<Memory::kStages>;
 
   /// Scores between the chunk's tokens, and dv: columns of 32 keys, then of 32 or 40 values.
   SEQPAR_DEVICE static void run(const GroupTask& task) {
-    const GroupPosition place;
+    const GroupPosition place = GroupPosition::own();
     Pipe pipe;
     int shared = 0, odd = 0;
     eachChunk<Shape>(task, [&](const GroupItem& item) {
       awaitPhase(opaqueMemory<Memory>().shared, shared);
       shared ^= 1;
       float scores[4][4], total[4][4];
-      computeScores(scores, place.opaque());
-      clearAbove(scores, place.opaque());
+      computeScores(scores, place.copy());
+      clearAbove(scores, place.copy());
       SEQPAR_UNROLL
       for (int n = 0; n < 4; ++n) {
         SEQPAR_UNROLL
         for (int e = 0; e < 4; ++e) total[n][e] = 0;
       }
       for (int h = 0; h < Parts::countOf(task); ++h) {
-        const GroupPosition me = place.opaque();
+        const GroupPosition me = place.copy();
         awaitPhase(opaqueMemory<Memory>().full[pipe.stage], pipe.parity);
         if (Memory::hasValues(item, h)) {
           addHead(total, scores, odd, task, item, h, pipe, me);
@@ -43,12 +44,34 @@ struct GroupScores {
         }
         pipe.next();
       }
-      clearAbove(total, place.opaque());
-      storeTotal(total, place.opaque());
+      clearAbove(total, place.copy());
+      awaitPhase(opaqueMemory<Memory>().multiplied, odd ^ 1);
+      storeTotal(total, place.copy());
       warpgroup::fenceProxyAsync();
       ptx::barrierSync<kOfTotal, 4 * warpgroup::kThreads>();
+      if (storesBox(task, item)) storeBox(task, item, lastPart(task, item), odd ^ 1);
       arriveWarp(opaqueMemory<Memory>().sharedEmpty, place);
     });
+    ptx::cpAsyncBulkWaitGroup();
+  }
+  /// The last part: the item computes its dv.
+  SEQPAR_DEVICE static int lastPart(const GroupTask& task, const GroupItem& item) {
+    return Memory::kKeyBlocks == 1 ? Parts::countOf(task) - 1 : Parts::countOf(task) - 2 + item.block;
+  }
+  /// Whether this thread stores dv of the item, with the TMA.
+  SEQPAR_DEVICE static bool storesBox(const GroupTask& task, const GroupItem& item) {
+    return ptx::thread() == 0 && task.storesBoxes && item.rows == kChunk;
+  }
+  /// Starts to store dv of a part, after a barrier of all threads that have stored it.
+  SEQPAR_DEVICE static void storeBox(const GroupTask& task, const GroupItem& item, int part, int odd) {
+    Memory& memory = opaqueMemory<Memory>();
+    const int head = item.head + Parts::headOf(task, part), token = static_cast<int>(item.token);
+    ptx::tmaStore(task.dvBox, ptx::sharedAddress(memory.out[odd]), Parts::panelOf(task, part) * kPanel, head, token,
+                  item.sequence);
+    if constexpr (kWide) {
+      ptx::tmaStore(task.dvRestBox, ptx::sharedAddress(memory.others[odd]), kPanel, head, token, item.sequence);
+    }
+    ptx::cpAsyncBulkCommitGroup();
   }
   /// Adds dA of a part of the group's heads to `total`, and computes its dv.
   SEQPAR_DEVICE static void addHead(float (&total)[4][4], const float (&scores)[4][4], int odd, const GroupTask& task,
@@ -57,75 +80,90 @@ struct GroupScores {
     auto& stage = memory.stages[pipe.stage];
     const auto& factors = memory.factors[pipe.slot()];
     auto& sums = memory.sums[pipe.slot()];
-    T* matrix = memory.matrices[odd];
+    // Before products, because loads after them wait for their operands.
+    const bool little = factors.areLittle();
+    const float fromStart[2] = {factors.fromStart[me.row], factors.fromStart[me.row + 8]};
+    const float toEnd[2] = {factors.toEnd[me.row], factors.toEnd[me.row + 8]};
+    Pairs pairs;
+    loadPairs(pairs, factors, me);
     float dA[4][4];
-    Values dv;
+    Values ofState;
     warpgroup::arrive();
     warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, Images::kSteps>(
         dA, Operand{stage.dOut}, kChunk, Operand{stage.v + me.group * 32 * kPanel}, kChunk, false);
     warpgroup::commit();
-    Images::multiply(ofFirstPanel(dv), memory.k + Memory::keysAt(item), stage.after, me.group * 32);
+    Images::multiply(ofFirstPanel(ofState), memory.k + Memory::keysAt(item), stage.after, me.group * 32);
     if constexpr (Memory::kKeyBlocks > 1) {
-      Images::multiply(ofFirstPanel(dv), memory.k + Memory::keysAt(item, true), stage.after + Shape::kElements,
+      Images::multiply(ofFirstPanel(ofState), memory.k + Memory::keysAt(item, true), stage.after + Shape::kElements,
                        me.group * 32, true);
     }
     warpgroup::commit();
     warpgroup::wait<1>();
     warpgroup::fenceOperand(dA);
     uint32_t words[2][4];
-    float rows[2] = {0, 0};
-    if (factors.areLittle()) {
-      decay<true, true>(words, rows, total, scores, dA, factors, task.scale, me);
+    float ofQueries[2] = {0, 0};
+    if (little) {
+      decay<true, true>(words, ofQueries, total, scores, dA, factors, fromStart, pairs, task.scale, me);
     } else {
-      decay<false, true>(words, rows, total, scores, dA, factors, task.scale, me);
+      decay<false, true>(words, ofQueries, total, scores, dA, factors, fromStart, pairs, task.scale, me);
     }
     if constexpr (kWide) {  // not earlier, when its registers would be too many
       warpgroup::arrive();
-      Images::multiply(ofSecondPanel(dv), memory.k, stage.after, kPanel + me.group * 8);
+      Images::multiply(ofSecondPanel(ofState), memory.k, stage.after, kPanel + me.group * 8);
       warpgroup::commit();
     }
+    awaitPhase(memory.multiplied, odd ^ 1);  // by both warpgroups, with the head before
     SEQPAR_UNROLL
-    for (int n = 0; n < 2; ++n) ptx::stmatrixX4(me.at(matrix, me.group * 4 + n * 2), words[n]);
-    storeRowSums(sums.queries[me.group], rows, me);
+    for (int n = 0; n < 2; ++n) ptx::stmatrixX4(me.at(memory.matrix, me.group * 4 + n * 2), words[n]);
+    SEQPAR_UNROLL
+    for (int n = 0; n < 2; ++n) ptx::ldmatrixX4(words[n], me.at(stage.v, me.group * 4 + n * 2));
+    if (ptx::thread() == 0) ptx::cpAsyncBulkWaitGroupRead<0>();  // this head's dv replaces what the TMA read
+    const float gates[2] = {factors.gate(me.row), factors.gate(me.row + 8)};
     warpgroup::fenceProxyAsync();
     ptx::barrierSync<kOfScores, 2 * warpgroup::kThreads>();
-    warpgroup::wait<0>();
-    warpgroup::fenceOperand(dv);
-    const float toEnd[2] = {factors.toEnd[me.row], factors.toEnd[me.row + 8]};
+    Values dv;  // another accumulator, so that the product does not wait until the state's terms have decayed
+    warpgroup::arrive();
+    multiplyOutputs(dv, memory.matrix, stage.dOut, me);
+    warpgroup::commit();
+    // The barrier is after the threads' stores of dv of the head before, and after their fences.
+    if (part >= Memory::kKeyBlocks && storesBox(task, item)) storeBox(task, item, part - Memory::kKeyBlocks, odd ^ 1);
+    warpgroup::wait<1>();
+    warpgroup::fenceOperand(ofState);
     SEQPAR_UNROLL
     for (int n = 0; n < kTiles8; ++n) {
       SEQPAR_UNROLL
-      for (int e = 0; e < 4; ++e) dv[n][e] = times(toEnd[e / 2], dv[n][e]);
+      for (int e = 0; e < 4; ++e) ofState[n][e] = times(toEnd[e / 2], ofState[n][e]);
     }
-    warpgroup::fenceOperand(dv);
-    warpgroup::arrive();
-    addOutputs(dv, matrix, stage.dOut, me);
-    warpgroup::commit();
-    SEQPAR_UNROLL
-    for (int n = 0; n < 2; ++n) ptx::ldmatrixX4(words[n], me.at(stage.v, me.group * 4 + n * 2));
-    const float gates[2] = {factors.gates[me.row], factors.gates[me.row + 8]};
+    warpgroup::fenceOperand(ofState);  // decays while the product is computed
     warpgroup::wait<0>();
     warpgroup::fenceOperand(dv);
-    rows[0] = rows[1] = 0;
+    arriveWarp(memory.multiplied, me);
+    float rows[2] = {0, 0};
     SEQPAR_UNROLL
     for (int n = 0; n < kTiles8; ++n) {
       SEQPAR_UNROLL
       for (int r = 0; r < 2; ++r) {
+        dv[n][r * 2] += ofState[n][r * 2];
+        dv[n][r * 2 + 1] += ofState[n][r * 2 + 1];
         const uint32_t word =
             n < 4 ? words[n / 2 % 2][n % 2 * 2 + r] : *pairOf(stage.v + kTilePanel, me.row + r * 8, me.group, me);
         rows[r] += ptx::lowOf<T>(word) * dv[n][r * 2];
         rows[r] += ptx::highOf<T>(word) * dv[n][r * 2 + 1];
       }
     }
-    storeRowSums(sums.values[me.group], rows, me);
+    storeRowSums(sums.queries[me.group], ofQueries, sums.values[me.group], rows, me);
     finishHead(memory, pipe, me);
-    writeValues(dv, gates, task, item, part, memory, me);
+    storeValues(dv, gates, odd, task, item, part, memory, me);
   }
   /// Adds dA only.
   SEQPAR_DEVICE static void addTotal(float (&total)[4][4], float scale, const Pipe& pipe, const GroupPosition& me) {
     Memory& memory = opaqueMemory<Memory>();
     auto& stage = memory.stages[pipe.stage];
     const auto& factors = memory.factors[pipe.slot()];
+    const bool little = factors.areLittle();
+    const float fromStart[2] = {factors.fromStart[me.row], factors.fromStart[me.row + 8]};
+    Pairs pairs;
+    loadPairs(pairs, factors, me);
     float dA[4][4];
     warpgroup::arrive();
     warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, Images::kSteps>(
@@ -135,20 +173,20 @@ struct GroupScores {
     warpgroup::fenceOperand(dA);
     uint32_t words[2][4];
     float rows[2];
-    if (factors.areLittle()) {
-      decay<true, false>(words, rows, total, dA, dA, factors, scale, me);
+    if (little) {
+      decay<true, false>(words, rows, total, dA, dA, factors, fromStart, pairs, scale, me);
     } else {
-      decay<false, false>(words, rows, total, dA, dA, factors, scale, me);
+      decay<false, false>(words, rows, total, dA, dA, factors, fromStart, pairs, scale, me);
     }
     finishHead(memory, pipe, me);
   }
-  /// Starts dv += the transpose of `matrix` times dOut.
-  SEQPAR_DEVICE static void addOutputs(Values& dv, const T* matrix, const T* dOut, const GroupPosition& me) {
+  /// Starts dv = the transpose of `matrix` times dOut.
+  SEQPAR_DEVICE static void multiplyOutputs(Values& dv, const T* matrix, const T* dOut, const GroupPosition& me) {
     warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, 4>(ofFirstPanel(dv), Operand{matrix}, kChunk,
-                                                           Operand{dOut + me.group * 32}, kChunk, true);
+                                                           Operand{dOut + me.group * 32}, kChunk, false);
     if constexpr (kWide) {
       warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, 4>(ofSecondPanel(dv), Operand{matrix}, kChunk,
-                                                             Operand{dOut + kTilePanel + me.group * 8}, kChunk, true);
+                                                             Operand{dOut + kTilePanel + me.group * 8}, kChunk, false);
     }
   }
   /// The accumulators of a panel's columns: products of both at once would serialize those of each (ptxas C7511).
@@ -178,8 +216,12 @@ struct GroupScores {
     for (int n = 0; n < 4; n += 2) {
       uint32_t words[4];
       packTiles<T>(words, total, n);
-      ptx::stmatrixX4(me.at(opaqueMemory<Memory>().out, me.group * 4 + n), words);
+      ptx::stmatrixX4(me.at(opaqueMemory<Memory>().matrix, me.group * 4 + n), words);
     }
+  }
+  SEQPAR_DEVICE static void loadPairs(Pairs& pairs, const typename Memory::Factors& factors, const GroupPosition& me) {
+    SEQPAR_UNROLL
+    for (int n = 0; n < 4; ++n) ptx::load(pairs[n], factors.pairs[me.group * 16 + n * 4 + me.c]);
   }
   SEQPAR_DEVICE static int distance(int n, int e, const GroupPosition& me) {
     return me.row - me.group * 32 - me.c * 2 + (e / 2 * 8 - n * 8 - e % 2);
@@ -188,16 +230,21 @@ struct GroupScores {
   template <bool kLittle, bool kScores>
   SEQPAR_DEVICE static void decay(uint32_t (&words)[2][4], float (&rows)[2], float (&total)[4][4],
                                   const float (&scores)[4][4], const float (&dA)[4][4],
-                                  const typename Memory::Factors& factors, float scale, const GroupPosition& me) {
-    const float* queries = kLittle ? factors.fromStart : factors.sums;
-    const float* keys = kLittle ? factors.inverses : factors.sums;
-    const float ofQueries[2] = {queries[me.row], queries[me.row + 8]};
+                                  const typename Memory::Factors& factors, const float (&fromStart)[2],
+                                  const Pairs& pairs, float scale, const GroupPosition& me) {
+    float ofQueries[2];
+    SEQPAR_UNROLL
+    for (int r = 0; r < 2; ++r) ofQueries[r] = kLittle ? fromStart[r] : factors.sums[me.row + r * 8];
     SEQPAR_UNROLL
     for (int n = 0; n < 4; ++n) {
       const int column = me.group * 32 + n * 8 + me.c * 2;
       float key[2], gate[2];
-      ptx::loadPair(keys + column, key[0], key[1]);
-      ptx::loadPair(factors.gates + column, gate[0], gate[1]);
+      SEQPAR_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        key[e] = asFloat(pairs[n][e]);
+        gate[e] = asFloat(pairs[n][2 + e]);
+      }
+      if (!kLittle) ptx::loadPair(factors.sums + column, key[0], key[1]);
       SEQPAR_UNROLL
       for (int r = 0; r < 2; ++r) {
         float w[2];
@@ -227,10 +274,12 @@ struct GroupScores {
       }
     }
   }
-  SEQPAR_DEVICE static void writeValues(const Values& dv, const float (&gates)[2], const GroupTask& task,
+  /// Stores dv to shared memory, and to device memory unless the TMA does.
+  SEQPAR_DEVICE static void storeValues(const Values& dv, const float (&gates)[2], int odd, const GroupTask& task,
                                         const GroupItem& item, int part, Memory& memory, const GroupPosition& me) {
     const Target& to = task.dvOut;
     if (to.data == nullptr) return;
+    T *out = memory.out[odd], *others = memory.others[odd];
     SEQPAR_UNROLL
     for (int n = 0; n < 2; ++n) {
       uint32_t words[4];
@@ -239,30 +288,34 @@ struct GroupScores {
         const float* pair = dv[n * 2 + i / 2] + i % 2 * 2;
         words[i] = ptx::pack<T>(pair[0] * gates[i % 2], pair[1] * gates[i % 2]);
       }
-      ptx::stmatrixX4(me.at(memory.out, me.group * 4 + n * 2), words);
+      ptx::stmatrixX4(me.at(out, me.group * 4 + n * 2), words);
     }
     if constexpr (kWide) {
       SEQPAR_UNROLL
       for (int r = 0; r < 2; ++r) {
-        *reinterpret_cast<uint32_t*>(memory.others + (me.row + r * 8) * 16 + me.group * 8 + me.c * 2) =
+        *reinterpret_cast<uint32_t*>(others + (me.row + r * 8) * 16 + me.group * 8 + me.c * 2) =
             ptx::pack<T>(dv[4][r * 2] * gates[r], dv[4][r * 2 + 1] * gates[r]);
       }
     }
+    if (task.storesBoxes && item.rows == kChunk) return;
     ptx::syncwarp();
     uint16_t* data = static_cast<uint16_t*>(to.data) + item.sequence * to.batch + item.token * to.token +
                      (item.head + Parts::headOf(task, part)) * to.head + Parts::panelOf(task, part) * kPanel;
-    SEQPAR_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      const int row = me.warp * 16 + i * 8 + me.lane / 4, unit = me.group * 4 + me.lane % 4;
-      uint32_t words[4];
-      ptx::load(words, memory.out + row * kPanel + (unit ^ row % 8) * 8);
-      if (row < item.rows && unit * 8 < task.dv) putUnit(to, data + row * to.token + unit * 8, words);
+    const int row = me.warp * 16 + me.lane / 4, unit = me.group * 4 + me.lane % 4;
+    const T* own = out + row * kPanel + (unit ^ row % 8) * 8;
+    uint32_t units[2][4];
+    ptx::load(units[0], own);
+    ptx::load(units[1], own + 8 * kPanel);
+    uint16_t* at = data + row * to.token + unit * 8;
+    if (unit * 8 < task.dv) {
+      if (row < item.rows) putUnit(to, at, units[0]);
+      if (row + 8 < item.rows) putUnit(to, at + 8 * to.token, units[1]);
     }
     if (kWide && me.lane < 16) {
-      const int row = me.warp * 16 + me.lane;
+      const int last = me.warp * 16 + me.lane;
       uint32_t words[4];
-      ptx::load(words, memory.others + row * 16 + me.group * 8);
-      if (row < item.rows) putUnit(to, data + row * to.token + kPanel + me.group * 8, words);
+      ptx::load(words, others + last * 16 + me.group * 8);
+      if (last < item.rows) putUnit(to, data + last * to.token + kPanel + me.group * 8, words);
     }
     ptx::syncwarp();
   }

@@ -17,18 +17,21 @@
 //           chunk compute scores of all channels and dA; each computes dq and dk of its block, and A and dv of every
 //           second head. Heads of 128 columns or more are parts of 64 columns there, which count as heads with equal
 //           decays. Each item writes its own terms of the gates' gradients
-// Roles     warpgroups 0, 1: A, dA and dv; 2: dq; 3: dk, and the product of S and E; 4: one thread loads, one warp
-//           computes factors, another writes gates' gradients
+// Roles     warpgroups 0, 1: A, dA and dv; 2: dq; 3: dk; 2 and 3 also half of the product of S and E each; 4: one
+//           thread loads, one warp computes factors, another writes gates' gradients
 // Tiles     chunks of 64 tokens; q and k 64 x 128, v and dO 64 x 64, S and E 128 x 64; with 80 columns of v, S and E
 //           transposed, 80 x 128; keys of up to 64: 64 instead of 128; two blocks: q and k 64 x 256, and E of the other
 //           block for dv
 // Smem      GroupMemory: q, k, three stages of v, dO, S and E (48 KiB each; 80 columns: two of 72 KiB; two blocks: two
-//           of 64 KiB), A of two heads, dv and then the sum of dA
+//           of 64 KiB), A and then the sum of dA, dv of two heads
 // Barriers  mbarriers of stages: full (loads and factors to consumers), empty (the reverse); shared, sharedEmpty: the
-//           same for q and k; partial, sharedPartial: loads of tiles in which the warp of factors zeroes rows.
+//           same for q and k; partial, sharedPartial: loads of tiles, whose last rows the warp of factors zeroes.
+//           multiplied: both warpgroups of scores have multiplied A, so the next head's may replace it.
 //           summed, written of slots: sums to the warp of gates' gradients, and the reverse.
 //           Named: kOfScores (A is stored), kOfTotal (the sum of dA is stored)
-// Overlap   heads, also of the next item, are loaded as many ahead as there are stages. The kernel may start before
+// Overlap   heads, also of the next item, are loaded as many ahead as there are stages. The TMA stores a head's dv
+//           during the next one, after kOfScores, which is after the stores to shared memory and their fences. dq and
+//           dk are stored from registers while the next item's q and k are loaded. The kernel may start before
 //           chunk_states_sm90.h's has ended, which starts after all earlier ones
 #pragma once
 
@@ -44,9 +47,7 @@ struct GroupKernel {
   using Memory = GroupMemory<T, Shape>;
   static constexpr int kThreads = 5 * warpgroup::kThreads;
   /// Per thread, by role.
-  static constexpr bool kLarge = Shape::kWide || Shape::kKeyBlocks > 1;
-  static constexpr int kScoresRegisters = 96, kQueriesRegisters = 136, kKeysRegisters = kLarge ? 120 : 112,
-                       kProducersRegisters = kLarge ? 32 : 40;
+  static constexpr int kScoresRegisters = 96, kQueriesRegisters = 136, kKeysRegisters = 120, kProducersRegisters = 32;
   static_assert(sizeof(Memory) <= ptx::kSharedBytesSm90);
 
   SEQPAR_DEVICE static void run(const GroupTask& task) {

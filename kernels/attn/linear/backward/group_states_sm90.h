@@ -62,16 +62,17 @@ struct GroupStates {
       }
     }
   }
-  /// Adds the state's term to dq, and the row sums of q times it to `rows`.
+  /// Adds the state's term to dq, and the row sums of q times it to `rows`; computes a part of the sum of S E.
   template <bool kLittle>
-  SEQPAR_DEVICE static void stateTerms(Wide& dq, float (&rows)[2], const T* q, const T* dOut, const T* state,
-                                       const float (&by)[2], const GroupPosition& me) {
+  SEQPAR_DEVICE static void stateTerms(Wide& dq, float (&rows)[2], float& carry, const T* q, const T* dOut,
+                                       const T* state, const T* after, const float (&by)[2], const GroupPosition& me) {
+    Words words;
+    Images::load(words, dOut, me);  // before products, because loads after them wait for their operands
     float outputs[kTiles8][4];
     warpgroup::arrive();
     Images::multiply(outputs, q, state, 0);
     warpgroup::commit();
-    Words words;
-    Images::loadScaled(words, dOut, by, me);
+    Images::scale(words, by);
     if constexpr (kLittle) {
       warpgroup::fenceOperand(dq);
       addProduct(dq, words, state);
@@ -83,6 +84,7 @@ struct GroupStates {
     warpgroup::arrive();
     Images::multiply(outputs, q, state, kTiles8 * 8);
     warpgroup::commit();
+    carry = product<0>(state, after, me);
     warpgroup::wait<0>();
     warpgroup::fenceOperand(outputs);
     addProducts<1>(rows, outputs, words);
@@ -95,11 +97,11 @@ struct GroupStates {
     }
   }
   /// Calls add(x, memory, pipe, q, position) for each part of the heads of each chunk, adds the scores' term to x, the
-  /// sum of dA times the tile of k or q, and stores x in `to`. kSums: the terms of dA. kBarrier: of the warpgroup.
-  template <auto kSums, int kBarrier, class Add>
+  /// sum of dA times the tile of k or q, and stores x in `to`. kSums: the terms of dA.
+  template <auto kSums, class Add>
   SEQPAR_DEVICE static void eachHead(const GroupTask& task, const Target& to, T (Memory::*tile)[Memory::kTileOfKeys],
                                      const Add& add) {
-    const GroupPosition place;
+    const GroupPosition place = GroupPosition::own();
     Pipe pipe;
     int shared = 0;
     eachChunk<Shape>(task, [&](const GroupItem& item) {
@@ -109,7 +111,7 @@ struct GroupStates {
       clear(x);
       const int keysAt = Memory::keysAt(item);
       for (int h = 0; h < Parts::countOf(task); ++h) {
-        const GroupPosition me = place.opaque();
+        const GroupPosition me = place.copy();
         Memory& memory = opaqueMemory<Memory>();
         awaitPhase(memory.full[pipe.stage], pipe.parity);
         add(x, memory, pipe, memory.q + keysAt, me);
@@ -118,15 +120,14 @@ struct GroupStates {
       }
       ptx::barrierSync<kOfTotal, 4 * warpgroup::kThreads>();
       warpgroup::arrive();
-      warpgroup::multiplyAll<T, kSums, Terms::Rows, 4>(x, Operand{opaqueMemory<Memory>().out}, kChunk,
+      warpgroup::multiplyAll<T, kSums, Terms::Rows, 4>(x, Operand{opaqueMemory<Memory>().matrix}, kChunk,
                                                        Operand{opaqueMemory<Memory>().*tile + keysAt, kTilePanelBytes},
                                                        kChunk, true);
       warpgroup::commit();
       warpgroup::wait<0>();
       warpgroup::fenceOperand(x);
-      warpgroup::sync(kBarrier);
-      write(x, task, to, item, opaqueMemory<Memory>().*tile + keysAt, place.opaque());
       arriveWarp(opaqueMemory<Memory>().sharedEmpty, place);
+      write(x, task, to, item, place.copy());
     });
   }
   /// dq: terms of the states of all heads, then of the scores.
@@ -134,47 +135,52 @@ struct GroupStates {
     const auto add = [](Wide& dq, Memory& memory, const Pipe& pipe, const T* q, const GroupPosition& me) {
       auto& stage = memory.stages[pipe.stage];
       const auto& factors = memory.factors[pipe.slot()];
-      float rows[2] = {0, 0};
+      float rows[2] = {0, 0}, carry;
       const float by[2] = {factors.fromStart[me.row], factors.fromStart[me.row + 8]};
       if (factors.areLittle()) {
-        stateTerms<true>(dq, rows, q, stage.dOut, stage.before, by, me);
+        stateTerms<true>(dq, rows, carry, q, stage.dOut, stage.before, stage.after, by, me);
       } else {
-        stateTerms<false>(dq, rows, q, stage.dOut, stage.before, by, me);
+        stateTerms<false>(dq, rows, carry, q, stage.dOut, stage.before, stage.after, by, me);
       }
       storeRowSums(memory.sums[pipe.slot()].states, rows, me);
+      storeCarry(memory.sums[pipe.slot()].carry[0], factors, carry, me);
     };
-    eachHead<Terms::AlongRows, 2>(task, task.dq, &Memory::k, add);
+    eachHead<Terms::AlongRows>(task, task.dq, &Memory::k, add);
   }
   /// dk: the same.
   SEQPAR_DEVICE static void keys(const GroupTask& task) {
     const auto add = [](Wide& dk, Memory& memory, const Pipe& pipe, const T*, const GroupPosition& me) {
       auto& stage = memory.stages[pipe.stage];
       const auto& factors = memory.factors[pipe.slot()];
-      const float by[2] = {factors.toEnd[me.row] * factors.gates[me.row],
-                           factors.toEnd[me.row + 8] * factors.gates[me.row + 8]};
+      const float by[2] = {factors.toEnd[me.row] * factors.gate(me.row),
+                           factors.toEnd[me.row + 8] * factors.gate(me.row + 8)};
       float sum;
       if (factors.areLittle()) {
         Words words;
-        Images::loadScaled(words, stage.v, by, me);
+        Images::load(words, stage.v, me);
+        Images::scale(words, by);
         warpgroup::fenceOperand(dk);
         addProduct(dk, words, stage.after);
-        sum = decayOf(factors.sums[kChunk - 1]) * product(stage.before, stage.after, me);
+        sum = product<1>(stage.before, stage.after, me);
         warpgroup::wait<0>();
         warpgroup::fenceOperand(dk);
       } else {
         addExactly(dk, stage.v, stage.after, by);
-        sum = times(decayOf(factors.sums[kChunk - 1]), product(stage.before, stage.after, me));
+        sum = product<1>(stage.before, stage.after, me);
       }
-      if (me.lane == 0) memory.sums[pipe.slot()].carry[me.warp] = sum;
+      storeCarry(memory.sums[pipe.slot()].carry[1], factors, sum, me);
     };
-    eachHead<Terms::Rows, 3>(task, task.dkOut, &Memory::q, add);
+    eachHead<Terms::Rows>(task, task.dkOut, &Memory::q, add);
   }
-  /// The sum of S E over a quarter of their elements: the diagonal of products of 8 by 16 with 16 by 8 elements.
+  /// This thread's part of the sum of S E over half kWhich of their elements: the diagonal of products of 8 by 16 with
+  /// 16 by 8 elements.
+  template <int kWhich>
   SEQPAR_DEVICE static float product(const T* before, const T* after, const GroupPosition& me) {
+    constexpr int kSteps = Shape::kElements / 1024;
     float c[4] = {0, 0, 0, 0};
     const int first = (me.warp * 32 + me.lane) * 8;
     SEQPAR_UNROLL
-    for (int i = 0; i < Shape::kElements / 1024; ++i) {
+    for (int i = kSteps * kWhich / 2; i < kSteps * (kWhich + 1) / 2; ++i) {
       uint32_t a[4], b[4];
       ptx::load(a, before + first + i * 1024);
       ptx::load(b, after + first + i * 1024);
@@ -182,34 +188,47 @@ struct GroupStates {
       ptx::mmaM16N8K16<T>(c, left, b[0], b[1]);
       ptx::mmaM16N8K16<T>(c, right, b[2], b[3]);
     }
-    float sum = me.c == me.g / 2 ? (me.g % 2 == 0 ? c[0] : c[1]) : 0.f;
+    return me.c == me.g / 2 ? (me.g % 2 == 0 ? c[0] : c[1]) : 0.f;
+  }
+  /// Adds `sum` over the warp, and stores its product with the chunk's decay.
+  SEQPAR_DEVICE static void storeCarry(float (&to)[4], const typename Memory::Factors& factors, float sum,
+                                       const GroupPosition& me) {
     SEQPAR_UNROLL
     for (int mask = 1; mask < 32; mask *= 2) sum += ptx::shflXor(sum, mask);
-    return sum;
+    if (me.lane == 0) to[me.warp] = times(decayOf(factors.sums[kChunk - 1]), sum);
   }
-  /// `tile`: memory that this warpgroup may overwrite.
+  /// Stores 4 columns of two tiles at a time, so that four lanes store 32 bytes, without shared memory: the next item's
+  /// queries and keys are loaded meanwhile.
   SEQPAR_DEVICE static void write(const Wide& x, const GroupTask& task, const Target& to, const GroupItem& item,
-                                  T* tile, const GroupPosition& me) {
+                                  const GroupPosition& me) {
     if (to.data == nullptr) return;
-    SEQPAR_UNROLL
-    for (int n = 0; n < kKeyTiles8; n += 2) {
-      uint32_t words[4];
-      packTiles<T>(words, x, n);
-      ptx::stmatrixX4(me.at(tile + n / 8 * kTilePanel, n % 8), words);
-    }
-    ptx::syncwarp();
     const int firstChannel = item.block * Shape::kKeys, channels = task.dk - firstChannel;
-    uint16_t* data = static_cast<uint16_t*>(to.data) + item.sequence * to.batch + item.token * to.token +
-                     item.head / task.group * to.head + firstChannel;
+    const bool odd = me.c % 2 != 0;
+    uint16_t* row = static_cast<uint16_t*>(to.data) + item.sequence * to.batch + (item.token + me.row) * to.token +
+                    item.head / task.group * to.head + firstChannel + (odd ? 8 : 0) + me.c / 2 * 4;
     SEQPAR_UNROLL
-    for (int i = 0; i < kKeyTiles8 / 2; ++i) {
-      constexpr int kUnits = Shape::kKeys / 8, kRows = 32 / kUnits;
-      const int row = me.warp * 16 + i * kRows + me.lane / kUnits, unit = me.lane % kUnits;
-      uint32_t words[4];
-      ptx::load(words, unitOf<kChunk>(tile, row, unit));
-      if (row < item.rows && unit * 8 < channels) putUnit(to, data + row * to.token + unit * 8, words);
+    for (int r = 0; r < 2; ++r) {
+      SEQPAR_UNROLL
+      for (int n = 0; n < kKeyTiles8; n += 2) {
+        const uint32_t first = ptx::pack<T>(x[n][r * 2], x[n][r * 2 + 1]),
+                       second = ptx::pack<T>(x[n + 1][r * 2], x[n + 1][r * 2 + 1]);
+        const uint32_t other = asBits(ptx::shflXor(asFloat(odd ? first : second), 1));
+        if (me.row + r * 8 < item.rows && (n + odd) * 8 < channels) {
+          put(to, row + n * 8, odd ? other : first, odd ? second : other);
+        }
+      }
+      row += 8 * to.token;
     }
-    warpgroup::fenceProxyAsync();
+  }
+  SEQPAR_DEVICE static void put(const Target& to, uint16_t* at, uint32_t first, uint32_t second) {
+    if (to.wide) {
+      ptx::storeStreaming(reinterpret_cast<float*>(at), asFloat(first), asFloat(second));
+    } else {
+      at[0] = static_cast<uint16_t>(first);
+      at[1] = static_cast<uint16_t>(first >> 16);
+      at[2] = static_cast<uint16_t>(second);
+      at[3] = static_cast<uint16_t>(second >> 16);
+    }
   }
 };
 
