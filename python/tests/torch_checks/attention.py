@@ -7,7 +7,7 @@ import torch
 
 import seqpar.torch as sp
 from seqpar.testing import parity
-from torch_checks import check, raises, same, whole
+from torch_checks import Skip, check, raises, same, whole
 
 
 @check
@@ -132,3 +132,14 @@ def options_in_tensors_are_read_in_each_call(comm, seed):
             raises(ValueError, f"{name}: {option} requires a gradient", function, learned)
             with torch.no_grad():
                 same(function(learned), function(2.0))
+
+
+@check
+def workspaces_of_one_kernel_call(comm, seed):
+    """On GPUs, a pass of one call of cuDNN has copies of its operands, and no sums in fp32."""
+    for algorithm, tensors in (("local", 12), ("ulysses", 24)):
+        q = whole(seed, 1, 2048 // comm.size, 8, 128, dtype=torch.bfloat16).requires_grad_()
+        told = sp.explain(q, q, q, comm, causal=True, algorithm=algorithm)
+        if told["block"] != "cuDNN":
+            raise Skip(f"runs {told['block']}")
+        assert told["workspaceBytes"] < tensors * q.numel() * q.element_size(), (algorithm, told["workspaceBytes"])

@@ -54,6 +54,7 @@ enum class GradientOf { Queries, Keys, Values };
 struct Passes {
   bool forward = true, backward = true;
   bool accumulated = false;  ///< results are added to accumulators instead of to memory
+  bool once = false;         ///< each accumulator gets the results of one call
 };
 
 /// Kernel calls of one forward and one backward pass of the block's heads.
@@ -120,6 +121,10 @@ class Block {
 
   /// True: backward() reads `out` and computes delta itself, so algorithms that move queries must move `out` too.
   virtual bool needsOut() const = 0;
+
+  /// Whether accumulators read and write the memory that they are given, after carve(). If not, its pointers may be
+  /// null.
+  virtual bool accumulatesInMemory() const { return true; }
 
   /// Starts a partial result without keys in the memory of `partial`. `out` and `lse` (data null: not known) are the
   /// later arguments of finish() and may be written from now on, so that the complete result of one kernel is not

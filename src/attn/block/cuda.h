@@ -22,6 +22,7 @@ class CudaBlock final : public Block {
   void carve(Arena& arena) override;
   void prepare() override;
   bool needsOut() const override { return limits_.cudnn; }
+  bool accumulatesInMemory() const override { return !accumulates_ || mostParts() > kMostPending; }
   std::unique_ptr<Accumulator> accumulate(const Partial& partial, const Tensor& out, const Rows& lse) override;
   std::unique_ptr<GradientAccumulator> accumulate(GradientOf which, const Tensor& sum, const Tensor& out) override;
   void forward(const BlockInputs& in, std::span<const Rectangle> rectangles, const Partial& into) override;
@@ -61,6 +62,8 @@ class CudaBlock final : public Block {
   };
 
   int64_t rowHeads() const { return shape_.rowHeads == 0 ? shape_.heads : shape_.rowHeads; }
+  /// The most parts of a result, after carve().
+  size_t mostParts() const;
   std::vector<Prepared> prepareSteps(Work& work, bool backward);
   bool build(Prepared& prepared, const Work& work, bool backward);
   /// A deterministic backward pass takes memory for the scores of all entries at their longest lengths, so its plans
@@ -109,7 +112,7 @@ class CudaBlock final : public Block {
   std::byte* constants_ = nullptr;
   size_t workspaceBytes_ = 0;
   void* workspace_ = nullptr;
-  std::array<Tensor, kMostPending> out_, dq_, dk_, dv_;  ///< scratch: tokens of the longest shard, with rowHeads()
+  std::array<Tensor, kMostPending> out_, dq_, dk_, dv_;  ///< slots: tokens of the longest shard, with rowHeads()
   std::array<Rows, kMostPending + 1> lse_;
   std::array<Tensor, 5> copies_;  ///< of q, k, v, out, dOut, with the strides of the plans
   Rows lseCopy_, delta_;

@@ -80,6 +80,7 @@ void CudaBlock::expect(std::span<const Rectangle> rectangles, int64_t rows, int6
   if (Work* known = place(rectangles, rows, columns)) {
     known->passes.forward |= passes.forward;
     known->passes.backward |= passes.backward;
+    known->passes.once &= passes.once;
     return;
   }
   works_.push_back({{rectangles.begin(), rectangles.end()}, rows, columns, passes, {}, {}, 0, 0});
@@ -272,30 +273,45 @@ void CudaBlock::carve(Arena& arena) {
     columns = std::max(columns, work.columns);
   }
   const auto& s = shape_;
+  const auto queries = [&](int64_t dim) { return arena.tensor(s.type, s.batch, rows, rowHeads(), dim); };
+  const auto keys = [&](int64_t dim) { return arena.tensor(s.type, s.batch, columns, s.kvHeads, dim); };
+  const size_t slots = accumulates_ ? std::clamp<size_t>(mostParts(), 1, kMostPending) : 1;
   workspace_ = arena.take(workspaceBytes_);
-  for (size_t i = 0; i < (accumulates_ ? kMostPending : 1); ++i) {
-    out_[i] = arena.tensor(s.type, s.batch, rows, rowHeads(), s.valueDim);
-    if (!s.training) continue;
-    dq_[i] = arena.tensor(s.type, s.batch, rows, rowHeads(), s.headDim);
-    dk_[i] = arena.tensor(s.type, s.batch, columns, s.kvHeads, s.headDim);
-    dv_[i] = arena.tensor(s.type, s.batch, columns, s.kvHeads, s.valueDim);
+  if (limits_.cudnn) {
+    copies_[0] = queries(s.headDim);
+    copies_[1] = keys(s.headDim);
+    copies_[2] = keys(s.valueDim);
   }
-  for (auto& lse : lse_) lse = arena.rows(s.batch, s.heads, rows);
+  const auto takeForward = [&] {
+    for (size_t i = 0; i < slots; ++i) out_[i] = queries(s.valueDim);
+    for (auto& lse : lse_) lse = arena.rows(s.batch, s.heads, rows);
+  };
+  const auto takeBackward = [&] {
+    if (!s.training) return;
+    for (size_t i = 0; i < slots; ++i) {
+      dq_[i] = queries(s.headDim);
+      dk_[i] = keys(s.headDim);
+      dv_[i] = keys(s.valueDim);
+    }
+    if (limits_.cudnn) copies_[3] = queries(s.valueDim);
+    if (limits_.cudnn) copies_[4] = queries(s.valueDim);
+    lseCopy_ = arena.rows(s.batch, s.heads, rows);
+    if (needsOut()) delta_ = arena.rows(s.batch, s.heads, rows);
+  };
+  arena.alternatives(takeForward, takeBackward);
   partial_.give(out_, lse_);
   sums_[static_cast<size_t>(GradientOf::Queries)].give(dq_);
   sums_[static_cast<size_t>(GradientOf::Keys)].give(dk_);
   sums_[static_cast<size_t>(GradientOf::Values)].give(dv_);
-  if (limits_.cudnn) {
-    copies_[0] = arena.tensor(s.type, s.batch, rows, rowHeads(), s.headDim);
-    copies_[1] = arena.tensor(s.type, s.batch, columns, s.kvHeads, s.headDim);
-    copies_[2] = arena.tensor(s.type, s.batch, columns, s.kvHeads, s.valueDim);
-    for (size_t i : {3, 4}) {
-      if (s.training) copies_[i] = arena.tensor(s.type, s.batch, rows, rowHeads(), s.valueDim);
-    }
+}
+
+size_t CudaBlock::mostParts() const {
+  size_t most = 0;
+  for (const auto& work : works_) {
+    if (!work.passes.once) return SIZE_MAX;
+    most = std::max({most, work.forward.size(), work.backward.size()});
   }
-  if (!s.training) return;
-  lseCopy_ = arena.rows(s.batch, s.heads, rows);
-  if (needsOut()) delta_ = arena.rows(s.batch, s.heads, rows);
+  return most;
 }
 
 KernelCalls CudaBlock::calls() const {

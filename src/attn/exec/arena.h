@@ -1,6 +1,7 @@
 // A plan's workspace: one block of memory, divided when the plan is prepared.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -31,6 +32,14 @@ class Arena {
     auto made = denseRows(nullptr, batch, heads, tokens);
     made.data = static_cast<float*>(take(made.bytes()));
     return made;
+  }
+  /// Calls functions that take memory, one result of which at a time is in use: they take the same bytes.
+  template <typename... Take>
+  void alternatives(const Take&... takes) {
+    const size_t start = used_;
+    size_t end = start;
+    ((used_ = start, takes(), end = std::max(end, used_)), ...);
+    used_ = end;
   }
   /// Bytes allocated so far.
   size_t used() const { return used_; }

@@ -42,7 +42,7 @@ class AllGatherKvOperator final : public SoftmaxOperator {
                                  problem.visibility())),
         sumType_(gatheredSumType(problem, keys_.keys())),
         reserved_(problem.reserves() ? static_cast<size_t>(slices_) : 0) {
-    block_->expect(rectangles_, problem.tokens(), keys_.tokens(), {.accumulated = true});
+    block_->expect(rectangles_, problem.tokens(), keys_.tokens(), {.accumulated = true, .once = true});
   }
 
   std::vector<Count> counts() const override {
@@ -57,18 +57,23 @@ class AllGatherKvOperator final : public SoftmaxOperator {
     const bool apart = !keys_.inPlace();
     block_->carve(arena);
     rows_->carve(arena);
-    partial_ = takePartial(arena, problem_.tokens());
+    Arena& sums = accumulatorArena(arena);
+    const auto takeSum = [&] {
+      if (problem_.training()) {
+        dq_ = sums.tensor(seqparFloat32, d.batch, problem_.tokens(), d.heads, d.headDim);
+      }
+    };
+    sums.alternatives([&] { partial_ = takePartial(sums, problem_.tokens()); }, takeSum);
     for (auto& buffer : buffers_) {
       if (reserved_.empty()) buffer.whole = takePair(arena, problem_.type(), all);
       if (apart) buffer.shard = takePair(arena, problem_.type(), own);
       if (!problem_.training()) continue;
-      buffer.sum = takePair(arena, seqparFloat32, all);
+      buffer.sum = takePair(sumType_ == seqparFloat32 ? arena : sums, seqparFloat32, all);
       buffer.sent = sumType_ == seqparFloat32 ? buffer.sum : takePair(arena, sumType_, all);
       buffer.sumShard = apart ? takePair(arena, sumType_, own) : ownPart(buffer.sent);
     }
     if (!problem_.training()) return;
     delta_ = arena.rows(d.batch, d.heads, problem_.tokens());
-    dq_ = arena.tensor(seqparFloat32, d.batch, problem_.tokens(), d.heads, d.headDim);
   }
 
   void carveReserve(Arena& arena) override {

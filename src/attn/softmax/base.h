@@ -25,6 +25,8 @@ class SoftmaxOperator : public Operator {
   SoftmaxOperator(const Problem& problem, Exec& exec)
       : SoftmaxOperator(problem, exec, 0, problem.desc.heads, 0, problem.desc.kvHeads) {}
 
+  /// `arena`, or one with null pieces where accumulators need no memory. After block_->carve().
+  Arena& accumulatorArena(Arena& arena) { return block_->accumulatesInMemory() ? arena : nowhere_; }
   /// An accumulator for `tokens` rows of the block's heads.
   Partial takePartial(Arena& arena, int64_t tokens) const;
   const float* sinks(const float* given) const { return problem_.desc.sinks != 0 ? given : nullptr; }
@@ -34,6 +36,9 @@ class SoftmaxOperator : public Operator {
   const Problem& problem_;
   Exec& exec_;
   std::unique_ptr<Block> block_;
+
+ private:
+  Arena nowhere_;
 };
 
 /// The type of sent contributions to key gradients if each contribution is of at most one rectangle:

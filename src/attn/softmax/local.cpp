@@ -12,18 +12,21 @@ class LocalOperator final : public SoftmaxOperator {
  public:
   LocalOperator(const Problem& problem, Exec& exec)
       : SoftmaxOperator(problem, exec), rectangles_(problem.rectangles(problem.rank(), problem.rank())) {
-    block_->expect(rectangles_, problem.tokens(), problem.kvTokens(), {.accumulated = true});
+    block_->expect(rectangles_, problem.tokens(), problem.kvTokens(), {.accumulated = true, .once = true});
   }
 
   void carve(Arena& arena) override {
     const auto& d = problem_.desc;
     block_->carve(arena);
-    partial_ = takePartial(arena, problem_.tokens());
-    if (!problem_.training()) return;
-    delta_ = arena.rows(d.batch, d.heads, problem_.tokens());
-    sums_ = {arena.tensor(seqparFloat32, d.batch, problem_.tokens(), d.heads, d.headDim),
-             arena.tensor(seqparFloat32, d.batch, problem_.kvTokens(), d.kvHeads, d.headDim),
-             arena.tensor(seqparFloat32, d.batch, problem_.kvTokens(), d.kvHeads, d.valueDim)};
+    if (problem_.training()) delta_ = arena.rows(d.batch, d.heads, problem_.tokens());
+    Arena& sums = accumulatorArena(arena);
+    const auto takeSums = [&] {
+      if (!problem_.training()) return;
+      sums_ = {sums.tensor(seqparFloat32, d.batch, problem_.tokens(), d.heads, d.headDim),
+               sums.tensor(seqparFloat32, d.batch, problem_.kvTokens(), d.kvHeads, d.headDim),
+               sums.tensor(seqparFloat32, d.batch, problem_.kvTokens(), d.kvHeads, d.valueDim)};
+    };
+    sums.alternatives([&] { partial_ = takePartial(sums, problem_.tokens()); }, takeSums);
   }
 
   void open() override { block_->prepare(); }

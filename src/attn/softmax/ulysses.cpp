@@ -31,15 +31,22 @@ class UlyssesOperator final : public SoftmaxOperator {
     rows_->carve(arena);
     exchange_.carve(arena);
     if (!problem_.reserves()) carveExchanged(arena);
-    partial_ = {arena.tensor(seqparFloat32, d.batch, all, own_.count, d.valueDim),
-                arena.rows(d.batch, own_.count, all)};
+    Arena& sums = accumulatorArena(arena);
+    const auto takePartial = [&] {
+      partial_ = {sums.tensor(seqparFloat32, d.batch, all, own_.count, d.valueDim),
+                  sums.rows(d.batch, own_.count, all)};
+    };
+    const auto takeSums = [&] {
+      if (!problem_.training()) return;
+      sums_ = {sums.tensor(seqparFloat32, d.batch, all, own_.count, d.headDim),
+               sums.tensor(seqparFloat32, d.batch, allKeys, ownKv_.count, d.headDim),
+               sums.tensor(seqparFloat32, d.batch, allKeys, ownKv_.count, d.valueDim)};
+    };
+    sums.alternatives(takePartial, takeSums);
     if (!problem_.training()) return;
     delta_ = arena.rows(d.batch, d.heads, problem_.tokens());
     headDelta_ = arena.rows(d.batch, own_.count, all);
     dOut_ = arena.tensor(problem_.type(), d.batch, all, own_.count, d.valueDim);
-    sums_ = {arena.tensor(seqparFloat32, d.batch, all, own_.count, d.headDim),
-             arena.tensor(seqparFloat32, d.batch, allKeys, ownKv_.count, d.headDim),
-             arena.tensor(seqparFloat32, d.batch, allKeys, ownKv_.count, d.valueDim)};
     // If each head has one rank, its gradients are complete, and no partial results are sent.
     const auto type = exchange_.copiesKvHeads() ? problem_.wireType() : problem_.type();
     sentQ_ = arena.tensor(problem_.type(), d.batch, all, own_.count, d.headDim);
@@ -103,7 +110,7 @@ class UlyssesOperator final : public SoftmaxOperator {
         own_(exchange_.heads()),
         ownKv_(exchange_.kvHeads()),
         rectangles_(rectanglesOf(problem.queries.allRuns(), problem.keys.allRuns(), problem.visibility())) {
-    block_->expect(rectangles_, problem.queries.tokens(), problem.keys.tokens(), {.accumulated = true});
+    block_->expect(rectangles_, problem.queries.tokens(), problem.keys.tokens(), {.accumulated = true, .once = true});
   }
 
   /// The exchanged tensors that `reserve` keeps from forward to backward.
