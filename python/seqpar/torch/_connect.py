@@ -81,8 +81,8 @@ def comm(group=None, *, single=False, device=None, timeout=None, transport=None,
     unless WORLD_SIZE is more than 1.
 
     single           True: a communicator of this process alone, whether torch.distributed is initialized or not
-    device           None: with NCCL the GPU of the group, otherwise the current one (call torch.cuda.set_device()
-                     first); cpu for other backends
+    device           None: with NCCL the GPU of the group, or else the current one (call torch.cuda.set_device() first); cpu with
+                     other backends and without a group, as with single=True
     timeout          maximum wait for another rank: seconds, or a datetime.timedelta
     transport        "auto", "shared", "network"
     check_arguments  True: every call compares its arguments between the ranks (slow)

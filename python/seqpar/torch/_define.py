@@ -215,5 +215,6 @@ def require_place(what, comm, *tensors):
     device = comm.device
     for tensor in tensors:
         if tensor is not None and tensor.device != device:
-            raise ValueError(f"{what}: got a tensor on {tensor.device}, expected one on {device}, where the "
-                             f"communicator {comm.name!r} works")
+            hint = f", or a communicator of sp.comm(device='{tensor.device}')" if tensor.device.type in ("cpu", "cuda") else ""
+            raise ValueError(f"{what}: got a tensor on {tensor.device}, expected one on {device}, where the communicator {comm.name!r} "
+                             f"works{hint}")

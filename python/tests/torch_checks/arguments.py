@@ -4,12 +4,14 @@ import copy
 import datetime
 import functools
 import pickle
+import types
 import unittest.mock
 
 import torch
 import torch.distributed as dist
 
 import seqpar.torch as sp
+from seqpar.torch import _define
 from torch_checks import check, raises, same, whole
 
 
@@ -26,6 +28,9 @@ def tensors_that_do_not_fit(comm, seed):
                *(x[:, :, :heads],) * 2, x, comm)
     raises(ValueError, "got 4 queries and 3 keys, expected equally many with a layout", attend, x, x[:, :-1], x[:, :-1],
            layout=sp.Layout("contiguous", 4 * comm.size, comm.size))
+    on_gpu = types.SimpleNamespace(device=torch.device("cuda", 1), name="n")
+    raises(ValueError, "a tensor on cpu, expected one on cuda:1, where the communicator 'n' works, or a communicator of sp.comm(device='cpu')",
+           _define.require_place, "f", on_gpu, torch.zeros(4, device="cpu"))
     elsewhere = torch.zeros(4, device="meta")
     raises(ValueError, "got a tensor on meta", attend, x, x, x, sinks=elsewhere)
     raises(ValueError, "got a tensor on meta", sp.linear_attention, x, x, x, comm, initial_state=torch.zeros(2, 4, 8, 8, device="meta"))
