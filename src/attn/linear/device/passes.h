@@ -64,7 +64,7 @@ class DevicePasses final : public Passes {
   /// Whether a single segment has all tokens: the passes after the scan then read no maps.
   bool isOneSegment() const { return whole_.segments.count == 1 && spans_.empty(); }
   /// Whether the forward leaves maps in the caller's memory; otherwise it may leave the states of chunks.
-  bool leavesMaps() const { return shard_.reserves && !isOneSegment() && !seldomReadsMaps_; }
+  bool leavesMaps() const { return shard_.reserves && !isOneSegment() && !seldomReadsMaps_ && !chainsHeads_; }
   /// Whether the forward stores the states of a part's segments in the caller's memory.
   bool keeps(const Part& part) const { return leavesMaps() && &part == &whole_; }
   StateMaps mapsBefore(const Part& part) const { return mapsOf(part, keeps(part) ? kept_ : before_); }
@@ -144,6 +144,7 @@ class DevicePasses final : public Passes {
   bool readsChunkStates_ = false;    ///< gradientsReadChunkStates() of the whole
   size_t keptStates_ = 0;            ///< keptStatesSize(), if the forward leaves the states of chunks; kept_ has them
   bool seldomReadsMaps_ = false;     ///< gradientsSeldomReadMaps() of the whole
+  bool chainsHeads_ = false;         ///< the forward computes whole heads in chains, without maps
   Part forward_;                     // the whole, divided for launchForward()
   bool savesIncoming_ = false;       ///< savesInitial() of forward_
   bool fromZero_ = false;            ///< forwardFromZero() of forward_
