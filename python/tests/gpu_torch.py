@@ -46,7 +46,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 CHECKS = {
     "checks": ("heads_and_sequence", "gather_and_scatter", "halos", "redistribution", "scans", "transitions_before_sequences_have_no_effect",
                "batches", "merging_partial_attention", "shifts_and_rings", "work_in_two_halves", "short_convolutions",
-               "kernels_of_the_caller", "kernels_of_the_caller_read_any_memory", "workspaces_of_one_kernel_call", "checkpoints_of_kernels_of_the_caller",
+               "kernels_of_the_caller", "kernels_of_the_caller_read_any_memory", "sdpa_of_many_documents",
+               "sdpa_separates_packed_sequences", "workspaces_of_one_kernel_call", "checkpoints_of_kernels_of_the_caller",
                "layouts_of_packed_sequences",
                "plans_are_evicted_in_order", "plans_in_graphs_are_kept", "other_default_devices", "equal_calls_on_two_streams", "explanations",
                "parity_finds_errors",

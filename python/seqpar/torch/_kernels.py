@@ -8,7 +8,7 @@ import typing
 import torch
 
 from .. import _shapes
-from . import _ops
+from . import _documents, _ops
 from ._agreement import agree_once
 from ._collectives import all_gather, to_heads, to_sequence
 from ._define import define
@@ -38,6 +38,10 @@ class LocalCall:
     cu_seqlens_q: "tuple[int, ...] | None" = None
     cu_seqlens_k: "tuple[int, ...] | None" = None
 
+    def of_document(self):
+        """The call of a packed sequence alone."""
+        return LocalCall(self.causal, self.window, self.scale, self.softcap, self.sinks)
+
     def mask(self, queries, keys, device=None):
         """bool [queries][keys]: the keys that each query sees; None: all."""
         left, right = self.window
@@ -62,16 +66,12 @@ def _known(condition):
 
 
 def sdpa(q, k, v, call):
-    """torch.nn.functional.scaled_dot_product_attention as a `kernel` of attention(). A call for each packed sequence: a mask
-    of all tokens takes much memory, and masked NaN and infinity would reach other sequences."""
+    """torch.nn.functional.scaled_dot_product_attention as a `kernel` of attention(). Packed sequences are a batch, or a few: a
+    mask of all tokens takes much memory, and masked NaN and infinity would reach other sequences."""
     if call.softcap or call.sinks is not None:
         raise ValueError("sdpa: got softcap or sinks, expected none: scaled_dot_product_attention has neither")
     if call.cu_seqlens_q is not None:
-        alone = LocalCall(call.causal, call.window, call.scale, call.softcap)
-        sizes = [[b - a for a, b in zip(bounds, bounds[1:])] for bounds in (call.cu_seqlens_q, call.cu_seqlens_k)]
-        # Not slices: the gradient of each would be a whole tensor.
-        parts = zip(*(x.split(size, 1) for x, size in zip((q, k, v), (*sizes, sizes[1]))))
-        return torch.cat([sdpa(*part, alone) for part in parts if part[0].shape[1]], 1)
+        return _documents.attend(lambda *qkv: sdpa(*qkv, call.of_document()), q, k, v, call.cu_seqlens_q, call.cu_seqlens_k, call.causal)
     simple = call.causal and call.window[0] < 0 and q.shape[1] == k.shape[1]
     out = torch.nn.functional.scaled_dot_product_attention(
         *(x.transpose(1, 2) for x in (q, k, v)), scale=call.scale, enable_gqa=_known(k.shape[2] != q.shape[2]), is_causal=_known(simple),
@@ -80,10 +80,13 @@ def sdpa(q, k, v, call):
 
 
 def flex(q, k, v, call):
-    """torch.nn.attention.flex_attention as a `kernel` of attention()."""
+    """torch.nn.attention.flex_attention as a `kernel` of attention(). A compiled graph has one call with a mask of all tokens;
+    otherwise, where all scores are in memory, packed sequences are batches, as for sdpa."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
     if call.sinks is not None:
         raise ValueError("flex: got sinks, expected none")
+    if call.cu_seqlens_q is not None and not torch.compiler.is_compiling():
+        return _documents.attend(lambda *qkv: flex(*qkv, call.of_document()), q, k, v, call.cu_seqlens_q, call.cu_seqlens_k, call.causal)
     seen = call.mask(q.shape[1], k.shape[1], q.device)
     block_mask = None if seen is None else create_block_mask(lambda b, h, i, j: seen[i, j], None, None, q.shape[1],
                                                              k.shape[1], device=q.device)

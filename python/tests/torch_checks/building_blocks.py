@@ -249,28 +249,6 @@ def kernels_of_the_caller(comm, seed):
 
 
 @check
-def sdpa_separates_packed_sequences(comm, seed):
-    """NaN and infinity in a sequence reach no other one, in outputs and gradients."""
-    tokens = 7 * comm.size + 6
-    documents, spoiled = (0, 3, 3, 9, tokens), slice(3, 9)
-    q, k, v, grad = (whole(seed + i, 1, tokens, heads, 8) for i, heads in enumerate((4, 2, 2, 4)))
-    bad_q, bad_k, bad_v = q.clone(), k.clone(), v.clone()
-    bad_q[:, 4], bad_k[:, 5], bad_v[:, 6] = torch.nan, torch.inf, torch.nan
-    for algorithm, kind, causal in itertools.product(("ulysses", "allgather_kv"), ("contiguous", "zigzag"), (True, False)):
-        layout, found = sp.Layout(kind, tokens, comm.size), []
-        for inputs in ((q, k, v), (bad_q, bad_k, bad_v)):
-            mine = [sp.shard(x, layout, comm).requires_grad_() for x in inputs]
-            out = sp.attention(*mine, comm, kernel="sdpa", layout=layout, algorithm=algorithm, causal=causal, cu_seqlens=documents)
-            results = (out.detach(), *torch.autograd.grad(out, mine, sp.shard(grad, layout, comm)))
-            found.append([sp.unshard(x, layout, comm) for x in results])
-        for good, bad in zip(*found):
-            assert bad[:, spoiled].isnan().any()
-            for x in (good, bad):
-                x[:, spoiled] = 0
-            assert good.equal(bad), (algorithm, kind, causal)
-
-
-@check
 def checkpoints_of_kernels_of_the_caller(comm, seed):
     """Ranks without heads or tokens take part in the exchanges that torch.utils.checkpoint calls again."""
     x, uneven = whole(seed, 1, 6, 1, 8), sp.Layout("pieces", 6, comm.size, bounds=(0, 6), owners=(comm.size - 1,))

@@ -1,0 +1,70 @@
+"""Packed sequences with scaled_dot_product_attention as the caller's kernel."""
+
+import itertools
+import unittest.mock
+
+import torch
+
+import seqpar.torch as sp
+from seqpar.testing.reference import softmax
+from torch_checks import check, same, whole
+
+
+@check
+def sdpa_separates_packed_sequences(comm, seed):
+    """NaN and infinity in a sequence reach no other one, in outputs and gradients."""
+    tokens = 7 * comm.size + 6
+    documents, spoiled = (0, 3, 3, 9, tokens), slice(3, 9)
+    q, k, v, grad = (whole(seed + i, 1, tokens, heads, 8) for i, heads in enumerate((4, 2, 2, 4)))
+    bad_q, bad_k, bad_v = q.clone(), k.clone(), v.clone()
+    bad_q[:, 4], bad_k[:, 5], bad_v[:, 6] = torch.nan, torch.inf, torch.nan
+    for algorithm, kind, causal in itertools.product(("ulysses", "allgather_kv"), ("contiguous", "zigzag"), (True, False)):
+        layout, found = sp.Layout(kind, tokens, comm.size), []
+        for inputs in ((q, k, v), (bad_q, bad_k, bad_v)):
+            mine = [sp.shard(x, layout, comm).requires_grad_() for x in inputs]
+            out = sp.attention(*mine, comm, kernel="sdpa", layout=layout, algorithm=algorithm, causal=causal, cu_seqlens=documents)
+            results = (out.detach(), *torch.autograd.grad(out, mine, sp.shard(grad, layout, comm)))
+            found.append([sp.unshard(x, layout, comm) for x in results])
+        for good, bad in zip(*found):
+            assert bad[:, spoiled].isnan().any()
+            for x in (good, bad):
+                x[:, spoiled] = 0
+            assert good.equal(bad), (algorithm, kind, causal)
+        with torch.no_grad():  # FlexAttention has no backward pass on hosts
+            for x, expected in zip(((q, k, v), (bad_q, bad_k, bad_v)), found):
+                mine = [sp.shard(y, layout, comm) for y in x]
+                out = sp.unshard(sp.attention(*mine, comm, kernel="flex_attention", layout=layout, algorithm=algorithm, causal=causal,
+                                              cu_seqlens=documents), layout, comm)
+                out[:, spoiled] = 0
+                same(out, expected[0], 40)
+
+
+@check
+def sdpa_of_many_documents(comm, seed):
+    """Short documents are batches: a call for each length, in causal calls for similar lengths."""
+    random = torch.Generator("cpu").manual_seed(seed)
+    attend, calls = torch.nn.functional.scaled_dot_product_attention, []
+    none = (-1, -1)
+    for most, causal, window in ((16, True, none), (40, True, (3, -1)), (3, False, none), (1, True, none), (600, True, none)):
+        lengths = torch.randint(1, most + 1, (30 if most < 100 else 4,), generator=random, device="cpu").tolist()
+        lengths += [most, 0, most] if most < 100 else [513, 17, 513]
+        bounds = tuple([0, *torch.tensor(lengths, device="cpu").cumsum(0).tolist()])
+        exact = [whole(seed + i, 1, bounds[-1], heads, 8).double().requires_grad_() for i, heads in enumerate((4, 2, 2))]
+        expected = softmax(*exact, causal=causal, window=window, cu_seqlens=bounds)
+        grad = whole(seed + 5, *expected.shape)
+        d_exact = torch.autograd.grad((expected * grad).sum(), exact)
+        for algorithm, kind in (("ulysses", "contiguous"), ("allgather_kv", "zigzag"), ("allgather_kv", "contiguous")):
+            layout = sp.Layout(kind, bounds[-1], comm.size)
+            mine = [sp.shard(x.detach().float(), layout, comm).requires_grad_() for x in exact]
+            run = lambda *qkv: sp.attention(*qkv, comm, kernel="sdpa", layout=layout, algorithm=algorithm, causal=causal, window=window,
+                                            cu_seqlens=bounds)
+            calls.clear()
+            with unittest.mock.patch.object(torch.nn.functional, attend.__name__, lambda *x, **y: calls.append(0) or attend(*x, **y)):
+                out = run(*mine)
+            forms = {1: 1, 3: 3, 16: 1, 40: 3, 600: len(lengths)}[most]
+            assert algorithm == "allgather_kv" or len(calls) <= forms, (most, len(calls))
+            graph = torch.compile(run, fullgraph=True, backend="aot_eager") if most == 40 and comm.size == 2 and kind == "zigzag" else run
+            for found in (out, graph(*mine)):
+                same(found, sp.shard(expected.detach().float(), layout, comm), 40)
+                for one, other in zip(torch.autograd.grad(found, mine, sp.shard(grad, layout, comm)), d_exact):
+                    same(one, sp.shard(other.float(), layout, comm), 80)
