@@ -114,7 +114,8 @@ phase() { # NAME
       fi
       # The host path is the same code as in the preset host; this runs it as a whole, with CUDA hidden and visible.
       build_and_test cuda '^(package|gpu|python(_abi)?$|test_copy_ring|test_pending_sums)' \
-        test_copy_ring test_pending_sums seqpar seqpar_attn foreign_symbol nvtx_listener nvtx_calls package_host_path gpu_tests block_wise_scan gla_text
+        test_copy_ring test_pending_sums seqpar seqpar_attn foreign_symbol nvtx_listener nvtx_calls package_host_path gpu_tests block_wise_scan gla_text \
+        micro_linear_forward micro_linear_backward micro_linear_delta
       ;;
     *) problem "unknown phase '$1', expected: format host tidy asan tsan fuzz cuda" ;;
   esac
