@@ -24,8 +24,8 @@ _runs = define("token_runs(Tensor like, int[] starts, int[] lengths, int tokens)
 
 
 def _form(queries, keys, causal, on_gpu):
-    """(queries, keys) of a short document with padding: those of one form are a batch. Computation is slower than calls on hosts,
-    so they have more forms."""
+    """(queries, keys) of a short document with padding: documents of one form are a batch. On hosts padding costs more than calls,
+    so forms are closer to each other."""
     if not causal or queries != keys:
         return queries, keys
     step = max(16, (1 << queries.bit_length()) // (4 if on_gpu else 8))  # causal queries do not see the padding behind them

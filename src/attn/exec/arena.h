@@ -33,7 +33,7 @@ class Arena {
     made.data = static_cast<float*>(take(made.bytes()));
     return made;
   }
-  /// Calls functions that take memory, one result of which at a time is in use: they take the same bytes.
+  /// Calls functions that take memory. All get the same bytes, so only one function's memory may be in use at a time.
   template <typename... Take>
   void alternatives(const Take&... takes) {
     const size_t start = used_;

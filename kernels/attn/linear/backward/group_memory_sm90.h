@@ -187,10 +187,12 @@ struct GroupPosition {
       : group(theGroup & 3), warp(theWarp & 3), lane(thread % 32), g(lane / 4), c(lane % 4), row(warp * 16 + g) {}
   /// As Place::opaque().
   SEQPAR_DEVICE GroupPosition opaque() const { return {ptx::opaqueThread(), group, warp}; }
-  /// This thread's, and an opaque copy, which needs a register more: products do not wait for the thread's index.
+  /// This thread's position.
   SEQPAR_DEVICE static GroupPosition own() {
     return {ptx::thread() & 31, ptx::uniform(ptx::thread() / 128), ptx::uniform(ptx::thread() / 32 % 4)};
   }
+  /// An opaque copy. Unlike opaque() it does not read the thread's index again, for which products would wait, but it
+  /// keeps the lane in a register.
   SEQPAR_DEVICE GroupPosition copy() const { return {ptx::opaque(lane) & 31, group, warp}; }
   /// The lane's address for ldmatrix and stmatrix of 16 rows and units `unit`, + 1 of a panel.
   template <class E>
