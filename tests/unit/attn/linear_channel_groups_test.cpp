@@ -145,6 +145,7 @@ TEST_CASE("backward kernels of chunks with channel decays") {
   shape.tokens = 1;
   check(shape);
   check(channelShape(130, 0.35, 1, 192, 320));
+  check(channelShape(130, 0.8, 1, 192, 64));
 }
 
 TEST_CASE("backward kernels of chunks with channel decays keep gradients of rows of very different magnitudes") {
@@ -161,7 +162,7 @@ TEST_CASE("backward kernels of chunks with channel decays keep gradients of rows
 
 TEST_CASE("backward kernels of chunks with channel decays leave strong ones to others") {
   const Seed seed;
-  for (const double decay : {0.3, 1.2, 30.0, kZeros}) {
+  for (const double decay : {0.3, 0.8, 2.4, 30.0, kZeros}) {
     const BackwardCase c(channelShape(130, decay, 2, 160, 64), seed);
     const LinearProblem problem = c.problem(c.q.data(), c.k.data(), c.v.data(), c.gates.data());
     const Task task = channelGroupsTask(problem, c.dOutput(c.dOut.data()));

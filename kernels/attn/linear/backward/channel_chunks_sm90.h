@@ -26,9 +26,9 @@ struct alignas(128) ChunkRecord {
   uint32_t logs[kKeyBlocks][kBlock / 16][warpgroup::kThreads][4];
   float decays[kChannels];  ///< h
 
-  static constexpr float kStep = 0x1p-10f, kLeastTotal = -63;  ///< of a chunk's log2-decay
+  static constexpr float kStep = 0x1p-9f, kLeastTotal = -126;  ///< of a chunk's log2-decay
   SEQPAR_DEVICE static uint32_t stepsOf(float log) {
-    return asBits(fminf(fmaxf(log, -31.75f), 31.75f) * (1 / kStep) + (kMagic + 0x1p15f)) & 0xffffu;
+    return asBits(fminf(fmaxf(log, -63.5f), 63.5f) * (1 / kStep) + (kMagic + 0x1p15f)) & 0xffffu;
   }
   SEQPAR_DEVICE static float logOf(uint32_t steps) {
     return asFloat(asBits(kMagic) | steps) * kStep - (kMagic + 0x1p15f) * kStep;  // exact

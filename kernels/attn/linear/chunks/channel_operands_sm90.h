@@ -40,7 +40,7 @@ class ChannelOperandsKernel {
 
  private:
   static constexpr int kChannels = Memory::kChannels, kSlices = Memory::kSlices, kTokens = kChunk / kSlices;
-  static constexpr float kLeast = -40;
+  static constexpr float kLeast = -56;
   static_assert(kThreads == kSlices * kChannels / 2);
   using Pair = float[2];
 
