@@ -111,7 +111,8 @@ struct GroupMemory {
   static constexpr int kKeyBlocks = Shape::kKeyBlocks, kKeyPanels = kKeyBlocks * Shape::kKeyPanels;
   static constexpr int kStages = Shape::kWide || kKeyBlocks > 1 ? 2 : 3, kConsumerWarps = 16;
   static constexpr int kTileOfKeys = kKeyPanels * kTilePanel, kTileOfValues = Shape::kPanels * kTilePanel;
-  static constexpr int kSlots = 2 * kStages;  ///< of factors and sums, which are kept longer than tiles
+  static constexpr int kSlots = 2 * kStages;                  ///< of factors and sums, which are kept longer than tiles
+  static constexpr int kCarryLanes = kKeyBlocks > 1 ? 4 : 8;  ///< lanes of a warp that store sums; memory bounds them
   /// A head's tiles, factors and sums.
   struct Stage {
     alignas(1024) T v[kTileOfValues], dOut[kTileOfValues], before[Shape::kElements];
@@ -142,10 +143,10 @@ struct GroupMemory {
   };
   /// Of a head's tokens, for the gates' gradients.
   struct Sums {
-    float queries[2][kChunk];  ///< of each warpgroup's keys: A dA
-    float states[kChunk];      ///< q times the state's term of dq
-    float values[2][kChunk];   ///< of each warpgroup's columns: v dv, without input gates
-    float carry[2][4];         ///< of S E, per warp of dq and of dk
+    float queries[2][kChunk];         ///< of each warpgroup's keys: A dA
+    float states[kChunk];             ///< q times the state's term of dq
+    float values[2][kChunk];          ///< of each warpgroup's columns: v dv, without input gates
+    float carry[2][4 * kCarryLanes];  ///< of S E, per lane of warps of dq and of dk
   };
   alignas(1024) T q[kTileOfKeys], k[kTileOfKeys];
   Stage stages[kStages];
@@ -266,13 +267,11 @@ SEQPAR_DEVICE void storeRowSums(float* first, const float (&firstRows)[2], float
 }
 
 /// Adds over the four lanes of a row, and stores the sums of this thread's two rows.
-SEQPAR_DEVICE void storeRowSums(float* to, float (&rows)[2], const GroupPosition& me) {
-  SEQPAR_UNROLL
-  for (int r = 0; r < 2; ++r) {
-    rows[r] += ptx::shflXor(rows[r], 1);
-    rows[r] += ptx::shflXor(rows[r], 2);
-    if (me.c == 0) to[me.row + r * 8] = rows[r];
-  }
+SEQPAR_DEVICE void storeRowSums(float* to, const float (&rows)[2], const GroupPosition& me) {
+  const bool odd = me.c % 2 != 0;  // even lanes have the first row, odd lanes the second
+  float sum = (odd ? rows[1] : rows[0]) + ptx::shflXor(odd ? rows[0] : rows[1], 1);
+  sum += ptx::shflXor(sum, 2);
+  if (me.c < 2) to[me.row + (odd ? 8 : 0)] = sum;
 }
 
 }  // namespace seqpar::attn::backward::sm90

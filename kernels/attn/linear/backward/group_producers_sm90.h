@@ -189,8 +189,7 @@ struct GroupProducers {
   struct GateTerms {
     float own[2] = {0, 0};     ///< q dq - k dk
     float inputs[2] = {0, 0};  ///< v dv, without input gates
-    float values = 0;          ///< of the carry, from this lane's tokens
-    float carry = 0;
+    float carry = 0;           ///< this lane's part
   };
   SEQPAR_DEVICE static void addTerms(GateTerms& to, const typename Memory::Factors& factors,
                                      const typename Memory::Sums& sums, bool hasValues, int lane) {
@@ -204,12 +203,13 @@ struct GroupProducers {
       const float query = sums.queries[0][row] + sums.queries[1][row],
                   value = sums.values[0][row] + sums.values[1][row];
       const float key = value * factors.gate(row);
-      to.values += key - query;
+      to.carry += key - query;
       to.own[i] += query + sums.states[row] - key;
       to.inputs[i] += value;
     }
-    SEQPAR_UNROLL
-    for (int warp = 0; warp < 4; ++warp) to.carry += sums.carry[0][warp] + sums.carry[1][warp];
+    float ofStates = 0;
+    if (lane < 4 * Memory::kCarryLanes) ofStates = sums.carry[0][lane] + sums.carry[1][lane];
+    to.carry += times(decayOf(factors.sums[kChunk - 1]), ofStates);
   }
   SEQPAR_DEVICE static void writeInput(const GroupTask& task, const GroupItem& item, int head, const GateTerms& terms,
                                        int lane) {
@@ -232,16 +232,15 @@ struct GroupProducers {
                                        const typename Memory::Factors& factors, const GateTerms& terms, int lane) {
     const Target& to = task.dGates;
     if (to.data == nullptr) return;
-    float values = terms.values;
+    float last = terms.carry;
     SEQPAR_UNROLL
-    for (int mask = 1; mask < 32; mask *= 2) values += ptx::shflXor(values, mask);
+    for (int mask = 1; mask < 32; mask *= 2) last += ptx::shflXor(last, mask);
     float sum = terms.own[0] + terms.own[1];
     SEQPAR_UNROLL
     for (int distance = 1; distance < 32; distance *= 2) {
       const float other = ptx::shfl(sum, lane + distance);
       if (lane + distance < 32) sum += other;
     }
-    const float last = values + terms.carry;
     SEQPAR_UNROLL
     for (int i = 0; i < 2; ++i) {
       const int row = lane * 2 + i;

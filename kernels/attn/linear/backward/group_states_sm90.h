@@ -143,7 +143,7 @@ struct GroupStates {
         stateTerms<false>(dq, rows, carry, q, stage.dOut, stage.before, stage.after, by, me);
       }
       storeRowSums(memory.sums[pipe.slot()].states, rows, me);
-      storeCarry(memory.sums[pipe.slot()].carry[0], factors, carry, me);
+      storeCarry(memory.sums[pipe.slot()].carry[0], carry, me);
     };
     eachHead<Terms::AlongRows>(task, task.dq, &Memory::k, add);
   }
@@ -168,12 +168,12 @@ struct GroupStates {
         addExactly(dk, stage.v, stage.after, by);
         sum = product<1>(stage.before, stage.after, me);
       }
-      storeCarry(memory.sums[pipe.slot()].carry[1], factors, sum, me);
+      storeCarry(memory.sums[pipe.slot()].carry[1], sum, me);
     };
     eachHead<Terms::Rows>(task, task.dkOut, &Memory::q, add);
   }
-  /// This thread's part of the sum of S E over half kWhich of their elements: the diagonal of products of 8 by 16 with
-  /// 16 by 8 elements.
+  /// A part of the sum of S E over half kWhich of their elements, in the lanes on the diagonal: the diagonal of
+  /// products of 8 by 16 with 16 by 8 elements.
   template <int kWhich>
   SEQPAR_DEVICE static float product(const T* before, const T* after, const GroupPosition& me) {
     constexpr int kSteps = Shape::kElements / 1024;
@@ -188,14 +188,13 @@ struct GroupStates {
       ptx::mmaM16N8K16<T>(c, left, b[0], b[1]);
       ptx::mmaM16N8K16<T>(c, right, b[2], b[3]);
     }
-    return me.c == me.g / 2 ? (me.g % 2 == 0 ? c[0] : c[1]) : 0.f;
+    return me.g % 2 == 0 ? c[0] : c[1];
   }
-  /// Adds `sum` over the warp, and stores its product with the chunk's decay.
-  SEQPAR_DEVICE static void storeCarry(float (&to)[4], const typename Memory::Factors& factors, float sum,
-                                       const GroupPosition& me) {
-    SEQPAR_UNROLL
-    for (int mask = 1; mask < 32; mask *= 2) sum += ptx::shflXor(sum, mask);
-    if (me.lane == 0) to[me.warp] = times(decayOf(factors.sums[kChunk - 1]), sum);
+  /// Stores the sums of lanes on the diagonal. The warp of gates adds them, and has more time.
+  SEQPAR_DEVICE static void storeCarry(float (&to)[4 * Memory::kCarryLanes], float sum, const GroupPosition& me) {
+    constexpr int kLanes = Memory::kCarryLanes;
+    if constexpr (kLanes == 4) sum += ptx::shflXor(sum, 31);  // of two lanes on the diagonal
+    if (me.c == me.g / 2 && me.g < kLanes) to[me.warp * kLanes + me.g] = sum;
   }
   /// Stores 4 columns of two tiles at a time, so that four lanes store 32 bytes, without shared memory: the next item's
   /// queries and keys are loaded meanwhile.
