@@ -29,14 +29,27 @@ struct SoftmaxTile {
   uint32_t* weights;  ///< [keys / 2][kTileQueries] written: 2^(score factor - most) of keys 2i and 2i + 1 in bf16
 };
 
-/// c = a b, or c += a b: see Bf16Kernels::multiply(). m is not 0.
-struct Bf16Product {
-  std::size_t m, n, k;
-  const uint16_t* a;
-  std::size_t strideA;
-  const uint32_t* b;
-  bool accumulate;
-  float* c;
+/// The forward of a tile of queries over consecutive keys. Operands a of products are tiles of 16 rows of 32 elements.
+struct Bf16Forward {
+  std::size_t depth, width;     ///< of q and k, a multiple of 32; of v, a multiple of 16
+  std::size_t keys;             ///< a multiple of 32, at least 32
+  std::size_t queries;          ///< a multiple of 16, at most kTileQueries
+  const uint32_t* q;            ///< [depth / 2][kTileQueries] pairs of elements 2i and 2i + 1
+  const uint16_t* k;            ///< [keys / 16][depth / 32] tiles of 16 keys
+  const uint16_t* v;            ///< [keys / 32][width / 16] tiles of 32 keys of v^T
+  const uint16_t* firstValues;  ///< [width / 16] replaces the first 32 keys of v; null: does not
+  const uint16_t*
+      lastValues;  ///< [width / 16] replaces the last 32 keys of v unless they are the first; null: does not
+  float factor;    ///< scores times this are base-2 logarithms
+  void (*transform)(const void* context, float* scores, std::size_t count);  ///< of scores; may be null
+  const void* context;
+  const int32_t* firstKey;  ///< [queries] a query sees the keys from firstKey to endKey - 1
+  const int32_t* endKey;
+  float* scores;      ///< [2][16][kTileQueries] scratch
+  uint32_t* weights;  ///< [kTileKeys][kTileQueries] scratch
+  float* out;         ///< [width][kTileQueries] written: sums of 2^(score factor - most) v
+  float* most;        ///< [queries] written: largest score times factor, or a little less; -inf: none
+  float* sum;         ///< [queries] written: sum of 2^(score factor - most)
 };
 
 /// Weights and gradients of scores of a tile, both transposed: weight = 2^(score factor - lse), and gradient = weight
@@ -63,9 +76,8 @@ struct Bf16Kernels {
   /// Subnormal elements count as 0.
   void (*multiply)(std::size_t m, std::size_t n, std::size_t k, const uint16_t* a, std::size_t strideA,
                    const uint32_t* b, bool accumulate, float* c);
-  /// Also computes `count` products, on which the tile does not depend, nor they on it; with AMX at the same time.
   /// Returns false if every `kept` is 1.
-  bool (*softmax)(const SoftmaxTile& tile, const Bf16Product* products, std::size_t count);
+  bool (*softmax)(const SoftmaxTile& tile);
   void (*gradient)(const GradientTile& tile);
   /// c [m][kTileQueries]: multiplies column q by kept[q], for the first n columns.
   void (*rescale)(std::size_t m, std::size_t n, const float* kept, float* c);
@@ -78,6 +90,8 @@ struct Bf16Kernels {
   /// As transpose16; rows and columns are multiples of 4.
   void (*transpose32)(std::size_t rows, std::size_t columns, const uint32_t* from, std::size_t strideFrom, uint32_t* to,
                       std::size_t strideTo);
+  /// Null without AMX, where products and softmax do not run at the same time.
+  void (*forward)(const Bf16Forward& tile);
 };
 
 /// The kernels that this processor and its operating system support, the fastest last; may be empty.
@@ -90,7 +104,7 @@ const Bf16Kernels* bestBf16Kernels();
 extern const Bf16Kernels kBf16Avx512;
 void multiplyBf16Amx(std::size_t m, std::size_t n, std::size_t k, const uint16_t* a, std::size_t strideA,
                      const uint32_t* b, bool accumulate, float* c);
-bool softmaxBf16Amx(const SoftmaxTile& tile, const Bf16Product* products, std::size_t count);
+void forwardBf16Amx(const Bf16Forward& tile);
 #endif
 
 }  // namespace seqpar::attn

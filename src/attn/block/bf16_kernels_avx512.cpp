@@ -47,14 +47,6 @@ inline __m512i rounded(__m512 a, __m512 b) {
   return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a));
 }
 
-bool softmax(const SoftmaxTile& tile, const Bf16Product* products, std::size_t count) {
-  for (const Bf16Product* p = products; p != products + count; ++p) {
-    multiply(p->m, p->n, p->k, p->a, p->strideA, p->b, p->accumulate, p->c);
-  }
-  const auto none = [] {};
-  return softmaxTile(tile, none);
-}
-
 /// 16 queries of a GradientTile.
 struct GradientGroup {
   Group group;
@@ -170,7 +162,7 @@ void transpose16(std::size_t rows, std::size_t columns, const uint16_t* from, st
 
 }  // namespace
 
-constinit const Bf16Kernels kBf16Avx512 = {"AVX512-BF16", multiply, softmax,     gradient,
-                                           rescale,       pair,     transpose16, transpose32};
+constinit const Bf16Kernels kBf16Avx512 = {"AVX512-BF16", multiply,    softmaxTile, gradient, rescale,
+                                           pair,          transpose16, transpose32, nullptr};
 
 }  // namespace seqpar::attn

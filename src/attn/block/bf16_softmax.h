@@ -75,12 +75,10 @@ struct Group {
   }
 };
 
-constexpr float kSlack = 8;             ///< in base 2: weights are at most 2^kSlack
-constexpr std::size_t kKeysOfStep = 8;  ///< keys of a vector of queries next to a step of other work
+constexpr float kSlack = 8;  ///< in base 2: weights are at most 2^kSlack
 
-/// Calls step() for each kKeysOfStep keys of 16 queries, between the exponentials, with which a processor overlaps it.
-template <bool All, class Step>
-inline bool softmaxOf(const SoftmaxTile& tile, std::size_t query, const Group& group, Step& step) {
+template <bool All>
+inline bool softmaxOf(const SoftmaxTile& tile, std::size_t query, const Group& group) {
   const __m512 before = _mm512_loadu_ps(tile.most + query);
   const __m512 largest = group.largest(tile.keys, All, before);
   // A subtrahend up to kSlack below the largest score serves as well, and leaves earlier results as they are.
@@ -92,14 +90,11 @@ inline bool softmaxOf(const SoftmaxTile& tile, std::size_t query, const Group& g
   const __m512 kept = _mm512_mask_mov_ps(powerOfTwo(_mm512_sub_ps(before, shift)), _mm512_cmpeq_ps_mask(before, shift),
                                          _mm512_set1_ps(1.0f));
   __m512 even = _mm512_setzero_ps(), odd = _mm512_setzero_ps();
-  for (std::size_t first = 0; first < tile.keys; first += kKeysOfStep) {
-    step();
-    for (std::size_t key = first; key < first + kKeysOfStep; key += 2) {
-      const __m512 a = group.weight(key, All, shift), b = group.weight(key + 1, All, shift);
-      even = _mm512_add_ps(even, a);
-      odd = _mm512_add_ps(odd, b);
-      _mm512_storeu_si512(tile.weights + key / 2 * kTileQueries + query, pairs(a, b));
-    }
+  for (std::size_t key = 0; key < tile.keys; key += 2) {
+    const __m512 a = group.weight(key, All, shift), b = group.weight(key + 1, All, shift);
+    even = _mm512_add_ps(even, a);
+    odd = _mm512_add_ps(odd, b);
+    _mm512_storeu_si512(tile.weights + key / 2 * kTileQueries + query, pairs(a, b));
   }
   _mm512_storeu_ps(tile.most + query, most);
   _mm512_storeu_ps(tile.sum + query,
@@ -108,14 +103,13 @@ inline bool softmaxOf(const SoftmaxTile& tile, std::size_t query, const Group& g
   return _mm512_cmpneq_ps_mask(kept, _mm512_set1_ps(1.0f)) != 0;
 }
 
-template <class Step>
-inline bool softmaxTile(const SoftmaxTile& tile, Step& step) {
+inline bool softmaxTile(const SoftmaxTile& tile) {
   bool changed = false;
   for (std::size_t query = 0; query < tile.queries; query += 16) {
     const Group group(tile.scores + query, tile.firstKey + query, tile.endKey + query, tile.factor);
     // The largest score is that of the largest product with the factor unless the factor is negative.
     const bool all = tile.factor >= 0 && group.seesAll(tile.keys);
-    changed |= all ? softmaxOf<true>(tile, query, group, step) : softmaxOf<false>(tile, query, group, step);
+    changed |= all ? softmaxOf<true>(tile, query, group) : softmaxOf<false>(tile, query, group);
   }
   return changed;
 }

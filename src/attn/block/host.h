@@ -44,7 +44,7 @@ class HostBlock final : public Block {
   struct Bf16Scratch {
     uint16_t *rows, *k, *v, *lastKeys;  ///< v is transposed
     uint32_t *q, *weights;              ///< pairs of q^T and weights^T; see Bf16Kernels::multiply()
-    float *scores, *out;                ///< transposed; the forward has weights and scores of two tiles
+    float *scores, *out;                ///< transposed; AMX has the weights of two tiles and the scores of two blocks
     // Of backward passes. There v is not transposed, `weights` are gradients of scores, and `out` is dq.
     uint16_t *kTransposed, *weightRows, *gradientRows;
     uint32_t *dOut, *qPairs, *dOutPairs;  ///< pairs of dOut^T, q and dOut
@@ -71,10 +71,12 @@ class HostBlock final : public Block {
   void carveBf16(Arena& arena, Bf16Scratch& scratch) const;
   void loadBf16(const BlockInputs& in, int64_t b, int64_t token, int64_t count, int64_t kvHead,
                 Bf16Scratch& scratch) const;
-  Bf16Product scoresBf16(const TileRange& keys, int64_t queries, float* scores, const Bf16Scratch& scratch) const;
-  /// v^T weights of a tile; returns the number of products.
-  size_t valuesBf16(const TileRange& keys, int64_t queries, bool first, const uint32_t* weights, Bf16Scratch& scratch,
-                    std::span<Bf16Product, 2> to) const;
+  void loadTilesBf16(const BlockInputs& in, int64_t b, int64_t token, int64_t count, int64_t kvHead,
+                     Bf16Scratch& scratch) const;
+  /// out^T = or += v^T weights of a tile.
+  void addValuesBf16(const TileRange& keys, size_t queries, bool first, Bf16Scratch& scratch) const;
+  void forwardTilesBf16(const Rectangle& r, int64_t row, int64_t count, TileRange seen, int64_t chunk, float* most,
+                        float* sum, Bf16Scratch& scratch) const;
   void addTilesBf16(const Rectangle& r, int64_t row, int64_t count, TileRange seen, int64_t chunk, float* most,
                     float* sum, Bf16Scratch& scratch) const;
   void forwardBf16(const BlockInputs& in, const Rectangle& r, const Partial& into, int64_t b, int64_t kvHead,

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
-#include <span>
-#include <utility>
 
 #include "attn/block/host.h"
 #include "attn/block/host_bf16.h"
@@ -17,6 +15,18 @@ namespace seqpar::attn {
 namespace {
 
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
+
+/// Scores times this are base-2 logarithms.
+float scoreFactor(const BlockShape& shape) {
+  return (shape.softcap != 0 ? 1.0f : shape.scale) * std::numbers::log2e_v<float>;
+}
+
+/// softcap tanh(scale score / softcap); `shape` is a BlockShape.
+void capScores(const void* shape, float* scores, size_t count) {
+  const auto& of = *static_cast<const BlockShape*>(shape);
+  rows::scale(scores, count, of.scale);
+  rows::cap(scores, count, of.softcap);
+}
 
 }  // namespace
 
@@ -33,10 +43,10 @@ void HostBlock::carveBf16(Arena& arena, Bf16Scratch& s) const {
   take(s.rows, 2 * kQueries * std::max(depth, width));
   take(s.k, (kForwardKeys16 + kDepth) * depth);
   take(s.v, width * kPitch);
-  take(s.lastKeys, std::max(depth, width) * kDepth);
+  take(s.lastKeys, 2 * std::max(depth, width) * kDepth);
   take(s.q, depth / 2 * kQueries);
   take(s.weights, kKeys * kQueries);
-  take(s.scores, 2 * kKeys * kQueries);
+  take(s.scores, kKeys * kQueries);
   take(s.out, std::max(depth, width) * kQueries);
   if (!shape_.training) return;
   take(s.kTransposed, depth * kPitch);
@@ -61,97 +71,128 @@ void HostBlock::loadBf16(const BlockInputs& in, int64_t b, int64_t token, int64_
   }
 }
 
-Bf16Product HostBlock::scoresBf16(const TileRange& keys, int64_t queries, float* scores, const Bf16Scratch& s) const {
-  const size_t depth = size(up(shape_.headDim, kDepth));
-  return {size(up(keys.end - keys.begin, kDepth)),
-          size(queries),
-          depth,
-          s.k + size(keys.begin) * depth,
-          depth,
-          s.q,
-          false,
-          scores};
-}
-
 // Hidden keys after the tile may contain NaN, so the last step of the product uses a copy of v without them.
-size_t HostBlock::valuesBf16(const TileRange& keys, int64_t queries, bool first, const uint32_t* weights,
-                             Bf16Scratch& s, std::span<Bf16Product, 2> to) const {
+void HostBlock::addValuesBf16(const TileRange& keys, size_t queries, bool first, Bf16Scratch& s) const {
   const int64_t width = up(shape_.valueDim, 16), count = keys.end - keys.begin, whole = count / kDepth * kDepth;
-  Bf16Product product{size(width), size(queries), size(whole), s.v + keys.begin, size(kPitch), weights, !first, s.out};
-  size_t used = 0;
-  if (whole > 0) to[used++] = product;
-  if (whole == count) return used;
+  if (whole > 0) {
+    bf16Kernels_->multiply(size(width), queries, size(whole), s.v + keys.begin, size(kPitch), s.weights, !first, s.out);
+  }
+  if (whole == count) return;
   copyLastColumns(s.v, width, keys.begin + whole, count - whole, s.lastKeys);
-  product.k = product.strideA = size(kDepth);
-  product.a = s.lastKeys;
-  product.b += whole / 2 * kQueries;
-  product.accumulate |= used > 0;
-  to[used++] = product;
-  return used;
+  bf16Kernels_->multiply(size(width), queries, size(kDepth), s.lastKeys, size(kDepth), s.weights + whole / 2 * kQueries,
+                         !first || whole > 0, s.out);
 }
 
-// out^T, sums and largest scores of a tile of queries. The softmax of a tile of keys is computed next to the products
-// of the following tile's scores and of the preceding tile's weights.
+// out^T, sums and largest scores of a tile of queries.
 void HostBlock::addTilesBf16(const Rectangle& r, int64_t row, int64_t count, TileRange seen, int64_t chunk, float* most,
                              float* sum, Bf16Scratch& s) const {
-  const Bf16Kernels& kernels = *bf16Kernels_;
-  const int64_t queries = up(count, 16), width = up(shape_.valueDim, 16);
+  const int64_t queries = up(count, 16), width = up(shape_.valueDim, 16), depth = up(shape_.headDim, kDepth);
   const size_t n = size(queries);
-  const auto multiply = [&](const Bf16Product& p) {
-    kernels.multiply(p.m, p.n, p.k, p.a, p.strideA, p.b, p.accumulate, p.c);
-  };
-  const auto keysFrom = [&](int64_t column) {
-    return TileRange{column - chunk, std::min(column + kKeys, seen.end) - chunk};
-  };
   alignas(64) float kept[kTileQueries];
   alignas(64) int32_t firstKey[kTileQueries], endKey[kTileQueries];
-  float *scores = s.scores, *nextScores = s.scores + kKeys * kQueries;
-  uint32_t *weights = s.weights, *priorWeights = s.weights + kKeys / 2 * kQueries;
-  multiply(scoresBf16(keysFrom(seen.begin), queries, scores, s));
-  TileRange prior{};
+  std::fill_n(most, kQueries, kNothing);
+  std::fill_n(sum, kQueries, 0.0f);
   for (int64_t column = seen.begin; column < seen.end; column += kKeys) {
-    const TileRange keys = keysFrom(column), tile{column, keys.end + chunk};
+    const TileRange tile{column, std::min(column + kKeys, seen.end)}, keys{tile.begin - chunk, tile.end - chunk};
     const size_t rows = size(up(keys.end - keys.begin, kDepth));
     for (int64_t i = 0; i < queries; ++i) {
       const TileRange mine = i < count ? seenBy(r, row + i, tile) : TileRange{tile.begin, tile.begin};
       firstKey[i] = static_cast<int32_t>(mine.begin - tile.begin);
       endKey[i] = static_cast<int32_t>(std::max(mine.begin, mine.end) - tile.begin);
     }
-    float factor = shape_.scale * std::numbers::log2e_v<float>;
-    if (shape_.softcap != 0) {
-      rows::scale(scores, rows * size(kQueries), shape_.scale);
-      rows::cap(scores, rows * size(kQueries), shape_.softcap);
-      factor = std::numbers::log2e_v<float>;
-    }
-    Bf16Product products[3];
-    size_t used = 0;
-    if (!prior.empty()) {
-      used = valuesBf16(prior, queries, prior.begin + chunk == seen.begin, priorWeights, s,
-                        std::span(products).first<2>());
-    }
-    if (tile.end < seen.end) products[used++] = scoresBf16(keysFrom(tile.end), queries, nextScores, s);
+    bf16Kernels_->multiply(rows, n, size(depth), s.k + keys.begin * depth, size(depth), s.q, false, s.scores);
+    if (shape_.softcap != 0) capScores(&shape_, s.scores, rows * size(kQueries));
+    const bool first = column == seen.begin;
     const bool changed =
-        kernels.softmax({scores, rows, n, factor, firstKey, endKey, most, sum, kept, weights}, products, used);
-    if (!prior.empty() && changed) kernels.rescale(size(width), n, kept, s.out);
-    prior = keys;
-    std::swap(scores, nextScores);
-    std::swap(weights, priorWeights);
+        bf16Kernels_->softmax({s.scores, rows, n, scoreFactor(shape_), firstKey, endKey, most, sum, kept, s.weights});
+    if (!first && changed) bf16Kernels_->rescale(size(width), n, kept, s.out);
+    addValuesBf16(keys, n, first, s);
   }
-  Bf16Product last[2];
-  const size_t products = valuesBf16(prior, queries, prior.begin + chunk == seen.begin, priorWeights, s, last);
-  for (size_t i = 0; i < products; ++i) multiply(last[i]);
+}
+
+// k and v^T as tiles of 16 rows of 32 elements, for Bf16Kernels::forward().
+void HostBlock::loadTilesBf16(const BlockInputs& in, int64_t b, int64_t token, int64_t count, int64_t kvHead,
+                              Bf16Scratch& s) const {
+  const int64_t depth = up(shape_.headDim, kDepth), width = up(shape_.valueDim, 16);
+  uint16_t *k = s.k, *v = s.v;
+  for (int64_t t = 0; t < count; t += kDepth, v += width * kDepth) {
+    const int64_t some = std::min(kDepth, count - t);
+    copyRows(in.k, b, token + t, some, kvHead, kDepth, depth, s.rows);
+    for (int64_t row = 0; row < kDepth; row += 16, k += depth * 16) {
+      for (int64_t i = 0; i < 16; ++i) {
+        const uint16_t* const from = s.rows + (row + i) * depth;
+        for (int64_t d = 0; d < depth; d += kDepth) std::copy_n(from + d, kDepth, k + d * 16 + i * kDepth);
+      }
+    }
+    copyRows(in.v, b, token + t, some, kvHead, kDepth, width, s.rows);
+    for (int64_t d = 0; d < width; d += 16) {
+      bf16Kernels_->transpose16(size(kDepth), 16, s.rows + d, size(width), v + d * kDepth, size(kDepth));
+    }
+  }
+}
+
+// As addTilesBf16(). Hidden keys next to the visible ones may contain NaN, so products use copies of v without them.
+void HostBlock::forwardTilesBf16(const Rectangle& r, int64_t row, int64_t count, TileRange seen, int64_t chunk,
+                                 float* most, float* sum, Bf16Scratch& s) const {
+  const int64_t depth = up(shape_.headDim, kDepth), width = up(shape_.valueDim, 16), queries = up(count, 16);
+  const int64_t begin = (seen.begin - chunk) / kDepth * kDepth, keys = up(seen.end - chunk - begin, kDepth);
+  const TileRange visible{seen.begin - chunk - begin, seen.end - chunk - begin};
+  alignas(64) int32_t firstKey[kTileQueries], endKey[kTileQueries];
+  for (int64_t i = 0; i < queries; ++i) {
+    TileRange mine{0, keys};  // results of rows from `count` on are not used
+    if (i < count) mine = seenBy(r, row + i, seen);
+    if (i < count) mine = {mine.begin - chunk - begin, std::max(mine.begin, mine.end) - chunk - begin};
+    firstKey[i] = static_cast<int32_t>(mine.begin);
+    endKey[i] = static_cast<int32_t>(mine.end);
+  }
+  const uint16_t* const v = s.v + begin * width;
+  const auto onlyVisible = [&](int64_t first, uint16_t* to) -> const uint16_t* {
+    const int64_t from = std::max(visible.begin - first, int64_t{0}), end = std::min(visible.end - first, kDepth);
+    if (from == 0 && end == kDepth) return nullptr;
+    const uint16_t* source = v + first * width;
+    for (uint16_t* at = to; at < to + width * kDepth; at += kDepth, source += kDepth) {
+      std::fill_n(at, kDepth, uint16_t{0});
+      std::copy_n(source + from, end - from, at + from);
+    }
+    return to;
+  };
+  bf16Kernels_->forward({.depth = size(depth),
+                         .width = size(width),
+                         .keys = size(keys),
+                         .queries = size(queries),
+                         .q = s.q,
+                         .k = s.k + begin * depth,
+                         .v = v,
+                         .firstValues = onlyVisible(0, s.lastKeys),
+                         .lastValues = onlyVisible(keys - kDepth, s.lastKeys + width * kDepth),
+                         .factor = scoreFactor(shape_),
+                         .transform = shape_.softcap != 0 ? capScores : nullptr,
+                         .context = &shape_,
+                         .firstKey = firstKey,
+                         .endKey = endKey,
+                         .scores = s.scores,
+                         .weights = s.weights,
+                         .out = s.out,
+                         .most = most,
+                         .sum = sum});
 }
 
 void HostBlock::forwardBf16(const BlockInputs& in, const Rectangle& r, const Partial& into, int64_t b, int64_t kvHead,
                             int64_t firstRow, int64_t rows, Bf16Scratch& s) const {
   const int64_t depth = up(shape_.headDim, kDepth), width = up(shape_.valueDim, 16);
   const auto [firstHead, endHead] = queryHeads(shape_, kvHead);
-  const TileRange all = seenByAny(r, firstRow, rows, {0, r.columns});
+  const bool tiled = bf16Kernels_->forward != nullptr;
+  TileRange all = seenByAny(r, firstRow, rows, {0, r.columns});
+  if (tiled) all.begin = all.begin / kDepth * kDepth;
   alignas(64) float most[kTileQueries], sum[kTileQueries];
   // Chunks end at fixed keys, for any number of threads.
   for (int64_t chunk = all.begin, columns = 0; chunk < all.end; chunk += columns) {
     columns = std::min((chunk / kForwardKeys16 + 1) * kForwardKeys16, all.end) - chunk;
-    loadBf16(in, b, r.column + chunk, columns, kvHead, s);
+    if (tiled) {
+      loadTilesBf16(in, b, r.column + chunk, columns, kvHead, s);
+    } else {
+      loadBf16(in, b, r.column + chunk, columns, kvHead, s);
+    }
     for (int64_t h = firstHead; h < endHead; ++h) {
       for (int64_t row = firstRow; row < firstRow + rows; row += kQueries) {
         const int64_t count = std::min(kQueries, firstRow + rows - row), queries = up(count, 16);
@@ -160,9 +201,11 @@ void HostBlock::forwardBf16(const BlockInputs& in, const Rectangle& r, const Par
         copyRows(in.q, b, r.row + row, count, h, queries, depth, s.rows);
         bf16Kernels_->transpose32(size(queries), size(depth / 2), reinterpret_cast<const uint32_t*>(s.rows),
                                   size(depth / 2), s.q, size(kQueries));
-        std::fill_n(most, kQueries, kNothing);
-        std::fill_n(sum, kQueries, 0.0f);
-        addTilesBf16(r, row, count, seen, chunk, most, sum, s);
+        if (tiled) {
+          forwardTilesBf16(r, row, count, seen, chunk, most, sum, s);
+        } else {
+          addTilesBf16(r, row, count, seen, chunk, most, sum, s);
+        }
         auto* const out = reinterpret_cast<float*>(s.rows);  // [queries][width]
         bf16Kernels_->transpose32(size(width), size(queries), reinterpret_cast<const uint32_t*>(s.out), size(kQueries),
                                   reinterpret_cast<uint32_t*>(out), size(width));

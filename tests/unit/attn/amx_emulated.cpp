@@ -1,4 +1,5 @@
-// The kernels of bf16_kernels_amx.cpp with emulated tile registers, for processors with AVX512-BF16 but without AMX.
+// The kernels of bf16_kernels_amx.cpp and bf16_forward_amx.cpp with emulated tile registers, for processors with
+// AVX512-BF16 but without AMX.
 //
 // As the kernels' own source, this file must not use inline functions of shared headers; see base/simd.h.
 #include "amx_emulated.h"
@@ -51,5 +52,6 @@ void multiplyTiles(int c, int a, int b) {
 #define _tile_loadconfig(config) static_cast<void>(config)
 #define _tile_release() static_cast<void>(0)
 #define multiplyBf16Amx multiplyBf16AmxEmulated
-#define softmaxBf16Amx softmaxBf16AmxEmulated
+#define forwardBf16Amx forwardBf16AmxEmulated
+#include "attn/block/bf16_forward_amx.cpp"
 #include "attn/block/bf16_kernels_amx.cpp"

@@ -6,6 +6,6 @@ namespace seqpar::attn {
 
 void multiplyBf16AmxEmulated(std::size_t m, std::size_t n, std::size_t k, const uint16_t* a, std::size_t strideA,
                              const uint32_t* b, bool accumulate, float* c);
-bool softmaxBf16AmxEmulated(const SoftmaxTile& tile, const Bf16Product* products, std::size_t count);
+void forwardBf16AmxEmulated(const Bf16Forward& tile);
 
 }  // namespace seqpar::attn
