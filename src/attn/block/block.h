@@ -55,6 +55,7 @@ struct Passes {
   bool forward = true, backward = true;
   bool accumulated = false;  ///< results are added to accumulators instead of to memory
   bool once = false;         ///< each accumulator gets the results of one call
+  bool sinks = false;        ///< accumulators' finish() gets sinks
 };
 
 /// Kernel calls of one forward and one backward pass of the block's heads.

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "attn/block/host_bf16.h"
 #include "attn/block/host_matrix.h"
 #include "attn/block/host_rows.h"
 #include "attn/block/host_tiles.h"
@@ -18,6 +19,21 @@ namespace {
 constexpr int64_t kForwardTiles = 8;  ///< of keys, before the forward merges results
 constexpr int64_t kForwardKeys = kForwardTiles * kColumns;
 constexpr int64_t kRowsAtOnce = 8;  ///< rows of scores that stay in a processor's first cache
+
+/// Whether each row of an accumulator is merged at most once, without sinks; see HostBlock::forwardBf16().
+bool mergesOnce(std::span<const Rectangle> rectangles, const Passes& passes) {
+  if (!passes.accumulated || !passes.once || passes.sinks) return false;
+  std::vector<std::pair<int64_t, int64_t>> rows;
+  for (const auto& r : rectangles) {
+    if (r.columns > kForwardKeys16) return false;
+    rows.emplace_back(r.row, r.row + r.rows);
+  }
+  std::sort(rows.begin(), rows.end());
+  for (size_t i = 1; i < rows.size(); ++i) {
+    if (rows[i].first < rows[i - 1].second) return false;
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -46,8 +62,16 @@ void HostBlock::carve(Arena& arena) {
   }
 }
 
+void HostBlock::expect(std::span<const Rectangle> rectangles, int64_t, int64_t, Passes passes) {
+  const auto count = static_cast<int64_t>(rectangles.size());
+  if (passes.forward) mergedOnce_ = (calls_.forward == 0 || mergedOnce_) && mergesOnce(rectangles, passes);
+  if (passes.forward) calls_.forward += count;
+  if (passes.backward && shape_.training) calls_.backward += count;
+}
+
 std::unique_ptr<Accumulator> HostBlock::accumulate(const Partial& partial, const Tensor& out, const Rows&) {
-  const bool inPlace = out.data != nullptr && out.type == seqparFloat32;
+  const bool once = mergedOnce_ && bf16Kernels_ != nullptr && out.type == seqparBfloat16;
+  const bool inPlace = out.data != nullptr && (out.type == seqparFloat32 || once);
   return Block::accumulate({inPlace ? out : partial.out, partial.lse}, {}, {});
 }
 
@@ -218,13 +242,12 @@ void HostBlock::finish(const Partial& partial, const float* sinks, const Tensor&
       if (sinks != nullptr) sink = sinks[h];
       const auto weights = mergeWeights(*partial.lse.at(b, h, t), sink);
       if (lse.data != nullptr) *lse.at(b, h, t) = weights.lse;
-      const auto* const from = reinterpret_cast<const float*>(partial.out.at(b, t, h));
+      if (partial.out.at(b, t, h) == out.at(b, t, h) && weights.a == 1) return;
       float* const row = inPlace ? reinterpret_cast<float*>(out.at(b, t, h)) : scratch_[size(thread)].out;
-      if (row == from && weights.a == 1) return;
       if (weights.a == 0) {
         std::fill_n(row, width, 0.0f);
       } else {
-        rows::scaledCopy(from, width, weights.a, row);
+        rows::scaledCopy(load(partial.out, b, t, 1, h, 1, row).data, width, weights.a, row);
       }
       if (!inPlace) fromFloat(row, out.at(b, t, h), out.type, width);
     });

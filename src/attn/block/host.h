@@ -17,16 +17,12 @@ class HostBlock final : public Block {
   HostBlock(HostExec& exec, const BlockShape& shape, const Bf16Kernels* kernels = bestBf16Kernels())
       : Block(exec), exec_(exec), shape_(shape), bf16Kernels_(kernels) {}
 
-  void expect(std::span<const Rectangle> rectangles, int64_t, int64_t, Passes passes) override {
-    const auto count = static_cast<int64_t>(rectangles.size());
-    if (passes.forward) calls_.forward += count;
-    if (passes.backward && shape_.training) calls_.backward += count;
-  }
+  void expect(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns, Passes passes) override;
   KernelCalls calls() const override { return calls_; }
   void carve(Arena& arena) override;
   void prepare() override {}
   bool needsOut() const override { return false; }
-  /// fp32 results accumulate in the outputs.
+  /// fp32 results accumulate in the outputs; bf16 results that are merged once are written there.
   std::unique_ptr<Accumulator> accumulate(const Partial& partial, const Tensor& out, const Rows& lse) override;
   std::unique_ptr<GradientAccumulator> accumulate(GradientOf which, const Tensor& sum, const Tensor& out) override;
   void forward(const BlockInputs& in, std::span<const Rectangle> rectangles, const Partial& into) override;
@@ -62,9 +58,8 @@ class HostBlock final : public Block {
   void eachRow(int64_t tokens, const std::function<void(int64_t b, int64_t h, int64_t token, int thread)>& body);
   void forwardTask(const BlockInputs& in, const Rectangle& r, const Partial& into, int64_t b, int64_t kvHead,
                    int64_t firstRow, int64_t rows, Scratch& scratch);
-  /// Merges factor * row, normalized with `rowLse`, into a row of `into`.
-  void mergeRow(const Partial& into, int64_t b, int64_t h, int64_t token, float rowLse, const float* row,
-                float factor) const;
+  /// Merges factor * row, normalized with `rowLse`, into a row of `into`; `row` is undefined afterwards.
+  void mergeRow(const Partial& into, int64_t b, int64_t h, int64_t token, float rowLse, float* row, float factor) const;
 
   bool usesBf16(const BlockInputs& in) const;
   bool usesBf16(const BlockGradientInputs& in) const;
@@ -117,6 +112,7 @@ class HostBlock final : public Block {
   BlockShape shape_;
   KernelCalls calls_;
   const Bf16Kernels* bf16Kernels_;
+  bool mergedOnce_ = false;       ///< each row of an accumulator's results is
   std::vector<Scratch> scratch_;  ///< [threads]
 };
 

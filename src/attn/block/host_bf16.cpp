@@ -9,6 +9,7 @@
 #include "attn/block/host_bf16.h"
 #include "attn/block/host_rows.h"
 #include "attn/block/host_tiles.h"
+#include "base/convert.h"
 #include "kernels/attn/softmax/merge.h"
 
 namespace seqpar::attn {
@@ -219,10 +220,16 @@ void HostBlock::forwardBf16(const BlockInputs& in, const Rectangle& r, const Par
   }
 }
 
-void HostBlock::mergeRow(const Partial& into, int64_t b, int64_t h, int64_t token, float rowLse, const float* row,
+void HostBlock::mergeRow(const Partial& into, int64_t b, int64_t h, int64_t token, float rowLse, float* row,
                          float factor) const {
   const size_t width = size(shape_.valueDim);
   float* const lse = into.lse.at(b, h, token);
+  if (into.out.type != seqparFloat32) {  // the only results of the row
+    rows::scale(row, width, factor);
+    fromFloat(row, into.out.at(b, token, h), into.out.type, width);
+    *lse = rowLse;
+    return;
+  }
   const auto weights = mergeWeights(*lse, rowLse);
   auto* const out = reinterpret_cast<float*>(into.out.at(b, token, h));
   if (*lse == kNothing) {

@@ -42,7 +42,8 @@ class AllGatherKvOperator final : public SoftmaxOperator {
                                  problem.visibility())),
         sumType_(gatheredSumType(problem, keys_.keys())),
         reserved_(problem.reserves() ? static_cast<size_t>(slices_) : 0) {
-    block_->expect(rectangles_, problem.tokens(), keys_.tokens(), {.accumulated = true, .once = true});
+    block_->expect(rectangles_, problem.tokens(), keys_.tokens(),
+                   {.accumulated = true, .once = true, .sinks = problem.desc.sinks != 0});
   }
 
   std::vector<Count> counts() const override {

@@ -12,7 +12,8 @@ class LocalOperator final : public SoftmaxOperator {
  public:
   LocalOperator(const Problem& problem, Exec& exec)
       : SoftmaxOperator(problem, exec), rectangles_(problem.rectangles(problem.rank(), problem.rank())) {
-    block_->expect(rectangles_, problem.tokens(), problem.kvTokens(), {.accumulated = true, .once = true});
+    block_->expect(rectangles_, problem.tokens(), problem.kvTokens(),
+                   {.accumulated = true, .once = true, .sinks = problem.desc.sinks != 0});
   }
 
   void carve(Arena& arena) override {

@@ -110,7 +110,8 @@ class UlyssesOperator final : public SoftmaxOperator {
         own_(exchange_.heads()),
         ownKv_(exchange_.kvHeads()),
         rectangles_(rectanglesOf(problem.queries.allRuns(), problem.keys.allRuns(), problem.visibility())) {
-    block_->expect(rectangles_, problem.queries.tokens(), problem.keys.tokens(), {.accumulated = true, .once = true});
+    block_->expect(rectangles_, problem.queries.tokens(), problem.keys.tokens(),
+                   {.accumulated = true, .once = true, .sinks = problem.desc.sinks != 0});
   }
 
   /// The exchanged tensors that `reserve` keeps from forward to backward.

@@ -98,9 +98,12 @@ struct BlockWithMemory {
   decltype(exec.allocate(0, "")) memory;
 };
 
-Results compute(const Problem& p, Inputs& in, const Bf16Kernels* kernels, int threads) {
+/// `type`: of results, which the block rounds.
+Results compute(const Problem& p, Inputs& in, const Bf16Kernels* kernels, int threads, const float* sinks = nullptr,
+                seqparDataType_t type = seqparFloat32) {
   BlockWithMemory made(p, kernels, threads);
   HostBlock& block = made.block;
+  block.expect(p.rectangles, p.rows, p.columns, {.accumulated = true, .once = true, .sinks = sinks != nullptr});
   const auto& s = p.shape;
   const auto view = [](Values& values, int64_t tokens, int64_t heads, int64_t dim) {
     return denseTensor(values.bits.data(), seqparBfloat16, 1, tokens, heads, dim);
@@ -109,11 +112,15 @@ Results compute(const Problem& p, Inputs& in, const Bf16Kernels* kernels, int th
                   std::vector<float>(static_cast<size_t>(p.rows * s.heads))};
   const Partial partial{denseTensor(results.out.data(), seqparFloat32, 1, p.rows, s.heads, s.valueDim),
                         denseRows(results.lse.data(), 1, s.heads, p.rows)};
-  const auto attention = block.accumulate(partial, {}, {});
+  std::vector<uint16_t> rounded(results.out.size());
+  Tensor out = partial.out;
+  if (type == seqparBfloat16) out = denseTensor(rounded.data(), type, 1, p.rows, s.heads, s.valueDim);
+  const auto attention = block.accumulate(partial, out, {});
   attention->add({view(in.q, p.rows, s.heads, s.headDim), view(in.k, p.columns, s.kvHeads, s.headDim),
                   view(in.v, p.columns, s.kvHeads, s.valueDim)},
                  p.rectangles);
-  attention->finish(nullptr, partial.out, {});
+  attention->finish(sinks, out, partial.lse);
+  if (type == seqparBfloat16) seqpar::toFloat(rounded.data(), type, results.out.data(), rounded.size());
   return results;
 }
 
@@ -193,6 +200,35 @@ TEST_CASE("bf16 attention: threads change no bits of windows that are longer tha
     const auto results = compute(p, in, &kernels, 1), threaded = compute(p, in, &kernels, 3);
     CHECK(results.out == threaded.out);
     CHECK(results.lse == threaded.lse);
+  }
+}
+
+TEST_CASE("bf16 results of rows that are merged once are rounded sums, and 0 without a key") {
+  const seqpar::test::Seed seed;
+  std::mt19937 random(seed);
+  for (int round = 0; round < 8; ++round) {
+    Problem p = draw(random);
+    const auto& s = p.shape;
+    const int64_t border = static_cast<int64_t>(random() % static_cast<unsigned>(p.rows + 1));
+    p.rectangles[0].rows = p.rectangles[1].row = border;
+    p.rectangles[1].rows = p.rows - border;
+    const bool sinks = random() % 2 == 0;
+    CAPTURE(round, p.rows, p.columns, border, sinks, s.heads, s.headDim, s.valueDim);
+    const auto values = [&](int64_t count) { return Values(static_cast<size_t>(count), random); };
+    Inputs in{values(p.rows * s.heads * s.headDim), values(p.columns * s.kvHeads * s.headDim),
+              values(p.columns * s.kvHeads * s.valueDim)};
+    std::vector<float> sink(static_cast<size_t>(s.heads), 0.5f);
+    for (const auto& kernels : testedKernels()) {
+      CAPTURE(kernels.name);
+      const Results expected = compute(p, in, &kernels, 1, sinks ? sink.data() : nullptr);
+      const Results found = compute(p, in, &kernels, 3, sinks ? sink.data() : nullptr, seqparBfloat16);
+      CHECK(found.lse == expected.lse);
+      std::vector<uint16_t> rounded(expected.out.size());
+      seqpar::fromFloat(expected.out.data(), rounded.data(), seqparBfloat16, rounded.size());
+      std::vector<float> exact(rounded.size());
+      seqpar::toFloat(rounded.data(), seqparBfloat16, exact.data(), exact.size());
+      CHECK(found.out == exact);
+    }
   }
 }
 
