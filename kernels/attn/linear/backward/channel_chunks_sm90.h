@@ -27,9 +27,8 @@ struct alignas(128) ChunkRecord {
   float decays[kChannels];  ///< h
 
   static constexpr float kStep = 0x1p-9f, kLeastTotal = -126;  ///< of a chunk's log2-decay
-  SEQPAR_DEVICE static uint32_t stepsOf(float log) {
-    return asBits(fminf(fmaxf(log, -63.5f), 63.5f) * (1 / kStep) + (kMagic + 0x1p15f)) & 0xffffu;
-  }
+  /// `log`: -63.5 to 63.5, or the chunk's decays are too strong.
+  SEQPAR_DEVICE static uint32_t stepsOf(float log) { return asBits(log * (1 / kStep) + (kMagic + 0x1p15f)) & 0xffffu; }
   SEQPAR_DEVICE static float logOf(uint32_t steps) {
     return asFloat(asBits(kMagic) | steps) * kStep - (kMagic + 0x1p15f) * kStep;  // exact
   }
@@ -39,6 +38,11 @@ struct alignas(128) ChunkRecord {
   SEQPAR_DEVICE uint32_t& logsAt(int token, int channel) {
     const int n = channel % kBlock / 8, thread = token / 16 * 32 + token % 8 * 4 + channel % 8 / 2;
     return logs[channel / kBlock][n / 2][thread][n % 2 * 2 + token / 8 % 2];
+  }
+  /// Stores the words of tokens first + t, t % 16 < 8, and first + t + 8. `at`: logsAt(first, ...), first % 16 == 0.
+  SEQPAR_DEVICE static void storeLogs(uint32_t* at, int t, uint32_t word, uint32_t next) {
+    constexpr int kWords = 4;  // of a thread
+    ptx::storePair(reinterpret_cast<float*>(at + (t / 16 * 32 + t % 8 * 4) * kWords), asFloat(word), asFloat(next));
   }
 
  private:

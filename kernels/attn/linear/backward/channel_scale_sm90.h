@@ -73,32 +73,48 @@ class ChannelScaleKernel {
     if (slice_ == 0) ptx::storePair(record.decays + channel_, ptx::ex2Approx(half[0]), ptx::ex2Approx(half[1]));
     ptx::mbarrierWaitParity(full(), 0);
     uint32_t rests[kTokens];  // of keys
-    SEQPAR_UNROLL
-    for (int t = 0; t < kTokens; ++t) {
-      const int at = offsetOf(t);
-      uint32_t &query = wordAt(memory_.queries, at), &key = wordAt(memory_.keys, at);
-      Pair q = {ptx::lowOf<T>(query), ptx::highOf<T>(query)}, k = {ptx::lowOf<T>(key), ptx::highOf<T>(key)};
-      uint32_t steps[2];
-      SEQPAR_UNROLL
-      for (int e = 0; e < 2; ++e) {
-        steps[e] = Record::stepsOf(before[e] - half[e] + sums[t][e]);
-        const float log = Record::logOf(steps[e]);
-        q[e] *= task_.scale * ptx::ex2Approx(log);
-        k[e] *= ptx::ex2Approx(-log);
-      }
-      query = ptx::pack<T>(q[0], q[1]);
-      key = ptx::pack<T>(k[0], k[1]);
-      const uint32_t ofQuery = restOf<T>(q[0], q[1], query);
-      rests[t] = restOf<T>(k[0], k[1], key);
-      wordAt(memory_.rests, at) = ofQuery;
-      wordAt(record.queries, at) = query;
-      wordAt(record.keys, at) = key;
-      const int block = channel_ / kBlock, inBlock = at - block * kTile;
-      wordAt(record.rests[block][0], inBlock) = ofQuery;
-      wordAt(record.rests[block][1], inBlock) = rests[t];
-      record.logsAt(slice_ * kTokens + t, channel_) = steps[0] | steps[1] << 16;
-    }
+    scale(record, {before[0] - half[0], before[1] - half[1]}, sums, rests);
     multiply(record, rests);
+  }
+  /// Stores the thread's operands and L, which is `start` + sums, and returns remainders of its keys.
+  SEQPAR_DEVICE void scale(Record& record, const Pair& start, const Pair (&sums)[kTokens], uint32_t (&rests)[kTokens]) {
+    constexpr int kSame = 8, kSets = kTokens / kSame;  // tokens with equal swizzles, their distance
+    const int block = channel_ / kBlock;
+    uint32_t* const logs = &record.logsAt(slice_ * kTokens, channel_);
+    SEQPAR_UNROLL
+    for (int first = 0; first < kSame; ++first) {
+      const int at = offsetOf(first);
+      T *const inQueries = memory_.queries + at, *const inKeys = memory_.keys + at, *const inRests = memory_.rests + at;
+      T *const toQueries = record.queries + at, *const toKeys = record.keys + at,
+               *const toRests = record.rests[block][0] + (at - block * kTile);
+      uint32_t words[kSets];
+      SEQPAR_UNROLL
+      for (int i = 0; i < kSets; ++i) {
+        const int t = first + i * kSame, offset = i * kSame * kPanel;
+        uint32_t &query = wordAt(inQueries, offset), &key = wordAt(inKeys, offset);
+        Pair q = {ptx::lowOf<T>(query), ptx::highOf<T>(query)}, k = {ptx::lowOf<T>(key), ptx::highOf<T>(key)};
+        uint32_t steps[2];
+        SEQPAR_UNROLL
+        for (int e = 0; e < 2; ++e) {
+          steps[e] = Record::stepsOf(start[e] + sums[t][e]);
+          const float log = Record::logOf(steps[e]);
+          q[e] *= task_.scale * ptx::ex2Approx(log);
+          k[e] *= ptx::ex2Approx(-log);
+        }
+        query = ptx::pack<T>(q[0], q[1]);
+        key = ptx::pack<T>(k[0], k[1]);
+        const uint32_t ofQuery = restOf<T>(q[0], q[1], query);
+        rests[t] = restOf<T>(k[0], k[1], key);
+        wordAt(inRests, offset) = ofQuery;
+        wordAt(toQueries, offset) = query;
+        wordAt(toKeys, offset) = key;
+        wordAt(toRests, offset) = ofQuery;
+        wordAt(toRests, kTile + offset) = rests[t];
+        words[i] = steps[0] | steps[1] << 16;
+      }
+      SEQPAR_UNROLL
+      for (int i = 0; i < kSets; i += 2) Record::storeLogs(logs, first + i * kSame, words[i], words[i + 1]);
+    }
   }
   /// The scores, by one warpgroup.
   SEQPAR_DEVICE void multiply(Record& record, const uint32_t (&rests)[kTokens]) {
@@ -165,18 +181,22 @@ class ChannelScaleKernel {
   }
   /// Sums of the log2-decays of this thread's tokens.
   SEQPAR_DEVICE void addUp(Pair (&sums)[kTokens]) const {
-    SEQPAR_UNROLL
-    for (int t = 0; t < kTokens; ++t) {
-      const int64_t token = int64_t{chunk_} * kChunk + slice_ * kTokens + t;
-      sums[t][0] = sums[t][1] = 0;
-      if (token >= task_.tokens || channel_ >= task_.dk) continue;
-      const char* const at = gates_ + (token * task_.gates.token + channel_) * gateBytes();
-      if (task_.gateType == seqparBfloat16) {
-        const uint32_t both = *reinterpret_cast<const uint32_t*>(at);
+    const int64_t token = int64_t{chunk_} * kChunk + slice_ * kTokens, left = task_.tokens - token;
+    const int tokens = channel_ < task_.dk ? static_cast<int>(left < kTokens ? left : kTokens) : 0;
+    const char* at = gates_ + (token * task_.gates.token + channel_) * gateBytes();
+    const int64_t stride = task_.gates.token * gateBytes();
+    if (task_.gateType == seqparBfloat16) {
+      SEQPAR_UNROLL
+      for (int t = 0; t < kTokens; ++t, at += stride) {
+        const uint32_t both = t < tokens ? *reinterpret_cast<const uint32_t*>(at) : 0;
         sums[t][0] = ptx::lowOf<Bf16>(both);
         sums[t][1] = ptx::highOf<Bf16>(both);
-      } else {
-        ptx::loadPair(reinterpret_cast<const float*>(at), sums[t][0], sums[t][1]);
+      }
+    } else {
+      SEQPAR_UNROLL
+      for (int t = 0; t < kTokens; ++t, at += stride) {
+        sums[t][0] = sums[t][1] = 0;
+        if (t < tokens) ptx::loadPair(reinterpret_cast<const float*>(at), sums[t][0], sums[t][1]);
       }
     }
     SEQPAR_UNROLL
