@@ -39,6 +39,7 @@ struct ChunkStates {
   int64_t slots = 0;                             ///< groups of a head, or a bound
   int panels = 1;                                ///< per head
   int elements = kElements;                      ///< of a panel
+  int64_t panelStride = 0, groupStride = 0;      ///< elements; groupStride: of a panel
   float* finalState = nullptr;                   ///< out: [batch][heads][dk][dv], of the rank; NULL: not written
 
   static constexpr int kElements = kBlock * 64;  ///< of a panel of one head
@@ -48,7 +49,7 @@ struct ChunkStates {
   SEQPAR_BOTH_INLINE int64_t panelAt(const Task& task, int sequence, int head, int keyBlock, int panel,
                                      int64_t number) const {
     const int64_t row = ((int64_t{sequence} * task.heads + head) * task.keyBlocks + keyBlock) * panels + panel;
-    return (row * slots + number) * elements;
+    return row * panelStride + number * groupStride;
   }
   /// `item` has the segment's first token and its order. Each segment has groups of its own.
   template <class Of>
@@ -68,6 +69,12 @@ inline ChunkStates chunkStatesOf(const Task& task, int every) {
   to.slots = task.tokens / (int64_t{kChunk} * every) + task.segments;
   to.panels = task.together == kPair ? 1 : 2 * task.valueBlocks;
   if (task.together == kPair) withImageShape(task, [&]<class Shape>() { to.elements = Shape::kElements; });
+  // CTAs with chains of several heads store panels of a group at about the same time, so these are adjacent. With
+  // channel decays this order is not faster.
+  const bool adjacent = task.gate != Gate::Channel;
+  const int64_t panels = int64_t{task.batch} * task.heads * task.keyBlocks * to.panels;
+  to.panelStride = adjacent ? to.elements : to.slots * to.elements;
+  to.groupStride = adjacent ? panels * to.elements : to.elements;
   return to;
 }
 

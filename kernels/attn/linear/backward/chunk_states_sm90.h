@@ -259,7 +259,7 @@ struct ChunkStatesKernel {
       for (int step = 0; step < chunks; step += step == 0 ? ofFirst : every) {
         const int before = image - firstImage, group = firstGroup + (reverse ? -before : before);
         constexpr int kElements = Shape::kElements, kBytes = kElements * int{sizeof(T)};
-        const int64_t offset = int64_t{group} * kElements;
+        const int64_t offset = group * task.to.groupStride;
         ptx::mbarrierWaitParity(memory.stored(image), Memory::imageParity(image));
         if (task.copierFences) warpgroup::fenceProxyAsync();
         ptx::cpAsyncBulkStore(to[0] + offset, memory.image(image), kBytes);
