@@ -1,6 +1,8 @@
 // The sm_90 kernels for outputs of heads with channel decays in chains, on emulated CTAs, compared with the reference
 // in fp64.
 #include "common/covering.h"
+#include "kernels/attn/linear/backward/channel_scale_sm90.h"
+#include "kernels/attn/linear/backward/channel_states_sm90.h"
 #include "kernels/attn/linear/chunks/channel_chain_pieces_sm90.h"
 #include "kernels/attn/linear/chunks/channel_chain_sm90.h"
 #include "kernels/attn/linear/chunks/channel_operands_sm90.h"
@@ -36,16 +38,28 @@ void checkMaps(const BackwardCase& c, const forward_sm90::ChannelChainTask& chai
   checkError("maps", found, expected, 0x1p-12);
 }
 
+void* aligned(std::vector<uint16_t>& numbers) {
+  auto* data = numbers.data();
+  while (reinterpret_cast<uintptr_t>(data) % 128 != 0) ++data;
+  return data;
+}
+/// Of images; those of columns after the last one are 0.
+std::vector<double> numbersOf(std::vector<uint16_t>& images) {
+  const auto* const data = static_cast<const uint16_t*>(aligned(images));
+  std::vector<double> numbers;
+  for (size_t i = 0; i < images.size() - 64; ++i) numbers.push_back(ptx::lowOf<Bf16>(data[i]));
+  return numbers;
+}
+
 /// kBlocks: of 128 channels of keys. partChunks: ChannelChainTask::partChunks; 0: one part. pieces: of a part.
-/// notFinite: number of the first outputs, which are not finite.
-template <int kBlocks = 2>
+/// notFinite: number of the first outputs, which are not finite. Record: the forward's, or the backward's.
+template <int kBlocks = 2, class Record = forward_sm90::ChannelRecord<Bf16, kBlocks>>
 void checkCase(const BackwardCase& c, uint64_t seed, int partChunks, int pieces = 1, size_t notFinite = 0) {
   INFO(c.shape.name() << ", seed " << seed << ", parts of " << partChunks << ", " << pieces << " pieces each");
   ChunksRun run(c, false, seed);
   using Operands = forward_sm90::ChannelOperandsKernel<Bf16, kBlocks>;
-  using Chain = forward_sm90::ChannelChainKernel<Bf16, kBlocks>;
-  using Pieces = forward_sm90::ChannelPiecesKernel<Bf16, kBlocks>;
-  using Record = forward_sm90::ChannelRecord<Bf16, kBlocks>;
+  using Chain = forward_sm90::ChannelChainKernel<Bf16, kBlocks, Record>;
+  using Pieces = forward_sm90::ChannelPiecesKernel<Bf16, kBlocks, Record>;
   forward_sm90::ChannelChainTask chains;
   REQUIRE(sm90::encodeMaps<Bf16>(chains, run.task));
   chains.to.finalState = run.finalState();
@@ -68,24 +82,56 @@ void checkCase(const BackwardCase& c, uint64_t seed, int partChunks, int pieces 
   chains.pieceDecays = decays.data();
   chains.pieceStates = states.data();
   if (chains.lastPart) chains.maps = {mapStates.data(), mapLogs.data()};
-  emulator::run(static_cast<int>(records), Operands::kThreads, sizeof(typename Operands::Memory), seed,
-                [&] { Operands::run(chains); });
+  const auto runOperands = [&] {
+    emulator::run(static_cast<int>(records), Operands::kThreads, sizeof(typename Operands::Memory), seed,
+                  [&] { Operands::run(chains); });
+  };
+  uint32_t strong = 1;
+  std::vector<uint16_t> kept, expected, gradients;  // images of states
+  if (seed % 2 == 0) chains.strong = &strong;
+  if constexpr (forward_sm90::kHalfDecays<Record>) {
+    using Scale = sm90::ChannelScaleKernel<Bf16>;
+    sm90::ChannelTask to;
+    REQUIRE(sm90::encodeGroup<Bf16>(to, run.task, chunkStatesOf(run.task, 1)));
+    to.records = chains.records;
+    to.strong = &strong;
+    strong = 0;
+    emulator::run(static_cast<int>(records), Scale::kThreads, sizeof(typename Scale::Memory), seed,
+                  [&] { Scale::run(to); });
+    CHECK(strong == 0);
+    chains.strong = &strong;
+    chains.to = chunkStatesOf(run.task, 1);
+    chains.to.finalState = run.finalState();
+    const auto elements = static_cast<size_t>(chains.to.bytes(run.task) / 2);
+    kept.resize(elements + 64);
+    expected.resize(elements + 64);
+    chains.to.states = aligned(kept);
+    to.chunks = chains.to;
+    to.chunks.states = aligned(expected);
+    to.chunks.directions = 2;
+    gradients.resize(elements + 64);
+    to.chunks.gradients = aligned(gradients);
+    using States = sm90::ChannelStatesKernel<Bf16, kBlock>;
+    emulator::run(2, States::kThreads, sizeof(typename States::Memory), seed, [&] { States::run(to); });
+  }
+  runOperands();  // without work, if decays are not too strong for the backward's
   if (chains.mapCount() > 0) {
     emulator::run(3, Pieces::kThreads, sizeof(typename Pieces::Memory), seed, [&] { Pieces::run(chains); });
   }
   emulator::run(2, Chain::kThreads, sizeof(typename Chain::Memory), seed, [&] { Chain::run(chains); });
   run.check(notFinite);
   if (notFinite > 0) return;
+  if (!kept.empty()) checkError("kept states", numbersOf(kept), numbersOf(expected), 0x1p-10);
   if (chains.lastPart) checkMaps(c, chains, run.finalState());
   if (!saves) return;
   std::vector<float> initial = c.initial;
   initial.resize(saved.size());
   CHECK(saved == initial);
 }
-template <int kBlocks = 2>
+template <int kBlocks = 2, class Record = forward_sm90::ChannelRecord<Bf16, kBlocks>>
 void checkChains(BackwardShape shape, uint64_t seed, int partChunks = 0, int pieces = 1) {
   shape.segmentTokens = std::max<int64_t>((shape.tokens + 63) / 64 * 64, 64);
-  checkCase<kBlocks>(BackwardCase(shape, seed), seed, partChunks, pieces);
+  checkCase<kBlocks, Record>(BackwardCase(shape, seed), seed, partChunks, pieces);
 }
 
 BackwardShape shapeOfHeads(int64_t tokens, int heads, int qkHeads, double decay) {
@@ -140,6 +186,24 @@ TEST_CASE("outputs of heads with channel decays in parts") {
   shape.mixed = true;
   shape.dk = 80;
   checkChains<1>(shape, seed, 5, 2);
+}
+
+TEST_CASE("outputs of heads with channel decays from the operands of the backward") {
+  const Seed seed;
+  const auto check = [&](const BackwardShape& shape, int partChunks = 0, int pieces = 1) {
+    checkChains<2, sm90::ChunkRecord<Bf16>>(shape, seed, partChunks, pieces);
+  };
+  check(shapeOfHeads(460, 2, 2, 0.05));
+  for (const double decay : thinned({0.002, 0.5, 0.05})) check(shapeOfHeads(450, 1, 1, decay), 3, 1 + seed % 3);
+  BackwardShape shape = shapeOfHeads(130, 2, 2, 0.2);
+  shape.batch = 2;
+  shape.dv = 128;
+  shape.dk = 144;
+  shape.states = false;
+  shape.gateType = seqparBfloat16;
+  check(shape);
+  shape.tokens = 1;
+  check(shape);
 }
 
 TEST_CASE("channel decays of 0 discard states that are not finite") {

@@ -23,6 +23,25 @@ inline Task channelGroupsTask(const LinearProblem& problem, const Input& dOut) {
   return taskOf(problem, segments, {0, problem.heads}, dOut);
 }
 
+/// What a forward keeps for the backward, in memory of bytes().
+struct KeptChunks {
+  char* records;     ///< ChannelTask::records
+  uint32_t* strong;  ///< ChannelTask::strong
+  void* states;      ///< ChunkStates::states
+
+  KeptChunks(void* memory, const LinearProblem& problem)
+      : records(static_cast<char*>(memory)),
+        strong(reinterpret_cast<uint32_t*>(records + chunkRecordsBytes(problem))),
+        states(records + chunkRecordsBytes(problem) + kStrongBytes) {}
+  static int64_t bytes(const LinearProblem& problem) {
+    const Task task = channelGroupsTask(problem, {});
+    return chunkRecordsBytes(problem) + kStrongBytes + chunkStatesOf(task, 1).bytes(task);
+  }
+
+ private:
+  static constexpr int64_t kStrongBytes = 128;
+};
+
 /// There are enough chunks, and chains of states of 64 columns, for the CTAs. Packed sequences are not supported.
 inline bool formsChannelGroups(const LinearProblem& problem, const Segments& segments) {
   constexpr int64_t kLeastChains = 96, kLeastItems = 200, kMostBytes = INT64_C(3) << 30;

@@ -1,5 +1,5 @@
 // States of every chunk with channel decays on sm_90a (channel_chunks_sm90.h): S' of each chunk from k' and v, and E'
-// from q' and dOut, as chunk_states_sm90.h stores states of token decays.
+// from q' and dOut, as chunk_states_sm90.h stores states of token decays. With one direction, only E'.
 //
 // Work      a CTA of 384 threads, one per SM, takes items (sequence, head, 128 or 64 columns of v, 128 channels,
 //           direction) in steps of the grid
@@ -57,7 +57,7 @@ struct ChannelStatesKernel {
 
   SEQPAR_BOTH_INLINE static int columnItems(const ChannelTask& task) { return (task.dv + kColumns - 1) / kColumns; }
   SEQPAR_BOTH_INLINE static int64_t itemsOf(const ChannelTask& task) {
-    return int64_t{task.batch} * task.heads * columnItems(task) * task.keyBlocks * 2;
+    return int64_t{task.batch} * task.heads * columnItems(task) * task.keyBlocks * task.chunks.directions;
   }
 
   SEQPAR_DEVICE static void run(const ChannelTask& task) {
@@ -196,8 +196,9 @@ struct ChannelStatesKernel {
     const int columns = columnItems(task);
     int first = 0;
     for (int64_t index = ptx::block(); index < itemsOf(task); index += ptx::blocks()) {
-      const bool reverse = index % 2 != 0;
-      int64_t number = index / 2;
+      const int directions = task.chunks.directions;  // one: the forward has kept the states
+      const bool reverse = directions == 1 || index % 2 != 0;
+      int64_t number = index / directions;
       const int keyBlock = static_cast<int>(number % task.keyBlocks);
       number /= task.keyBlocks;
       const int column = static_cast<int>(number % columns) * kColumns;

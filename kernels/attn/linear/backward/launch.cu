@@ -116,9 +116,10 @@ cudaError_t runGroups(const Gradients& pass, Task& task, const Workspace& worksp
 }
 
 /// Computes the gradients of chunks with channel decays, unless decays are too strong. Returns a word in device memory
-/// that is not 0 in that case, or NULL if it launches nothing. `maps`: of launchGradientsForScan(); or NULL.
-const uint32_t* runChannelGroups(const Gradients& pass, const SegmentStateGradients* maps, const Workspace& workspace,
-                                 const Launch& launch, cudaError_t& error) {
+/// that is not 0 in that case, or NULL if it launches nothing. `maps`: of launchGradientsForScan(); or NULL. `kept`: of
+/// launchGradientsOfKept(); or NULL.
+const uint32_t* runChannelGroups(const Gradients& pass, const SegmentStateGradients* maps, const void* kept,
+                                 const Workspace& workspace, const Launch& launch, cudaError_t& error) {
 #ifdef SEQPAR_SM90
   const LinearProblem& problem = pass.problem;
   if (workspace.records < 0 || pass.heads.first != 0 || pass.heads.count != problem.heads) return nullptr;
@@ -143,12 +144,21 @@ const uint32_t* runChannelGroups(const Gradients& pass, const SegmentStateGradie
   if (visible) memory.recordsVisible = Visible::AtStart;
   memory.chunks.states = base + workspace.chunkStates;
   memory.chunks.gradients = base + workspace.chunkGradients;
+  GradientsPart part = pass.part;
+  if (kept != nullptr) {
+    const KeptChunks chunks(const_cast<void*>(kept), problem);
+    memory.records = chunks.records;
+    memory.strong = chunks.strong;
+    memory.chunks.states = chunks.states;
+    memory.chunks.directions = 1;
+    part = GradientsPart::AfterStates;  // its first kernel waits for all earlier work
+  }
   if (launch.sequence != nullptr) launch.sequence->end();
-  error = launchChannelGroups(task, memory, pass.part, {launch.stream, launch.ctas > 0 ? launch.ctas : sms()});
+  error = launchChannelGroups(task, memory, part, {launch.stream, launch.ctas > 0 ? launch.ctas : sms()});
   if (error == cudaSuccess) return memory.strong;
   if (error == cudaErrorNotSupported) error = cudaSuccess;
 #else
-  (void)pass, (void)maps, (void)workspace, (void)launch, (void)error;
+  (void)pass, (void)maps, (void)kept, (void)workspace, (void)launch, (void)error;
 #endif
   return nullptr;
 }
@@ -269,7 +279,7 @@ int runGradients(const Gradients& pass, const backward::Variant& variant, const 
              groups = joins && formsGroups(problem, pass.segments);
   if (groups || paired) task.together = groups ? headsOfChain(problem) : kPair;
   const bool kept = variant.states != nullptr;
-  if (kept && !groups) return cudaErrorNotSupported;
+  if (kept && !groups && problem.gate != Gate::Channel) return cudaErrorNotSupported;
   const Workspace workspace = workspaceOf(problem, pass.segments, joins, kept);
   auto* base = static_cast<char*>(pass.workspace);
   task.before = pass.before;
@@ -282,7 +292,7 @@ int runGradients(const Gradients& pass, const backward::Variant& variant, const 
     return error != cudaSuccess || pass.part == GradientsPart::States ? error : addUpAll(pass, task, workspace, launch);
   }
   cudaError_t error = cudaSuccess;
-  task.onlyIf = runChannelGroups(pass, nullptr, workspace, launch, error);
+  task.onlyIf = runChannelGroups(pass, nullptr, variant.states, workspace, launch, error);
   if (pass.part == GradientsPart::States) return error;
   if (error == cudaSuccess && variant.withMaps)
     error = static_cast<cudaError_t>(computeMaps(pass, task.onlyIf, launch));
@@ -358,7 +368,7 @@ int launchGradientsFirst(const Gradients& pass, const Launch& launch) {
 }
 
 int launchGradientsOfKept(const Gradients& pass, const void* states, bool gradientsFirst, const Launch& launch) {
-  return runGradients(pass, {.gradientsFirst = gradientsFirst, .states = states}, launch);
+  return runGradients(pass, {gradientsFirst, pass.problem.gate == Gate::Channel, states}, launch);
 }
 
 bool gradientsSeldomReadMaps(const LinearProblem& problem, const Segments& segments) {
@@ -374,7 +384,7 @@ int launchGradientsForScan(const Gradients& pass, const SegmentStateGradients& m
   using namespace backward;
   const Workspace workspace = workspaceOf(pass.problem, pass.segments, gradientsJoinHeads(pass.problem));
   cudaError_t error = cudaSuccess;
-  const uint32_t* const strong = runChannelGroups(pass, &maps, workspace, launch, error);
+  const uint32_t* const strong = runChannelGroups(pass, &maps, nullptr, workspace, launch, error);
   if (error != cudaSuccess) return error;
 #ifdef SEQPAR_SM90
   int failed = cudaSuccess;
@@ -385,13 +395,6 @@ int launchGradientsForScan(const Gradients& pass, const SegmentStateGradients& m
   (void)strong;
 #endif
   return launchSegmentStateGradients(maps, launch);
-}
-
-Segments segmentsForScan(const LinearProblem& problem) {
-  constexpr int64_t kLeastChunks = 16, kMost = 16;
-  const int64_t chunks = std::max<int64_t>(backward::chunksOf(problem), 1),
-                each = std::max((chunks + kMost - 1) / kMost, kLeastChunks);
-  return {static_cast<int>((chunks + each - 1) / each), each * kChunkTokens};
 }
 
 }  // namespace seqpar::attn

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/attn/linear/backward/channel_groups.h"
+#include "kernels/attn/linear/gradients_with_maps.h"
 #include "kernels/attn/linear/kept_states.h"
 #include "kernels/attn/linear/pairs.h"
 
@@ -104,8 +105,8 @@ Workspace workspaceOf(const LinearProblem& problem, const Segments& segments, bo
   };
   const Task task = channelGroupsTask(problem, {});
   const int64_t states = chunkStatesOf(task, 1).bytes(task);
-  result.records = take(chunkRecordsBytes(problem));
-  result.chunkStates = take(states);
+  result.records = take(kept ? 0 : chunkRecordsBytes(problem));
+  result.chunkStates = take(kept ? 0 : states);
   result.chunkGradients = take(states);
   result.anyStrong = std::max(size, result.size);
   result.size = result.anyStrong + 256;
@@ -124,6 +125,13 @@ size_t gradientsWorkspaceSize(const LinearProblem& problem, const Segments& segm
 
 size_t gradientsOfKeptSize(const LinearProblem& problem, const Segments& segments) {
   return static_cast<size_t>(backward::workspaceOf(problem, segments, true, true).size);
+}
+
+Segments segmentsForScan(const LinearProblem& problem) {
+  constexpr int64_t kLeastChunks = 16, kMost = 16;
+  const int64_t chunks = std::max<int64_t>(backward::chunksOf(problem), 1),
+                each = std::max((chunks + kMost - 1) / kMost, kLeastChunks);
+  return {static_cast<int>((chunks + each - 1) / each), each * kChunkTokens};
 }
 
 }  // namespace seqpar::attn

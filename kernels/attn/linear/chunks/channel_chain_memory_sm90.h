@@ -1,5 +1,6 @@
 // Parts of the sm_90 kernels for heads with channel decays in chains (channel_chain_sm90.h): a chunk's record in device
-// memory, the chain's shared memory, and items.
+// memory, the chain's shared memory, and items. The kernels also read the records of the backward
+// (backward/channel_chunks_sm90.h), whose factors are relative to the middle of a chunk's decay.
 #pragma once
 
 #include "kernels/attn/linear/chunks/head_chain_items_sm90.h"
@@ -23,22 +24,58 @@ struct alignas(128) ChannelRecord {
   }
 };
 
+/// Whether a chunk's queries and keys are to be multiplied by half of its decay, `decays` of its record.
+template <class Record>
+inline constexpr bool kHalfDecays = !requires(const Record& record) {
+  record.forgets;
+};
+
+/// The decays of a record in shared memory.
+template <class Record, bool kHalves = kHalfDecays<Record>>
+struct StagedDecays {
+  float of[Record::kChannels], forgets, unused[3];
+};
+template <class Record>
+struct StagedDecays<Record, true> {
+  float of[Record::kChannels];
+  static constexpr float forgets = 0;
+};
+
+/// The scores of a step of 16 keys, as A of wgmma.
+template <class Record>
+SEQPAR_DEVICE void loadScores(uint32_t (&words)[4], const Record& record, int step, const Half& me) {
+  if constexpr (kHalfDecays<Record>) {
+    SEQPAR_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      words[i] = *backward::sm90::pairOf(record.scores[0], me.row + i % 2 * 8, 2 * step + i / 2, me);
+    }
+  } else {
+    ptx::load(words, record.scores[step][me.inGroup]);
+  }
+}
+
 /// A head has `parts` parts of `partChunks` chunks, and CTAs compute their outputs at the same time. A part has
 /// `pieces` pieces of `pieceChunks` chunks; the last one is shorter. channel_chain_pieces_sm90.h computes the maps of
 /// pieces before, so that the chain of a part can start with the state before it.
 struct ChannelChainTask : HeadChainTask {
   int parts = 1, partChunks = 0;
   int pieces = 1, pieceChunks = 0;
-  bool lastPart = false;         ///< maps of the last part's pieces are computed
-  char* records = nullptr;       ///< ChannelRecord: [batch][heads][chunks]
-  float* pieceDecays = nullptr;  ///< [batch][heads][allPieces()][channels]
-  float* pieceStates = nullptr;  ///< [allPieces()][chains], ChannelState of each thread, from zero states
-  StateMaps maps;                ///< out: of the pieces; NULL: not written
+  bool lastPart = false;             ///< maps of the last part's pieces are computed
+  char* records = nullptr;           ///< ChannelRecord, or the backward's: [batch][heads][chunks]
+  const uint32_t* strong = nullptr;  ///< not 0: decays are too strong for the backward's records. NULL: there are none
+  float* pieceDecays = nullptr;      ///< [batch][heads][allPieces()][channels]
+  float* pieceStates = nullptr;      ///< [allPieces()][chains], ChannelState of each thread, from zero states
+  StateMaps maps;                    ///< out: of the pieces; NULL: not written
 
   SEQPAR_BOTH_INLINE int allPieces() const { return parts * pieces; }
   /// Pieces with maps.
   SEQPAR_BOTH_INLINE int mapCount() const { return lastPart ? allPieces() : allPieces() - pieces; }
   SEQPAR_DEVICE int64_t headOf(const ChainItem& item) const { return int64_t{item.sequence} * heads + item.head; }
+  /// Whether kernels for these records have work.
+  template <class Record>
+  SEQPAR_DEVICE bool isNeeded() const {
+    return strong == nullptr || (ptx::loadRelaxedGpu(strong) == 0) == kHalfDecays<Record>;
+  }
   template <class Record>
   SEQPAR_DEVICE Record& recordOf(const ChainItem& item, int chunk) const {
     return reinterpret_cast<Record*>(records)[headOf(item) * chunks() + chunk];
@@ -90,13 +127,12 @@ SEQPAR_DEVICE void eachChannelItem(const ChannelChainTask& task, const Act& act)
   }
 }
 
-template <class T, int kOfBlocks>
+template <class T, int kOfBlocks, class OfRecord = ChannelRecord<T, kOfBlocks>>
 struct ChannelChainMemory {
-  static constexpr int kBlocks = kOfBlocks, kChannels = kBlocks * backward::kBlock;
-  using Record = ChannelRecord<T, kBlocks>;
-  struct Decays {
-    float of[kChannels], forgets, unused[3];
-  };
+  static constexpr int kBlocks = kOfBlocks, kKeyPanels = 2 * kBlocks, kChannels = kBlocks * backward::kBlock;
+  using Record = OfRecord;
+  static constexpr bool kChannelRows = kHalfDecays<Record>;  ///< of images, as the backward reads them
+  using Decays = StagedDecays<Record>;
   T queryTiles[2][kBlocks * kTile], keyTiles[2][kBlocks * kTile], images[2][kBlocks * kTile];  ///< images: as below
   T valueTiles[3][kTilePanel], out[kTilePanel];
   alignas(16) Decays decayStages[2];
@@ -108,7 +144,8 @@ struct ChannelChainMemory {
   SEQPAR_DEVICE T* keys(int number) { return keyTiles[number % 2]; }
   SEQPAR_DEVICE T* values(int number) { return valueTiles[number % 3]; }
   SEQPAR_DEVICE Decays& decays(int number) { return decayStages[number % 2]; }
-  SEQPAR_DEVICE T* image(int number) { return images[number % 2]; }  ///< a state, transposed: 64 columns
+  /// A state, transposed: 64 columns; with kChannelRows not.
+  SEQPAR_DEVICE T* image(int number) { return images[number % 2]; }
   SEQPAR_DEVICE uint32_t queriesFull(int number) const { return ptx::sharedAddress(&queryBarriers[number % 2][0]); }
   SEQPAR_DEVICE uint32_t queriesEmpty(int number) const { return ptx::sharedAddress(&queryBarriers[number % 2][1]); }
   SEQPAR_DEVICE uint32_t keysFull(int number) const { return ptx::sharedAddress(&keyBarriers[number % 2][0]); }
@@ -228,15 +265,23 @@ SEQPAR_DEVICE bool isFinite(const ChannelState<kBlocks>& x) {
   }
   return sum == 0;
 }
-/// Stores a state, of tiles(words, pair of tiles), as an image: 64 columns x channels.
-template <int kBlocks, class T, class Tiles>
+/// Stores a state, of tiles(words, pair of tiles), as an image: 64 columns x channels; with kChannelRows channels x 64
+/// columns.
+template <int kBlocks, bool kChannelRows, class T, class Tiles>
 SEQPAR_DEVICE void storeStateImage(T* image, const Half& me, const Tiles& tiles) {
   const ptx::MatrixRows own = me.matrixRows();
+  const ptx::MatrixRowsAcross across{me.lane};
   SEQPAR_UNROLL
   for (int i = 0; i < kBlocks * backward::kBlock / 16; ++i) {
     uint32_t words[4];
     tiles(words, i);
-    ptx::stmatrixX4(backward::sm90::unitOf<kChunk>(image, own.row(me.warpIndex * 16), 2 * i + own.half()), words);
+    if constexpr (kChannelRows) {
+      T* row = backward::sm90::unitOf<kBlocks * backward::kBlock>(image, across.row(i * 16),
+                                                                  me.warpIndex * 2 + across.half());
+      ptx::stmatrixX4Trans(ptx::sharedAddress(row), words);
+    } else {
+      ptx::stmatrixX4(backward::sm90::unitOf<kChunk>(image, own.row(me.warpIndex * 16), 2 * i + own.half()), words);
+    }
   }
 }
 /// out += queries * state, except products of queries of 0, for states with elements that are not finite.

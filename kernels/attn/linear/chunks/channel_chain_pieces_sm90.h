@@ -15,16 +15,14 @@
 
 namespace seqpar::attn::forward_sm90 {
 
-template <class T, int kBlocks>
+template <class T, int kBlocks, class Record>
 struct ChannelPiecesMemory {
   static constexpr int kStages = 5, kChannels = kBlocks * backward::kBlock;
   struct Stage {
     T keys[kBlocks * kTile], values[kTilePanel];
   };
   Stage tiles[kStages];
-  struct Decays {
-    float of[kChannels], forgets, unused[3];
-  };
+  using Decays = StagedDecays<Record>;
   alignas(16) Decays decayStages[kStages];
   alignas(8) uint64_t barriers[kStages][2];
   float needed[4 * (kBlocks + 1)];  ///< per warp
@@ -40,12 +38,12 @@ struct ChannelPiecesMemory {
   }
 };
 
-template <class T, int kBlocks>
+template <class T, int kBlocks, class OfRecord = ChannelRecord<T, kBlocks>>
 class ChannelPiecesKernel {
  public:
   using Arguments = ChannelChainTask;
-  using Memory = ChannelPiecesMemory<T, kBlocks>;
-  using Record = ChannelRecord<T, kBlocks>;
+  using Record = OfRecord;
+  using Memory = ChannelPiecesMemory<T, kBlocks, Record>;
   static constexpr int kThreads = (kBlocks + 1) * warpgroup::kThreads, kChannels = Memory::kChannels;
   static_assert(sizeof(Memory) <= ptx::kSharedBytesSm90 && kChannels <= kThreads);
 
@@ -63,6 +61,7 @@ class ChannelPiecesKernel {
       ptx::fenceMbarrierInit();
     }
     ptx::griddepcontrolWait();
+    if (!task.isNeeded<Record>()) return;
     ptx::syncthreads();
     if (group == 0) {
       each(task, memory, [&](const ChannelPiece& item, int first) {
@@ -76,6 +75,8 @@ class ChannelPiecesKernel {
   }
 
  private:
+  static constexpr bool kHalves = kHalfDecays<Record>;
+
   /// Calls act(item, running number of its first chunk) for the CTA's items, of which it leaves out chunks. All
   /// threads.
   template <class Act>
@@ -117,7 +118,7 @@ class ChannelPiecesKernel {
         SEQPAR_UNROLL
         for (int i = 0; i < kTogether; ++i) {
           if (product != 0 && i < end) ++needed;
-          product *= decays[i];
+          product *= kHalves ? decays[i] * decays[i] : decays[i];
         }
       }
     }
@@ -173,6 +174,7 @@ class ChannelPiecesKernel {
         decayState<false, 1>(x, decays.of + channel, me);
       }
       multiplyState<T, 1>(x, memory.of(number).keys + block * kTile, memory.of(number).values);
+      if constexpr (kHalves) decayState<false, 1>(x, decays.of + channel, me);
       ptx::syncwarp();
       if (me.lane == 0) ptx::mbarrierArrive(memory.empty(number));
     }

@@ -1,9 +1,10 @@
 // Outputs of a head with channel decays in chains over its chunks on sm_90a, from the operands of
-// channel_operands_sm90.h: O = P V + Q S, then S = decays S + K^T V.
+// channel_operands_sm90.h: O = P V + Q S, then S = decays S + K^T V. With those of the backward
+// (backward/channel_chunks_sm90.h): S' = h S, O = A V + q' S', then S = h (S' + k'^T V).
 //
 // Work      a CTA of 512 threads, one per SM, takes items (part of a sequence's tokens, head, 64 columns of v)
-// Roles     warpgroup 0: one thread issues loads, one stores outputs, one warp saves the initial state; 1: the state;
-//           2, 3: outputs, of every second chunk each
+// Roles     warpgroup 0: one thread issues loads, one stores outputs, one images for the backward, one warp saves the
+//           initial state; 1: the state; 2, 3: outputs, of every second chunk each
 // Tiles     64 tokens; S^T 64 x 128 kBlocks fp32 in registers, and rounded, an image, in shared memory
 // Smem      two stages of queries and keys (16 kBlocks KiB each), three of values (8 KiB), two images (16 kBlocks
 //           KiB), outputs (8 KiB)
@@ -15,10 +16,10 @@
 
 namespace seqpar::attn::forward_sm90 {
 
-template <class T, int kBlocks>
+template <class T, int kBlocks, class OfRecord = ChannelRecord<T, kBlocks>>
 struct ChannelChainKernel {
   using Arguments = ChannelChainTask;
-  using Memory = ChannelChainMemory<T, kBlocks>;
+  using Memory = ChannelChainMemory<T, kBlocks, OfRecord>;
   using Record = typename Memory::Record;
   static constexpr int kThreads = 4 * warpgroup::kThreads, kChannels = Memory::kChannels;
   static constexpr int kProducerRegisters = 56, kStateRegisters = 200, kOutputRegisters = 128;
@@ -29,8 +30,9 @@ struct ChannelChainKernel {
   SEQPAR_DEVICE static void run(const ChannelChainTask& task) {
     auto& memory = *reinterpret_cast<Memory*>(ptx::sharedMemory());
     const int thread = ptx::thread(), warp = ptx::uniform(thread / 32), group = ptx::uniform(warp / 4);
-    if (thread == 0) initialize(memory);
+    if (thread == 0) initialize(memory, task.to.states != nullptr);
     ptx::griddepcontrolWait();
+    if (!task.isNeeded<Record>()) return;
     ptx::syncthreads();
     if (group == 0) {
       warpgroup::setmaxnregDec<kProducerRegisters>();
@@ -50,7 +52,7 @@ struct ChannelChainKernel {
   using Columns = float[kPanel / 8][4];
   using Words = uint32_t[kChunk / 16][4];
 
-  SEQPAR_DEVICE static void initialize(Memory& memory) {
+  SEQPAR_DEVICE static void initialize(Memory& memory, bool keeps) {
     for (int i = 0; i < 3; ++i) {
       ptx::mbarrierInit(memory.valuesFull(i), 1);
       ptx::mbarrierInit(memory.valuesEmpty(i), 4 + 4);
@@ -61,7 +63,7 @@ struct ChannelChainKernel {
       ptx::mbarrierInit(memory.keysFull(i), 1);
       ptx::mbarrierInit(memory.keysEmpty(i), 4);
       ptx::mbarrierInit(memory.stored(i), warpgroup::kThreads);
-      ptx::mbarrierInit(memory.read(i), 4);
+      ptx::mbarrierInit(memory.read(i), keeps ? 4 + 1 : 4);
       ptx::mbarrierInit(memory.outputsRead(i), 1);
     }
     ptx::mbarrierInit(memory.outputsFull(), warpgroup::kThreads);
@@ -72,6 +74,10 @@ struct ChannelChainKernel {
       eachChannelItem(task, [&](const ChannelItem& item, int first) { load(task, memory, item, first); });
     } else if (warp == 1 && lane == 0) {
       eachChannelItem(task, [&](const ChannelItem& item, int first) { store(task, memory, item, first); });
+      ptx::cpAsyncBulkWaitGroup();
+    } else if (warp == 2 && lane == 0 && Memory::kChannelRows && task.to.states != nullptr) {
+      eachChannelItem(task,
+                      [&](const ChannelItem& item, int first) { keepImages<T, false>(task, item, memory, first); });
       ptx::cpAsyncBulkWaitGroup();
     } else if (warp == 3 && task.saved != nullptr) {
       eachChannelItem(task, [&](const ChannelItem& item, int) {
@@ -117,7 +123,7 @@ struct ChannelChainKernel {
       Words words;
       const Record& record = task.recordOf<Record>(item, item.chunk + number - first);
       SEQPAR_UNROLL
-      for (int step = 0; step < kChunk / 16; ++step) ptx::load(words[step], record.scores[step][me.inGroup]);
+      for (int step = 0; step < kChunk / 16; ++step) loadScores(words[step], record, step, me);
       memory.awaitValues(number);
       multiplyScores(out, words, memory.values(number));
       memory.awaitQueries(number);
@@ -126,7 +132,7 @@ struct ChannelChainKernel {
       warpgroup::wait<0>();
       warpgroup::fenceOperand(out);
       keepUntilRead(words);
-      if (isLost(memory, number)) {
+      if (!Memory::kChannelRows && isLost(memory, number)) {
         multiplyScores(out, words, memory.values(number));
         warpgroup::wait<0>();
         warpgroup::fenceOperand(out);
@@ -159,7 +165,8 @@ struct ChannelChainKernel {
   /// Starts out += Q S.
   SEQPAR_DEVICE static void multiplyQueries(Columns& out, Memory& memory, int number) {
     warpgroup::arrive();
-    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, kChannels / 16>(
+    constexpr Terms kOfStates = Memory::kChannelRows ? Terms::Rows : Terms::AlongRows;
+    warpgroup::multiplyAll<T, Terms::AlongRows, kOfStates, kChannels / 16>(
         out, Operand{memory.queries(number), kTilePanelBytes}, kChunk, Operand{memory.image(number), kTilePanelBytes},
         kChunk, true);
     warpgroup::commit();

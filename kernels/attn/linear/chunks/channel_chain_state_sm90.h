@@ -22,12 +22,14 @@ class ChannelChainState {
 
  private:
   static constexpr int kBlocks = Memory::kBlocks, kTiles8 = backward::kBlock / 8;
+  static constexpr bool kHalves = kHalfDecays<typename Memory::Record>;
 
   SEQPAR_DEVICE void advance(int number) {
     memory_.awaitKeys(number);
     const bool forgets = memory_.decays(number).forgets != 0;
+    if constexpr (kHalves) decayState<false, kBlocks>(x_, memory_.decays(number).of, me_);
     memory_.awaitRead(number);
-    storeStateImage<kBlocks>(memory_.image(number), me_, [&](uint32_t(&words)[4], int i) {
+    storeStateImage<kBlocks, Memory::kChannelRows>(memory_.image(number), me_, [&](uint32_t(&words)[4], int i) {
       backward::sm90::packTiles<T>(words, x_[2 * i / kTiles8], 2 * i % kTiles8);
     });
     const bool lost = forgets && !ptx::voteAll(isFinite<kBlocks>(x_));
@@ -36,11 +38,12 @@ class ChannelChainState {
     ptx::mbarrierArrive(memory_.stored(number));
     if (forgets) {
       decayState<true, kBlocks>(x_, memory_.decays(number).of, me_);
-    } else {
+    } else if (!kHalves) {
       decayState<false, kBlocks>(x_, memory_.decays(number).of, me_);
     }
     memory_.awaitValues(number);
     multiplyState<T, kBlocks>(x_, memory_.keys(number), memory_.values(number));
+    if constexpr (kHalves) decayState<false, kBlocks>(x_, memory_.decays(number).of, me_);
     ptx::syncwarp();
     if (me_.lane != 0) return;
     ptx::mbarrierArrive(memory_.keysEmpty(number));

@@ -36,7 +36,9 @@ class ChannelOperandsKernel {
   SEQPAR_BOTH_INLINE static int64_t itemsOf(const ChannelChainTask& task) {
     return int64_t{task.batch} * task.heads * task.chunks();
   }
-  SEQPAR_DEVICE static void run(const ChannelChainTask& task) { ChannelOperandsKernel(task).run(); }
+  SEQPAR_DEVICE static void run(const ChannelChainTask& task) {
+    if (task.isNeeded<Record>()) ChannelOperandsKernel(task).run();
+  }
 
  private:
   static constexpr int kChannels = Memory::kChannels, kSlices = Memory::kSlices, kTokens = kChunk / kSlices;

@@ -1,4 +1,7 @@
 // The launches of a forward by heads with channel decays: operands of all chunks, maps of pieces of heads, and chains.
+#include "kernels/attn/linear/backward/channel_chunks_sm90.h"
+#include "kernels/attn/linear/backward/channel_groups.h"
+#include "kernels/attn/linear/backward/instances.cuh"
 #include "kernels/attn/linear/chunks/channel_chain_pieces_sm90.h"
 #include "kernels/attn/linear/chunks/channel_chain_sm90.h"
 #include "kernels/attn/linear/chunks/channel_chains_sm90.h"
@@ -13,6 +16,7 @@ namespace {
 
 constexpr int kBlocks = 2;  ///< of 128 channels of keys
 using Record = ChannelRecord<Bf16, kBlocks>;
+using KeptRecord = backward::sm90::ChunkRecord<Bf16>;  ///< that the backward also reads
 
 template <class Kernel, int kCtas>
 __global__ void __launch_bounds__(Kernel::kThreads, kCtas)
@@ -72,16 +76,38 @@ cudaError_t runKernel(const ChannelChainTask& task, int64_t items, int ctas, voi
   return launchKernel(channelChainsSm90<Kernel, kCtas>, gridOf(items, ctas), Kernel::kThreads,
                       sizeof(typename Kernel::Memory), stream, dependent, task);
 }
+template <class OfRecord>
+cudaError_t runPieces(const ChannelChainTask& task, int ctas, void* stream) {
+  using Pieces = ChannelPiecesKernel<Bf16, kBlocks, OfRecord>;
+  return task.mapCount() == 0 ? cudaSuccess : runKernel<Pieces, 1>(task, Pieces::itemsOf(task), ctas, stream, true);
+}
 cudaError_t runMaps(const ChannelChainTask& task, int ctas, void* stream) {
   using Operands = ChannelOperandsKernel<Bf16, kBlocks>;
-  using Pieces = ChannelPiecesKernel<Bf16, kBlocks>;
   const cudaError_t error = runKernel<Operands, 2>(task, Operands::itemsOf(task), 0, stream, false);
-  if (error != cudaSuccess || task.mapCount() == 0) return error;
-  return runKernel<Pieces, 1>(task, Pieces::itemsOf(task), ctas, stream, true);
+  return error != cudaSuccess ? error : runPieces<Record>(task, ctas, stream);
 }
+template <class OfRecord = Record>
 cudaError_t runChains(const ChannelChainTask& task, int ctas, void* stream) {
-  using Chain = ChannelChainKernel<Bf16, kBlocks>;
+  using Chain = ChannelChainKernel<Bf16, kBlocks, OfRecord>;
   return runKernel<Chain, 1>(task, chainsOf<1>(task) * task.parts, ctas, stream, true);
+}
+/// Chains from the backward's operands, which are kept with the states of chunks, unless decays are too strong for
+/// these: then task.strong is not 0 afterwards, and the other kernels have work.
+cudaError_t runKept(ChannelChainTask& task, const Outputs& pass, void* kept, int ctas, void* stream) {
+  using namespace backward;
+  static_assert(KeptRecord::kKeyBlocks == kBlocks);
+  const Task operands = channelGroupsTask(pass.problem, {pass.out.data, pass.out.batch, pass.out.token, pass.out.head});
+  const KeptChunks chunks(kept, pass.problem);
+  const ChannelGroupsMemory memory{chunks.records, chunkStatesOf(operands, 1), chunks.strong};
+  cudaError_t error = launchChannelGroups(operands, memory, GradientsPart::States, {stream, ctas});
+  task.strong = chunks.strong;
+  ChannelChainTask of = task;
+  of.records = chunks.records;
+  of.to = chunkStatesOf(operands, 1);
+  of.to.states = chunks.states;
+  of.to.finalState = task.to.finalState;
+  if (error == cudaSuccess) error = runPieces<KeptRecord>(of, ctas, stream);
+  return error != cudaSuccess ? error : runChains<KeptRecord>(of, ctas, stream);
 }
 
 int ctasOf(const LinearProblem& problem, const Launch& launch) {
@@ -129,12 +155,18 @@ size_t channelChainsSize(const LinearProblem& problem) {
   return formsChannelChains(problem) ? Workspace(problem, Division(problem)).size : 0;
 }
 
-bool launchChannelChains(const Outputs& pass, float* saved, const Launch& launch, int& error) {
+size_t keptOperandsSize(const LinearProblem& problem) {
+  const bool keeps = formsChannelChains(problem) && backward::formsChannelGroups(problem, {});
+  return keeps ? static_cast<size_t>(backward::KeptChunks::bytes(problem)) : 0;
+}
+
+bool launchChannelChains(const Outputs& pass, float* saved, void* kept, const Launch& launch, int& error) {
   ChannelChainTask chains;
   if (!encodeChains(chains, pass)) return false;
   chains.saved = saved;
   const int ctas = ctasOf(pass.problem, launch);
-  error = runMaps(chains, ctas, launch.stream);
+  error = kept == nullptr ? cudaSuccess : runKept(chains, pass, kept, ctas, launch.stream);
+  if (error == cudaSuccess) error = runMaps(chains, ctas, launch.stream);
   if (error == cudaSuccess) error = runChains(chains, ctas, launch.stream);
   if (launch.sequence != nullptr) launch.sequence->end();  // the launches are not recorded
   return true;

@@ -110,7 +110,8 @@ struct Kept {
 /// forwardByHeads(). `fromZero`: launchForwardFromZero().
 bool launchChains(const Outputs& pass, const Kept& kept, bool fromZero, const Launch& launch, int& error) {
   const LinearProblem& problem = pass.problem;
-  if (problem.gate == Gate::Channel) return !fromZero && launchChannelChains(pass, kept.initial, launch, error);
+  if (problem.gate == Gate::Channel)
+    return !fromZero && launchChannelChains(pass, kept.initial, kept.states, launch, error);
   HeadChainTask chains;
   if (!encodeChains(chains, pass, fromZero, launch)) return false;
   chains.initial = pass.initial;
@@ -179,7 +180,8 @@ int launchForwardAndSave(const Outputs& pass, float* saved, const Launch& launch
 
 size_t keptStatesSize(const LinearProblem& problem) {
   using namespace forward_sm90;
-  if (problem.gate == Gate::Channel || !savesInitial(problem)) return 0;
+  if (!savesInitial(problem)) return 0;
+  if (problem.gate == Gate::Channel) return gradientsJoinHeads(problem) ? keptOperandsSize(problem) : 0;
   if (!gradientsJoinHeads(problem) || !formsGroups(problem)) return 0;
   if (firstChunksOf(problem, ctasOf(problem, {})) > 0) return 0;  // second parts lack the first ones' last states
   const Task task = groupTaskOf(problem);

@@ -75,11 +75,12 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
   fusesInputGate_ = shard.inputGate && fusesInputGate(shape);
   whole_.content = fastestMaps(shape, whole_.segments);
   readsChunkStates_ = gradientsReadChunkStates(shape, whole_.segments);
-  if (shard.reservesMuch && isOneSegment() && readsChunkStates_) keptStates_ = keptStatesSize(shape);
   // Such a forward without maps is faster than with them, by more than the backward saves.
   chainsHeads_ =
       shard.alone && spans_.empty() && shape.gate != Gate::Channel && savesInitial(shape) && !forwardFromZero(shape);
   seldomReadsMaps_ = spans_.empty() && gradientsSeldomReadMaps(shape, whole_.segments);
+  const bool keeps = (isOneSegment() && readsChunkStates_) || (shard.alone && seldomReadsMaps_);
+  if (shard.reservesMuch && keeps) keptStates_ = keptStatesSize(shape);
   const bool keepsMaps = shard_.reserves && !chainsHeads_;
   const bool early = isOneSegment() ? shape.gate != Gate::Channel : keepsMaps && whole_.segments.count > 1;
   if (early && whole_.content == Maps::PerSegment) idle_ = idleSmsOfGradients(shape, whole_.segments);
