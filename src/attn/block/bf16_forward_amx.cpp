@@ -8,53 +8,6 @@
 namespace seqpar::attn {
 namespace {
 
-constexpr std::size_t kTile = 512;  ///< elements of a tile of a
-constexpr std::size_t kBlockKeys = 16, kSteps = kTileKeys / 32;
-constexpr std::size_t kRowsOfTile = 16 * kTileQueries;  ///< elements of 16 rows of b or c
-
-/// A row of tiles of c, 16 queries each.
-template <std::size_t Columns>
-struct TileRow {
-  static void begin(bool accumulate, const float* c) {
-    if (!accumulate) {
-      _tile_zero(0);
-      if constexpr (Columns > 1) _tile_zero(1);
-      if constexpr (Columns > 2) _tile_zero(2);
-      if constexpr (Columns > 3) _tile_zero(3);
-      return;
-    }
-    _tile_loadd(0, c, kRowBytes);
-    if constexpr (Columns > 1) _tile_loadd(1, c + 16, kRowBytes);
-    if constexpr (Columns > 2) _tile_loadd(2, c + 32, kRowBytes);
-    if constexpr (Columns > 3) _tile_loadd(3, c + 48, kRowBytes);
-  }
-  /// Adds 32 products to each element. `next` is the tile of a that is loaded into the first cache.
-  static void step(const uint16_t* a, const uint16_t* next, const uint32_t* b) {
-    _tile_loadd(4, a, 64);
-    for (std::size_t i = 0; i < kTile; i += 32) _mm_prefetch(reinterpret_cast<const char*>(next + i), _MM_HINT_T0);
-    _tile_loadd(5, b, kRowBytes);
-    _tile_dpbf16ps(0, 4, 5);
-    if constexpr (Columns > 1) {
-      _tile_loadd(6, b + 16, kRowBytes);
-      _tile_dpbf16ps(1, 4, 6);
-    }
-    if constexpr (Columns > 2) {
-      _tile_loadd(7, b + 32, kRowBytes);
-      _tile_dpbf16ps(2, 4, 7);
-    }
-    if constexpr (Columns > 3) {
-      _tile_loadd(5, b + 48, kRowBytes);
-      _tile_dpbf16ps(3, 4, 5);
-    }
-  }
-  static void end(float* c) {
-    _tile_stored(0, c, kRowBytes);
-    if constexpr (Columns > 1) _tile_stored(1, c + 16, kRowBytes);
-    if constexpr (Columns > 2) _tile_stored(2, c + 32, kRowBytes);
-    if constexpr (Columns > 3) _tile_stored(3, c + 48, kRowBytes);
-  }
-};
-
 /// Scores of a block of keys, then rows of products of weights and values, in steps of one tile of a.
 template <std::size_t Columns>
 class Products {
@@ -96,7 +49,7 @@ class Products {
   using Row = TileRow<Columns>;
   void score() {
     if (scoreStep_ == 0) Row::begin(false, nullptr);
-    Row::step(k_, k_ + 2 * kTile, f_.q + scoreStep_ * kRowsOfTile);
+    Row::step(k_, f_.q + scoreStep_ * kRowsOfTile);
     k_ += kTile;
     if (++scoreStep_ == scoreSteps_) Row::end(scores_);
   }
@@ -104,7 +57,7 @@ class Products {
     float* const c = f_.out + row_ * kRowsOfTile;
     if (valueStep_ == 0) Row::begin(accumulate_, c);
     const uint16_t* const a = v_[valueStep_] + row_ * kTile;
-    Row::step(a, a + kTile, weights_ + valueStep_ * kRowsOfTile);
+    Row::step(a, weights_ + valueStep_ * kRowsOfTile);
     if (++valueStep_ < valueSteps_) return;
     Row::end(c);
     valueStep_ = 0;

@@ -42,7 +42,8 @@ struct Supported {
     kernels[count] = kBf16Avx512;
     kernels[count].name = "AMX";
     kernels[count].multiply = multiplyBf16Amx;
-    kernels[count++].forward = forwardBf16Amx;
+    kernels[count].forward = forwardBf16Amx;
+    kernels[count++].backward = backwardBf16Amx;
   }
 };
 

@@ -69,6 +69,30 @@ struct GradientTile {
   uint32_t* gradientPairs;  ///< [keys / 2][kTileQueries] written: gradients of keys 2i and 2i + 1
 };
 
+/// The backward of a tile of queries over consecutive keys. Operands a of products are tiles of 16 rows of 32 elements.
+struct Bf16Backward {
+  std::size_t depth, width;              ///< of q and k, of v; multiples of 32
+  std::size_t keys;                      ///< a multiple of 32, at least 32
+  std::size_t visibleBegin, visibleEnd;  ///< keys that a query sees; sums of others do not change
+  std::size_t queries;                   ///< a multiple of 32, at most kTileQueries
+  const uint32_t *q, *dOut;              ///< [depth / 2 or width / 2][kTileQueries] pairs of elements 2i and 2i + 1
+  const uint32_t *qPairs, *dOutPairs;    ///< [.. / kTileQueries][queries / 2][kTileQueries] pairs of rows
+  const uint16_t *k, *v;                 ///< [keys / 16][depth / 32 or width / 32] tiles of 16 keys
+  const uint16_t* kTransposed;           ///< [keys / 32][depth / 16] tiles of 32 keys of k^T
+  const uint16_t *firstKeys, *lastKeys;  ///< replace its first and last 32 keys, as in Bf16Forward
+  float factor;                          ///< scores times this are base-2 logarithms
+  const int32_t *firstKey, *endKey;      ///< [queries] a query sees the keys from firstKey to endKey - 1
+  int32_t seenByAllFirst, seenByAllEnd;  ///< keys that all queries see
+  const float *lse, *delta;              ///< [queries] lse in base 2
+  float* scores;                         ///< [4][16][kTileQueries] scratch
+  uint32_t* gradientPairs;               ///< [kTileKeys][kTileQueries] scratch
+  float* apart;                          ///< [2 apartColumns][16] scratch
+  std::size_t apartColumns;              ///< depth or width, the larger, rounded up to kTileQueries
+  float* dq;                             ///< [depth][kTileQueries] written; null: not computed
+  float *dk, *dv;                        ///< [.. / kTileQueries][sumRows][kTileQueries] sums; null: not computed
+  std::size_t sumRows;
+};
+
 struct Bf16Kernels {
   const char* name;
   /// c = a b, or c += a b, accumulated in fp32. a: m rows of k bf16 elements, strideA apart. b [k / 2][kTileQueries]:
@@ -92,6 +116,7 @@ struct Bf16Kernels {
                       std::size_t strideTo);
   /// Null without AMX, where products and softmax do not run at the same time.
   void (*forward)(const Bf16Forward& tile);
+  void (*backward)(const Bf16Backward& tile);  ///< null without forward
 };
 
 /// The kernels that this processor and its operating system support, the fastest last; may be empty.
@@ -105,6 +130,7 @@ extern const Bf16Kernels kBf16Avx512;
 void multiplyBf16Amx(std::size_t m, std::size_t n, std::size_t k, const uint16_t* a, std::size_t strideA,
                      const uint32_t* b, bool accumulate, float* c);
 void forwardBf16Amx(const Bf16Forward& tile);
+void backwardBf16Amx(const Bf16Backward& tile);
 #endif
 
 }  // namespace seqpar::attn

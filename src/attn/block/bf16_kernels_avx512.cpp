@@ -163,6 +163,6 @@ void transpose16(std::size_t rows, std::size_t columns, const uint16_t* from, st
 }  // namespace
 
 constinit const Bf16Kernels kBf16Avx512 = {"AVX512-BF16", multiply,    softmaxTile, gradient, rescale,
-                                           pair,          transpose16, transpose32, nullptr};
+                                           pair,          transpose16, transpose32, nullptr,  nullptr};
 
 }  // namespace seqpar::attn

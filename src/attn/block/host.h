@@ -103,6 +103,13 @@ class HostBlock final : public Block {
                     int64_t kvHead, const BackwardPart& part, Bf16Scratch& scratch) const;
   void loadRowsBf16(const BlockGradientInputs& in, int64_t b, int64_t h, int64_t token, int64_t count,
                     Bf16Scratch& scratch) const;
+  void loadKeysBf16(const BlockGradientInputs& in, int64_t b, int64_t token, int64_t count, int64_t kvHead,
+                    Bf16Scratch& scratch) const;
+  /// The tiles of keys that a tile of queries sees; lse has base 2.
+  void addGradientTilesBf16(const Rectangle& r, const BackwardPart& part, int64_t row, int64_t count, TileRange seen,
+                            int64_t chunk, const float* lse, const float* delta, Bf16Scratch& scratch) const;
+  void backwardTilesBf16(const Rectangle& r, const BackwardPart& part, int64_t row, int64_t count, TileRange seen,
+                         int64_t chunk, const float* lse, const float* delta, Bf16Scratch& scratch) const;
   void addGradientTileBf16(const TileRange& keys, const BackwardPart& part, bool first, const GradientTile& tile,
                            Bf16Scratch& scratch) const;
   /// Backward pass with fewer key heads than threads.

@@ -54,7 +54,7 @@ void HostBlock::carveBf16(Arena& arena, Bf16Scratch& s) const {
   take(s.dOut, width / 2 * kQueries);
   take(s.qPairs, kQueries / 2 * up(depth, kQueries));
   take(s.dOutPairs, kQueries / 2 * up(width, kQueries));
-  take(s.products, kKeys * kQueries);
+  take(s.products, std::max(kKeys * kQueries, 32 * up(std::max(depth, width), kQueries)));
   take(s.weightRows, kKeys * kQueries);
   take(s.gradientRows, kKeys * kQueries);
   take(s.dk, up(depth, kQueries) * (kGradientKeys + kDepth));
@@ -116,19 +116,12 @@ void HostBlock::loadTilesBf16(const BlockInputs& in, int64_t b, int64_t token, i
                               Bf16Scratch& s) const {
   const int64_t depth = up(shape_.headDim, kDepth), width = up(shape_.valueDim, 16);
   uint16_t *k = s.k, *v = s.v;
-  for (int64_t t = 0; t < count; t += kDepth, v += width * kDepth) {
+  for (int64_t t = 0; t < count; t += kDepth, k += depth * kDepth, v += width * kDepth) {
     const int64_t some = std::min(kDepth, count - t);
     copyRows(in.k, b, token + t, some, kvHead, kDepth, depth, s.rows);
-    for (int64_t row = 0; row < kDepth; row += 16, k += depth * 16) {
-      for (int64_t i = 0; i < 16; ++i) {
-        const uint16_t* const from = s.rows + (row + i) * depth;
-        for (int64_t d = 0; d < depth; d += kDepth) std::copy_n(from + d, kDepth, k + d * 16 + i * kDepth);
-      }
-    }
+    tileRows(s.rows, depth, k);
     copyRows(in.v, b, token + t, some, kvHead, kDepth, width, s.rows);
-    for (int64_t d = 0; d < width; d += 16) {
-      bf16Kernels_->transpose16(size(kDepth), 16, s.rows + d, size(width), v + d * kDepth, size(kDepth));
-    }
+    tileTransposed(*bf16Kernels_, s.rows, width, v);
   }
 }
 
@@ -147,15 +140,8 @@ void HostBlock::forwardTilesBf16(const Rectangle& r, int64_t row, int64_t count,
     endKey[i] = static_cast<int32_t>(mine.end);
   }
   const uint16_t* const v = s.v + begin * width;
-  const auto onlyVisible = [&](int64_t first, uint16_t* to) -> const uint16_t* {
-    const int64_t from = std::max(visible.begin - first, int64_t{0}), end = std::min(visible.end - first, kDepth);
-    if (from == 0 && end == kDepth) return nullptr;
-    const uint16_t* source = v + first * width;
-    for (uint16_t* at = to; at < to + width * kDepth; at += kDepth, source += kDepth) {
-      std::fill_n(at, kDepth, uint16_t{0});
-      std::copy_n(source + from, end - from, at + from);
-    }
-    return to;
+  const auto onlyVisible = [&](int64_t first, uint16_t* to) {
+    return visibleTiles(v + first * width, width, {visible.begin - first, visible.end - first}, to);
   };
   bf16Kernels_->forward({.depth = size(depth),
                          .width = size(width),

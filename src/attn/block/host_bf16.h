@@ -39,4 +39,32 @@ inline void copyLastColumns(const uint16_t* matrix, int64_t rows, int64_t first,
   }
 }
 
+/// 32 rows of `depth` elements as [2][depth / 32] tiles of 16 rows of 32 elements.
+inline void tileRows(const uint16_t* rows, int64_t depth, uint16_t* to) {
+  for (int64_t row = 0; row < kDepth; row += 16, to += depth * 16) {
+    for (int64_t i = 0; i < 16; ++i) {
+      const uint16_t* const from = rows + (row + i) * depth;
+      for (int64_t d = 0; d < depth; d += kDepth) std::copy_n(from + d, kDepth, to + d * 16 + i * kDepth);
+    }
+  }
+}
+
+/// The transpose of 32 rows of `width` elements as [width / 16] tiles.
+inline void tileTransposed(const Bf16Kernels& kernels, const uint16_t* rows, int64_t width, uint16_t* to) {
+  for (int64_t d = 0; d < width; d += 16) {
+    kernels.transpose16(size(kDepth), 16, rows + d, size(width), to + d * kDepth, size(kDepth));
+  }
+}
+
+/// Tiles of tileTransposed() without the rows outside `visible`, copied to `to`; null if all 32 rows are visible.
+inline const uint16_t* visibleTiles(const uint16_t* tiles, int64_t width, TileRange visible, uint16_t* to) {
+  const int64_t begin = std::max(visible.begin, int64_t{0}), end = std::min(visible.end, kDepth);
+  if (begin == 0 && end == kDepth) return nullptr;
+  for (uint16_t* at = to; at < to + width * kDepth; at += kDepth, tiles += kDepth) {
+    std::fill_n(at, kDepth, uint16_t{0});
+    std::copy_n(tiles + begin, end - begin, at + begin);
+  }
+  return to;
+}
+
 }  // namespace seqpar::attn

@@ -92,17 +92,110 @@ void HostBlock::addGradientTileBf16(const TileRange& keys, const BackwardPart& p
                    !first || whole > 0, s.out);
 }
 
+void HostBlock::addGradientTilesBf16(const Rectangle& r, const BackwardPart& part, int64_t row, int64_t count,
+                                     TileRange seen, int64_t chunk, const float* lse, const float* delta,
+                                     Bf16Scratch& s) const {
+  const int64_t queries = up(count, kDepth);
+  alignas(64) int32_t firstKey[kTileQueries], endKey[kTileQueries];
+  for (int64_t column = seen.begin; column < seen.end; column += kKeys) {
+    const TileRange tile{column, std::min(column + kKeys, seen.end)};
+    for (int64_t i = 0; i < queries; ++i) {
+      TileRange mine = i < count ? seenBy(r, row + i, tile) : TileRange{tile.begin, tile.begin};
+      if (lse[i] == kNothing) mine.end = mine.begin;  // scores of -inf only: no key counts
+      firstKey[i] = static_cast<int32_t>(mine.begin - tile.begin);
+      endKey[i] = static_cast<int32_t>(std::max(mine.begin, mine.end) - tile.begin);
+    }
+    const size_t keys = size(up(tile.end - tile.begin, kDepth));
+    addGradientTileBf16({tile.begin - chunk, tile.end - chunk}, part, column == seen.begin,
+                        {s.scores, s.products, keys, size(queries), shape_.scale * std::numbers::log2e_v<float>,
+                         firstKey, endKey, lse, delta, s.weightRows, s.gradientRows, s.weights},
+                        s);
+  }
+}
+
+// As addGradientTilesBf16(), with Bf16Kernels::backward().
+void HostBlock::backwardTilesBf16(const Rectangle& r, const BackwardPart& part, int64_t row, int64_t count,
+                                  TileRange seen, int64_t chunk, const float* lse, const float* delta,
+                                  Bf16Scratch& s) const {
+  const int64_t depth = up(shape_.headDim, kDepth), width = up(shape_.valueDim, kDepth), queries = up(count, kDepth);
+  const int64_t begin = (seen.begin - chunk) / kDepth * kDepth, keys = up(seen.end - chunk - begin, kDepth);
+  const TileRange visible{seen.begin - chunk - begin, seen.end - chunk - begin};
+  alignas(64) int32_t firstKey[kTileQueries], endKey[kTileQueries];
+  TileRange byAll{0, keys};
+  for (int64_t i = 0; i < queries; ++i) {
+    TileRange mine{0, 0};
+    if (i < count && lse[i] != kNothing) {  // scores of -inf only: no key counts
+      mine = seenBy(r, row + i, seen);
+      mine = {mine.begin - chunk - begin, std::max(mine.begin, mine.end) - chunk - begin};
+    }
+    firstKey[i] = static_cast<int32_t>(mine.begin);
+    endKey[i] = static_cast<int32_t>(mine.end);
+    byAll = {std::max(byAll.begin, mine.begin), std::min(byAll.end, mine.end)};
+  }
+  const uint16_t* const kTransposed = s.kTransposed + begin * depth;
+  const auto onlyVisible = [&](int64_t first, uint16_t* to) {
+    return visibleTiles(kTransposed + first * depth, depth, {visible.begin - first, visible.end - first}, to);
+  };
+  bf16Kernels_->backward({.depth = size(depth),
+                          .width = size(width),
+                          .keys = size(keys),
+                          .visibleBegin = size(visible.begin),
+                          .visibleEnd = size(visible.end),
+                          .queries = size(queries),
+                          .q = s.q,
+                          .dOut = s.dOut,
+                          .qPairs = s.qPairs,
+                          .dOutPairs = s.dOutPairs,
+                          .k = s.k + begin * depth,
+                          .v = s.v + begin * width,
+                          .kTransposed = kTransposed,
+                          .firstKeys = onlyVisible(0, s.lastKeys),
+                          .lastKeys = onlyVisible(keys - kDepth, s.lastKeys + depth * kDepth),
+                          .factor = shape_.scale * std::numbers::log2e_v<float>,
+                          .firstKey = firstKey,
+                          .endKey = endKey,
+                          .seenByAllFirst = static_cast<int32_t>(byAll.begin),
+                          .seenByAllEnd = static_cast<int32_t>(byAll.end),
+                          .lse = lse,
+                          .delta = delta,
+                          .scores = s.scores,
+                          .gradientPairs = s.weights,
+                          .apart = s.products,
+                          .apartColumns = size(up(std::max(depth, width), kQueries)),
+                          .dq = part.queries ? s.out : nullptr,
+                          .dk = part.keys ? s.dk + begin * kQueries : nullptr,
+                          .dv = part.keys ? s.dv + begin * kQueries : nullptr,
+                          .sumRows = size(kGradientKeys + kDepth)});
+}
+
+// k, v and k^T of a chunk, as tiles for Bf16Kernels::backward() if there is one.
+void HostBlock::loadKeysBf16(const BlockGradientInputs& in, int64_t b, int64_t token, int64_t count, int64_t kvHead,
+                             Bf16Scratch& s) const {
+  const int64_t depth = up(shape_.headDim, kDepth), width = up(shape_.valueDim, kDepth);
+  if (bf16Kernels_->backward == nullptr) {
+    copyRows(in.k, b, token, count, kvHead, count + kDepth, depth, s.k);
+    copyRows(in.v, b, token, count, kvHead, count + kDepth, width, s.v);
+    bf16Kernels_->transpose16(size(up(count, kDepth)), size(depth), s.k, size(depth), s.kTransposed, size(kPitch));
+    return;
+  }
+  for (int64_t t = 0; t < count; t += kDepth) {
+    const int64_t some = std::min(kDepth, count - t);
+    copyRows(in.k, b, token + t, some, kvHead, kDepth, depth, s.rows);
+    tileRows(s.rows, depth, s.k + t * depth);
+    tileTransposed(*bf16Kernels_, s.rows, depth, s.kTransposed + t * depth);
+    copyRows(in.v, b, token + t, some, kvHead, kDepth, width, s.rows);
+    tileRows(s.rows, width, s.v + t * width);
+  }
+}
+
 void HostBlock::backwardBf16(const BlockGradientInputs& in, const Rectangle& r, const BlockGradients& into, int64_t b,
                              int64_t kvHead, const BackwardPart& part, Bf16Scratch& s) const {
   const int64_t depth = up(shape_.headDim, kDepth), width = up(shape_.valueDim, kDepth);
   const auto [firstHead, endHead] = queryHeads(shape_, kvHead);
   alignas(64) float lse[kTileQueries] = {}, delta[kTileQueries] = {};
-  alignas(64) int32_t firstKey[kTileQueries], endKey[kTileQueries];
   for (int64_t chunk = part.firstColumn; chunk < part.endColumn; chunk += kGradientKeys) {
-    const int64_t columns = std::min(kGradientKeys, part.endColumn - chunk), padded = up(columns, kDepth);
-    copyRows(in.k, b, r.column + chunk, columns, kvHead, columns + kDepth, depth, s.k);
-    copyRows(in.v, b, r.column + chunk, columns, kvHead, columns + kDepth, width, s.v);
-    bf16Kernels_->transpose16(size(padded), size(depth), s.k, size(depth), s.kTransposed, size(kPitch));
+    const int64_t columns = std::min(kGradientKeys, part.endColumn - chunk);
+    loadKeysBf16(in, b, r.column + chunk, columns, kvHead, s);
     std::fill_n(s.dk, up(depth, kQueries) * (kGradientKeys + kDepth), 0.0f);
     std::fill_n(s.dv, up(width, kQueries) * (kGradientKeys + kDepth), 0.0f);
     for (int64_t h = firstHead; h < endHead; ++h) {
@@ -115,19 +208,10 @@ void HostBlock::backwardBf16(const BlockGradientInputs& in, const Rectangle& r, 
           lse[i] = *in.lse.at(b, h, token + i) * std::numbers::log2e_v<float>;
           delta[i] = *in.delta.at(b, h, token + i);
         }
-        for (int64_t column = seen.begin; column < seen.end; column += kKeys) {
-          const TileRange tile{column, std::min(column + kKeys, seen.end)};
-          for (int64_t i = 0; i < queries; ++i) {
-            TileRange mine = i < count ? seenBy(r, row + i, tile) : TileRange{tile.begin, tile.begin};
-            if (lse[i] == kNothing) mine.end = mine.begin;  // scores of -inf only: no key counts
-            firstKey[i] = static_cast<int32_t>(mine.begin - tile.begin);
-            endKey[i] = static_cast<int32_t>(std::max(mine.begin, mine.end) - tile.begin);
-          }
-          const size_t keys = size(up(tile.end - tile.begin, kDepth));
-          addGradientTileBf16({tile.begin - chunk, tile.end - chunk}, part, column == seen.begin,
-                              {s.scores, s.products, keys, size(queries), shape_.scale * std::numbers::log2e_v<float>,
-                               firstKey, endKey, lse, delta, s.weightRows, s.gradientRows, s.weights},
-                              s);
+        if (bf16Kernels_->backward != nullptr) {
+          backwardTilesBf16(r, part, row, count, seen, chunk, lse, delta, s);
+        } else {
+          addGradientTilesBf16(r, part, row, count, seen, chunk, lse, delta, s);
         }
         if (!part.queries) continue;
         auto* const dq = reinterpret_cast<float*>(s.rows);  // [queries][depth]

@@ -1,4 +1,4 @@
-// The kernels of bf16_kernels_amx.cpp and bf16_forward_amx.cpp with emulated tile registers, for processors with
+// The kernels of bf16_*_amx.cpp with emulated tile registers, for processors with
 // AVX512-BF16 but without AMX.
 //
 // As the kernels' own source, this file must not use inline functions of shared headers; see base/simd.h.
@@ -53,5 +53,7 @@ void multiplyTiles(int c, int a, int b) {
 #define _tile_release() static_cast<void>(0)
 #define multiplyBf16Amx multiplyBf16AmxEmulated
 #define forwardBf16Amx forwardBf16AmxEmulated
+#define backwardBf16Amx backwardBf16AmxEmulated
+#include "attn/block/bf16_backward_amx.cpp"
 #include "attn/block/bf16_forward_amx.cpp"
 #include "attn/block/bf16_kernels_amx.cpp"

@@ -24,6 +24,7 @@ std::vector<Bf16Kernels> testedKernels() {
     tested.back().name = "emulated AMX";
     tested.back().multiply = multiplyBf16AmxEmulated;
     tested.back().forward = forwardBf16AmxEmulated;
+    tested.back().backward = backwardBf16AmxEmulated;
   }
 #endif
   return tested;
@@ -394,6 +395,41 @@ TEST_CASE("bf16 attention: NaN in hidden keys has no effect, and infinite scores
       } else {
         CHECK(std::isnan(results.out[0]));
       }
+    }
+  }
+}
+
+TEST_CASE("bf16 attention: in gradients, NaN reaches neither queries from hidden keys nor hidden keys from queries") {
+  std::mt19937 random(1);
+  Problem p;
+  p.shape.type = seqparBfloat16;
+  p.shape.headDim = p.shape.valueDim = 32;
+  p.rows = 20;
+  p.columns = 90;
+  p.rectangles = {{0, 1, 0, 90, 13, 43}, {1, 19, 1, 89, 13, 43}};  // row i sees keys i + 13 to i + 43
+  const auto hidden = [](size_t i) { return i < size_t{13} * 32 || i >= size_t{63} * 32; };
+  Inputs in{Values(20 * 32, random), Values(90 * 32, random), Values(90 * 32, random)};
+  Values dOut(20 * 32, random);
+  std::vector<float> lse(20, 1.0f), delta(20, 0.5f);
+  for (const auto& kernels : testedKernels()) {
+    CAPTURE(kernels.name);
+    const Gradients expected = computeGradients(p, in, dOut, lse, delta, &kernels, 1);
+    Inputs keys = in;
+    for (size_t i = 0; i < keys.k.exact.size(); ++i) {
+      if (hidden(i)) keys.k.exact[i] = keys.v.exact[i] = NAN;
+    }
+    keys.k.round();
+    keys.v.round();
+    CHECK(computeGradients(p, keys, dOut, lse, delta, &kernels, 1) == expected);
+    Inputs queries = in;
+    std::fill(queries.q.exact.begin(), queries.q.exact.end(), NAN);
+    queries.q.round();
+    Values of = dOut;
+    std::fill(of.exact.begin(), of.exact.end(), NAN);
+    of.round();
+    const Gradients found = computeGradients(p, queries, of, lse, delta, &kernels, 1);
+    for (size_t i = 0; i < found.dk.size(); ++i) {
+      if (hidden(i)) REQUIRE((found.dk[i] == 0 && found.dv[i] == 0));
     }
   }
 }
