@@ -116,20 +116,55 @@ void pair(std::size_t rows, std::size_t columns, const uint16_t* from, std::size
   }
 }
 
+/// to[j][i] = from[i][j] for i and j below 16: pairs, quads and octets of rows are interleaved in turn.
+void transpose16x16(const uint32_t* from, std::size_t strideFrom, uint32_t* to, std::size_t strideTo) {
+  __m512i a[16], b[16];
+  for (std::size_t i = 0; i < 16; ++i) a[i] = _mm512_loadu_si512(from + i * strideFrom);
+  for (std::size_t i = 0; i < 16; i += 2) {
+    b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
+    b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
+  }
+  for (std::size_t i = 0; i < 16; i += 4) {  // a[i + x]: columns x, x + 4, x + 8 and x + 12 of rows i to i + 3
+    a[i] = _mm512_unpacklo_epi64(b[i], b[i + 2]);
+    a[i + 1] = _mm512_unpackhi_epi64(b[i], b[i + 2]);
+    a[i + 2] = _mm512_unpacklo_epi64(b[i + 1], b[i + 3]);
+    a[i + 3] = _mm512_unpackhi_epi64(b[i + 1], b[i + 3]);
+  }
+  for (std::size_t x = 0; x < 4; ++x) {
+    const __m512i even = _mm512_shuffle_i32x4(a[x], a[x + 4], 0x88), odd = _mm512_shuffle_i32x4(a[x], a[x + 4], 0xdd);
+    const __m512i evenBelow = _mm512_shuffle_i32x4(a[x + 8], a[x + 12], 0x88),
+                  oddBelow = _mm512_shuffle_i32x4(a[x + 8], a[x + 12], 0xdd);
+    _mm512_storeu_si512(to + x * strideTo, _mm512_shuffle_i32x4(even, evenBelow, 0x88));
+    _mm512_storeu_si512(to + (x + 4) * strideTo, _mm512_shuffle_i32x4(odd, oddBelow, 0x88));
+    _mm512_storeu_si512(to + (x + 8) * strideTo, _mm512_shuffle_i32x4(even, evenBelow, 0xdd));
+    _mm512_storeu_si512(to + (x + 12) * strideTo, _mm512_shuffle_i32x4(odd, oddBelow, 0xdd));
+  }
+}
+
+void transpose4x4(const uint32_t* from, std::size_t strideFrom, uint32_t* to, std::size_t strideTo) {
+  const __m128i r0 = load(from), r1 = load(from + strideFrom), r2 = load(from + 2 * strideFrom),
+                r3 = load(from + 3 * strideFrom);
+  const __m128i a = _mm_unpacklo_epi32(r0, r1), b = _mm_unpackhi_epi32(r0, r1);
+  const __m128i c = _mm_unpacklo_epi32(r2, r3), d = _mm_unpackhi_epi32(r2, r3);
+  store(to, _mm_unpacklo_epi64(a, c));
+  store(to + strideTo, _mm_unpackhi_epi64(a, c));
+  store(to + 2 * strideTo, _mm_unpacklo_epi64(b, d));
+  store(to + 3 * strideTo, _mm_unpackhi_epi64(b, d));
+}
+
 void transpose32(std::size_t rows, std::size_t columns, const uint32_t* from, std::size_t strideFrom, uint32_t* to,
                  std::size_t strideTo) {
-  for (std::size_t i = 0; i < rows; i += 4) {
-    for (std::size_t j = 0; j < columns; j += 4) {
+  const bool wide = rows % 16 == 0 && columns % 16 == 0;
+  const std::size_t step = wide ? 16 : 4;
+  for (std::size_t i = 0; i < rows; i += step) {
+    for (std::size_t j = 0; j < columns; j += step) {
       const uint32_t* const f = from + i * strideFrom + j;
       uint32_t* const t = to + j * strideTo + i;
-      const __m128i r0 = load(f), r1 = load(f + strideFrom), r2 = load(f + 2 * strideFrom),
-                    r3 = load(f + 3 * strideFrom);
-      const __m128i a = _mm_unpacklo_epi32(r0, r1), b = _mm_unpackhi_epi32(r0, r1);
-      const __m128i c = _mm_unpacklo_epi32(r2, r3), d = _mm_unpackhi_epi32(r2, r3);
-      store(t, _mm_unpacklo_epi64(a, c));
-      store(t + strideTo, _mm_unpackhi_epi64(a, c));
-      store(t + 2 * strideTo, _mm_unpacklo_epi64(b, d));
-      store(t + 3 * strideTo, _mm_unpackhi_epi64(b, d));
+      if (wide) {
+        transpose16x16(f, strideFrom, t, strideTo);
+      } else {
+        transpose4x4(f, strideFrom, t, strideTo);
+      }
     }
   }
 }
