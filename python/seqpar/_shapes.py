@@ -103,6 +103,13 @@ def number(what, value):
         raise TypeError(f"{what}: got {shown(value)}, expected a number") from None
 
 
+def flag(what, value):
+    """True or False; None is False. Raises TypeError for texts and collections: "no" and (False,) would be True."""
+    if isinstance(value, (str, bytes, tuple, list, dict, set)):
+        raise TypeError(f"{what}: got {value!r}, expected True or False")
+    return bool(value)
+
+
 def scale_of(what, scale):
     """The scale of the scores as a float. Raises ValueError for what is 0 in fp32: the library would use its default."""
     if scale is None:

@@ -58,6 +58,7 @@ def errors(comm):
            lambda: sharded(lambda x: sp.attention(x, *(x[:, :, :3],) * 2, comm), (SEQ,), SEQ)(jnp.ones((1, 2 * comm.size, 4, 4))))
     raises(TypeError, "attention() got an unexpected keyword argument 'casual', expected one of", lambda: attend(casual=True))
     raises(TypeError, "attention: scale: got 'x', expected a number", lambda: attend(scale="x"))
+    raises(TypeError, "attention: causal: got 'no', expected True or False", lambda: attend(causal="no"))
     raises(TypeError, "of the shape (), expected a number",
            lambda: sharded(lambda x: sp.attention(x, x, x, comm, scale=x[0, 0, 0, 0]), (SEQ,), SEQ)(x))
     raises(TypeError, "attention: softcap: got [2], expected a number", lambda: attend(softcap=[2]))

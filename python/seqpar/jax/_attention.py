@@ -125,8 +125,10 @@ def _softmax_fields(q, k, v, comm, sinks, causal=False, window=(-1, -1), scale=N
     return {"family": _abi.FAMILIES["softmax"], "algorithm": _abi.choose("algorithm", algorithm, _abi.ATTN_ALGORITHMS),
             "batch": batch, "tokens": local * comm.size, "heads": heads, "kvHeads": k.shape[2], "headDim": dim,
             "valueDim": value_dim, "dataType": data_type("attention", q), "scale": _shapes.scale_of("attention", scale) or 0.0,
-            "mask": int(causal), "windowLeft": left, "windowRight": right, "softcap": _shapes.number("attention: softcap", softcap),
-            "sinks": int(sinks is not None), "deterministic": int(deterministic), "inner": int(inner), "reserve": int(bool(reserve)),
+            "mask": int(_shapes.flag("attention: causal", causal)), "windowLeft": left, "windowRight": right,
+            "softcap": _shapes.number("attention: softcap", softcap),
+            "sinks": int(sinks is not None), "deterministic": int(_shapes.flag("attention: deterministic", deterministic)),
+            "inner": int(inner), "reserve": int(_shapes.flag("attention: reserve", reserve)),
             "wireType": _abi.choose("wire", str(wire or "float32"), _abi.TYPES)}, layout, bounds
 
 

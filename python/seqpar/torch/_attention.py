@@ -109,9 +109,10 @@ def _spec(local, kv_local, training, sinks, causal=False, window=(-1, -1), scale
     return _plans.spec(
         family="softmax", layout=layout and layout.key, shards=_plans.kind_of(algorithm) if layout is None else None, kv_layout=kv_layout and kv_layout.key, cross=1 if cross else None,
         training=int(training), cu_seqlens=None if cu_seqlens is None else ",".join(map(str, cu_seqlens)), algorithm=algorithm,
-        causal=1 if causal else None, window=None if tuple(window) == (-1, -1) else f"{window[0]},{window[1]}",
+        causal=1 if _shapes.flag("attention: causal", causal) else None, window=None if tuple(window) == (-1, -1) else f"{window[0]},{window[1]}",
         scale=_shapes.scale_of("attention", scale), softcap=None if softcap is None else _shapes.number("attention: softcap", softcap) or None,
-        sinks=1 if sinks else None, deterministic=1 if deterministic else None, reserve=1 if reserve and training else None,
+        sinks=1 if sinks else None, deterministic=1 if _shapes.flag("attention: deterministic", deterministic) else None,
+        reserve=1 if _shapes.flag("attention: reserve", reserve) and training else None,
         wire=None if wire is None else str(wire).removeprefix("torch."), mask=mask and mask.key,
         inner=_shapes.integers("attention: inner", (inner,), 1, 32)[0] or None)
 
@@ -236,7 +237,7 @@ def attention(q, k, v, comm, *, return_lse=False, sinks=None, kernel=None, **opt
         return attention_by(kernel, q, k, v, comm, sinks=sinks, **options)
     training = _training(q, k, v, sinks)
     # A compiled graph must know the sizes of saved tensors, but only the plan knows an algorithm's reserve.
-    if options.get("reserve") and not (training and not torch.compiler.is_compiling()):
+    if options.get("reserve") and _shapes.flag("attention: reserve", options["reserve"]) and not (training and not torch.compiler.is_compiling()):
         options["reserve"] = False
     key, prepared = (None, None) if sinks is not None else _prepared.find(comm, "softmax", q, k, v, (), training, options)
     places = prepared and prepared.places(q, k, v)

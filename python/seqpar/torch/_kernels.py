@@ -287,7 +287,7 @@ def attention_by(kernel, q, k, v, comm, *, algorithm="ulysses", causal=False, wi
     if k.shape[1] != q.shape[1]:
         raise ValueError(f"attention: got {q.shape[1]} queries and {k.shape[1]} keys, expected equally many with a kernel of "
                          "the caller's")
-    call = {"causal": bool(causal), "window": window, "scale": q.shape[3] ** -0.5 if scale is None else scale,
+    call = {"causal": _shapes.flag("attention: causal", causal), "window": window, "scale": q.shape[3] ** -0.5 if scale is None else scale,
             "softcap": softcap, "sinks": sinks}
     run = _by_heads if algorithm == "ulysses" else _by_gather
     if not torch.compiler.is_compiling():  # the exchanges alone have equal sizes for most of them

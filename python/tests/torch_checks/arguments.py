@@ -121,6 +121,9 @@ def invalid_options(comm, seed):
         for name in ("scale", "softcap"):
             raises(TypeError, f"attention: {name}: got {text}, expected a number", attend, **{name: other})
         raises(TypeError, f"linear_attention: scale: got {text}, expected a number", sp.linear_attention, x, x, x, comm, scale=other)
+    for name in ("causal", "deterministic", "reserve"):
+        raises(TypeError, f"attention: {name}: got 'no', expected True or False", attend, **{name: "no"})
+    raises(TypeError, "attention: causal: got (False,), expected True or False", attend, kernel="sdpa", causal=(False,))
     raises(TypeError, "attention: kernel: got 3, expected a function or one of sdpa", attend, kernel=3)
     for algorithm in ("ulysses", "allgather_kv"):
         by = functools.partial(attend, kernel="sdpa", algorithm=algorithm, causal=True)
