@@ -80,7 +80,9 @@ void checkChains(BackwardShape shape, uint64_t seed, int firstChunks = 0) {
   chains.saved = saves ? saved.data() : nullptr;
   std::vector<float> middle(firstChunks > 0 ? saved.size() : 0, NAN), totals(middle.empty() ? 0 : saved.size(), NAN);
   chains.firstChunks = firstChunks;
+  std::vector<uint16_t> images(middle.size() * 2 + 128 * 64 * 8, 0xffff);  // of padded channels
   chains.middle = middle.data();
+  chains.images = images.data();
   chains.totals = totals.data();
   const int heads = static_cast<int>(forward_sm90::chainsOf<kPanels>(run.task)), ctas = firstChunks > 0 ? heads + 2 : 2;
   const auto runChains = [&]<bool kKeeps>() {
@@ -115,7 +117,9 @@ void checkFromZero(BackwardShape shape, uint64_t seed, int firstChunks = 0) {
   std::vector<float> middle(c.stateGradient.size(), NAN),
       totals(static_cast<size_t>(shape.batch * shape.heads) * static_cast<size_t>(chains.chunks()), NAN);
   chains.firstChunks = firstChunks;
+  std::vector<uint16_t> images(middle.size() * 2 + 128 * 64 * 8, 0xffff);  // of padded channels
   chains.middle = middle.data();
+  chains.images = images.data();
   chains.totals = totals.data();
   const int heads = static_cast<int>(forward_sm90::chainsOf<kPanels>(run.task)), ctas = firstChunks > 0 ? heads + 2 : 2;
   emulator::run(ctas, Kernel::kThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(chains); });

@@ -116,11 +116,18 @@ struct HeadChainTask : ChunkStatesTask {
   float* saved = nullptr;           ///< out: a copy of `initial`, or zeros; NULL: not written
   int firstChunks = 0;              ///< of the first part; 0: heads are not divided
   float* middle = nullptr;          ///< out, if divided: [batch][heads][dk][dv], the states after the first parts
+  void* images = nullptr;           ///< out, if divided: the same, rounded, as images of items of 64 columns
   float* totals = nullptr;          ///< out: [batch][heads][chunks], the log2-decays of chunks; NULL: not written
   const float* incoming = nullptr;  ///< of the tail: [batch][heads][dk][dv], the state before all tokens; NULL: 0, or
                                     ///< known to the chains
 
   SEQPAR_BOTH_INLINE int chunks() const { return static_cast<int>((tokens + kChunk - 1) / kChunk); }
+  /// The image of an item of 64 columns, of kElements elements.
+  template <int kElements, class T>
+  SEQPAR_DEVICE T* imageOf(const ChainItem& item) const {
+    const int64_t head = int64_t{item.sequence} * heads + item.head;
+    return static_cast<T*>(images) + (head * chainsOfHead<1>(*this) + item.column / kPanel) * kElements;
+  }
   SEQPAR_DEVICE float* totalsOf(const ChainItem& item) const {
     return totals + (int64_t{item.sequence} * heads + item.head) * chunks();
   }

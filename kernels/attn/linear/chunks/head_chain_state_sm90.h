@@ -14,13 +14,13 @@ class HeadChainState {
  public:
   SEQPAR_DEVICE HeadChainState(const HeadChainTask& task, Memory& memory) : task_(task), memory_(memory) {}
 
-  /// `first`: the running number of the item's first chunk.
-  SEQPAR_DEVICE void run(const ChainItem& item, int first) {
-    const int chunks = item.chunks;
+  /// `firstNumber`: the running number of the item's first chunk.
+  SEQPAR_DEVICE void run(const ChainItem& item, int firstNumber) {
+    const int chunks = item.chunks, end = firstNumber + chunks;
     loadInitial(item);
     Values next;
-    if (chunks > 0) loadValues(next, first);
-    for (int number = first; number < first + chunks; ++number) {
+    if (chunks > 0) loadValues(next, firstNumber);
+    for (int number = firstNumber; number < end; ++number) {
       storeImage(number);
       uint32_t values[kSteps][4];
       round(values, next);
@@ -37,15 +37,17 @@ class HeadChainState {
         }
       }
       warpgroup::commit();
-      if (number + 1 < first + chunks) loadValues(next, number + 1);
+      if (number + 1 < end) loadValues(next, number + 1);
       warpgroup::wait<0>();
       fenceState();
       if constexpr (kRounds) keepUntilRead(values);
       ptx::syncwarp();
       if (me_.lane == 0) ptx::mbarrierArrive(memory_.empty(number));
     }
-    float* const to = task_.firstChunks > 0 && item.chunk == 0 ? task_.middle : task_.to.finalState;
+    const bool first = task_.firstChunks > 0 && item.chunk == 0;
+    float* const to = first ? task_.middle : task_.to.finalState;
     if (to != nullptr) storeFinal(to + item.stateOffset(task_), item);
+    if (first) keepImage(task_.template imageOf<kChannels * kPanel, T>(item));
   }
 
  private:
@@ -147,6 +149,18 @@ class HeadChainState {
         ptx::stmatrixX4(
             backward::sm90::unitOf<kChunk>(memory_.image(number), own.row(me_.warpIndex * 16), 2 * i + own.half()),
             words);
+      }
+    }
+  }
+  /// Stores S^T rounded, as an image in device memory.
+  SEQPAR_DEVICE void keepImage(T* image) const {
+    SEQPAR_UNROLL
+    for (int n = 0; n < kBlocks * kTiles8; ++n) {
+      SEQPAR_UNROLL
+      for (int r = 0; r < 2; ++r) {
+        const float(&own)[4] = x_[n / kTiles8][n % kTiles8];
+        T* const at = backward::sm90::unitOf<kChunk>(image, me_.row + r * 8, n) + me_.c * 2;
+        *reinterpret_cast<uint32_t*>(at) = ptx::pack<T>(own[2 * r], own[2 * r + 1]);
       }
     }
   }

@@ -6,7 +6,8 @@
 // Tiles     64 tokens x 64, 128 or 256; S rounded, an image, in shared memory
 // Smem      the image and queries (8 to 32 KiB each), outputs (8 KiB); 80 columns: 20, 16 and 16 KiB
 // Barriers  an mbarrier: queries and outputs are loaded. __syncthreads()
-// Overlap   several CTAs per SM. Starts early, and waits before all accesses
+// Overlap   several CTAs per SM. Starts early, and waits before all accesses. The image of a second part is loaded with
+//           the first tiles; others are made of fp32 states, and that takes longer than a chunk
 #pragma once
 
 #include "kernels/attn/linear/chunks/head_chain_memory_sm90.h"
@@ -61,12 +62,23 @@ struct HeadChainTailKernel {
     }
     float before = decayOf(task, item, start, first);
     if (backward::decayOf(before) == 0) return;
-    makeImage(task, item, second, memory.image, thread);
-    warpgroup::fenceProxyAsync();
-    ptx::syncthreads();
+    const bool whole = kPanels == 1 && second && task.incoming == nullptr;
+    if (thread == 0) {
+      const uint32_t full = ptx::sharedAddress(&memory.full);
+      constexpr int kImageBytes = int{sizeof(memory.image)};
+      load(task, item, memory, first, whole ? kImageBytes : 0);
+      if (whole) {
+        ptx::cpAsyncBulkLoad(memory.image, task.template imageOf<kImageBytes / 2, T>(item), kImageBytes, full);
+      }
+    }
+    if (!whole) {
+      makeImage(task, item, second, memory.image, thread);
+      warpgroup::fenceProxyAsync();
+      ptx::syncthreads();
+    }
     const Half me;
     for (int chunk = first; chunk < end; ++chunk) {
-      if (thread == 0) load(task, item, memory, chunk);
+      if (thread == 0 && chunk > first) load(task, item, memory, chunk);
       if (thread < 32) makeRows(task, item, memory, chunk, before, thread);
       ptx::syncthreads();
       before = memory.end;
@@ -133,12 +145,13 @@ struct HeadChainTailKernel {
     SEQPAR_UNROLL
     for (int j = 0; j < 8; ++j) to[j] = j < rows ? from[j * stride] : 0;
   }
-  /// One thread.
-  SEQPAR_DEVICE static void load(const HeadChainTask& task, const ChainItem& item, Memory& memory, int chunk) {
+  /// One thread. `more`: bytes that it loads with the tiles.
+  SEQPAR_DEVICE static void load(const HeadChainTask& task, const ChainItem& item, Memory& memory, int chunk,
+                                 int more = 0) {
     const uint32_t full = ptx::sharedAddress(&memory.full);
     const int token = chunk * kChunk;
     ptx::cpAsyncBulkWaitGroupRead<0>();
-    ptx::mbarrierArriveExpectTx(full, int{sizeof(memory.queries) + sizeof(memory.out)});
+    ptx::mbarrierArriveExpectTx(full, int{sizeof(memory.queries) + sizeof(memory.out)} + more);
     SEQPAR_UNROLL
     for (int panel = 0; panel < kKeyPanels; ++panel) {
       ptx::tmaLoad(ptx::sharedAddress(memory.queries + panel * kTilePanel), task.queries, full, panel * kPanel,

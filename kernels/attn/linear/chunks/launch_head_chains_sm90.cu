@@ -56,9 +56,15 @@ int firstChunksOf(const LinearProblem& problem, int ctas) {
   const int64_t others = ctas - chains, each = (chains + others - 1) / others;
   return static_cast<int>((chunks * each + each) / (each + 1) + each - 1);
 }
-/// Bytes of the middle states, and of the totals, of divided heads.
+/// Bytes of the middle states, their images, and the totals, of divided heads.
 size_t middleSize(const LinearProblem& problem) {
-  return static_cast<size_t>(problem.batch) * problem.heads * problem.dk * problem.dv * sizeof(float);
+  constexpr int64_t kAligned = 4;  // floats, for the images that follow
+  const int64_t count = int64_t{problem.batch} * problem.heads * problem.dk * problem.dv;
+  return static_cast<size_t>((count + kAligned - 1) / kAligned * kAligned) * sizeof(float);
+}
+size_t imagesSize(const LinearProblem& problem) {
+  const int64_t channels = isWide(problem) ? 4 * kPanel : isShort(problem) ? kPanel : 2 * kPanel;
+  return static_cast<size_t>(itemsOf(problem) * channels * kPanel) * sizeof(uint16_t);
 }
 size_t totalsSize(const LinearProblem& problem) {
   constexpr int64_t kAligned = 4;  // floats, for the middle states that follow
@@ -79,7 +85,10 @@ bool encodeChains(HeadChainTask& chains, const Outputs& pass, bool totals, const
   if (!backward::sm90::encodeMaps<Bf16>(chains, task)) return false;
   chains.firstChunks = pass.workspace == nullptr ? 0 : firstChunksOf(problem, ctasOf(problem, launch));
   if (totals || chains.firstChunks > 0) chains.totals = pass.workspace;
-  if (chains.firstChunks > 0) chains.middle = pass.workspace + totalsSize(problem) / sizeof(float);
+  if (chains.firstChunks > 0) {
+    chains.middle = pass.workspace + totalsSize(problem) / sizeof(float);
+    chains.images = chains.middle + middleSize(problem) / sizeof(float);
+  }
   return true;
 }
 
@@ -157,7 +166,7 @@ size_t headChainsSize(const LinearProblem& problem) {
   if (problem.gate == Gate::Channel) return channelChainsSize(problem);
   if (!formsHeadChains(problem)) return 0;
   const bool divided = firstChunksOf(problem, forward_sm90::ctasAtOnce(problem)) > 0;
-  return totalsSize(problem) + (divided ? middleSize(problem) : 0);
+  return totalsSize(problem) + (divided ? middleSize(problem) + imagesSize(problem) : 0);
 }
 
 bool forwardByHeads(const Outputs& pass, const Launch& launch, int& error) {
