@@ -13,7 +13,7 @@ from ._agreement import agree_once
 from ._collectives import all_gather, to_heads, to_sequence
 from ._define import define
 from ._layout import Layout, bounds_of, in_order, require_fit
-from ._readable import ReadableGradient, ReadableInput
+from ._readable import Copied, ReadableGradient, ReadableInput
 
 ALGORITHMS = ("ulysses", "allgather_kv")
 
@@ -79,17 +79,35 @@ def sdpa(q, k, v, call):
     return out.transpose(1, 2)
 
 
+def _mask_mod(queries, keys, call, device):
+    """The mask of a call in FlexAttention's form; None: all keys. On hosts, PyTorch 2.15 has no kernel for a mask that a compiled
+    graph computes as a tensor."""
+    if device.type == "cuda":
+        seen = call.mask(queries, keys, device)
+        return None if seen is None else lambda b, h, i, j: seen[i, j]
+    left, right, more = call.window[0], 0 if call.causal else call.window[1], keys - queries
+    if left < 0 and right < 0:
+        return None
+    if left < 0:
+        return lambda b, h, i, j: j <= i + more + right
+    if right < 0:
+        return lambda b, h, i, j: j >= i + more - left
+    return lambda b, h, i, j: (j >= i + more - left) & (j <= i + more + right)
+
+
 def flex(q, k, v, call):
-    """torch.nn.attention.flex_attention as a `kernel` of attention(). A compiled graph has one call with a mask of all tokens;
-    otherwise, where all scores are in memory, packed sequences are batches, as for sdpa."""
+    """torch.nn.attention.flex_attention as a `kernel` of attention(). In compiled graphs on GPUs it is one call with a mask of all
+    tokens, and NaN in a packed sequence may reach others; otherwise packed sequences are batches, as for sdpa."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
     if call.sinks is not None:
         raise ValueError("flex: got sinks, expected none")
-    if call.cu_seqlens_q is not None and not torch.compiler.is_compiling():
+    compiled = torch.compiler.is_compiling()
+    if call.cu_seqlens_q is not None and not (compiled and q.is_cuda):
         return _documents.attend(lambda *qkv: flex(*qkv, call.of_document()), q, k, v, call.cu_seqlens_q, call.cu_seqlens_k, call.causal)
-    seen = call.mask(q.shape[1], k.shape[1], q.device)
-    block_mask = None if seen is None else create_block_mask(lambda b, h, i, j: seen[i, j], None, None, q.shape[1],
-                                                             k.shape[1], device=q.device)
+    if compiled and not q.is_cuda:  # PyTorch 2.15 reads slices from wrong addresses on hosts
+        q, k, v = (Copied.apply(x) for x in (q, k, v))
+    mask_mod = _mask_mod(q.shape[1], k.shape[1], call, q.device)
+    block_mask = None if mask_mod is None else create_block_mask(mask_mod, None, None, q.shape[1], k.shape[1], device=q.device)
     capped = None if not call.softcap else lambda score, b, h, i, j: call.softcap * torch.tanh(score / call.softcap)
     out = flex_attention(*(x.transpose(1, 2) for x in (q, k, v)), score_mod=capped, block_mask=block_mask, scale=call.scale,
                          enable_gqa=_known(k.shape[2] != q.shape[2]))

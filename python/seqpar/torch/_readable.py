@@ -40,6 +40,18 @@ def _in_graph(x):
     return readable(x)
 
 
+class Copied(torch.autograd.Function):
+    """A dense copy that compilers keep."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return _copied(x, _rows(x.shape))
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
 class ReadableInput(torch.autograd.Function):
     """The caller's tensor, as a kernel reads it."""
 

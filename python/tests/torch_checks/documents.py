@@ -7,7 +7,7 @@ import torch
 
 import seqpar.torch as sp
 from seqpar.testing.reference import softmax
-from torch_checks import check, same, whole
+from torch_checks import Skip, check, same, whole
 
 
 @check
@@ -37,6 +37,28 @@ def sdpa_separates_packed_sequences(comm, seed):
                                               cu_seqlens=documents), layout, comm)
                 out[:, spoiled] = 0
                 same(out, expected[0], 40)
+
+
+@check
+def compiled_flex_attention_on_hosts(comm, seed):
+    """The runs of a zigzag are slices, which Inductor reads from wrong addresses; NaN in a packed sequence reaches no other one."""
+    if comm.size != 2 or torch.empty(0).is_cuda or torch.__version__ < "2.15":
+        raise Skip("compiles for hosts, runs on two ranks with PyTorch 2.15")
+    documents, layout = (0, 20, 45, 100), sp.Layout("zigzag", 100, comm.size)
+    q, k, v = (whole(seed + i, 1, 100, heads, 16) for i, heads in enumerate((4, 2, 2)))
+    bad_k, bad_v = k.clone(), v.clone()
+    bad_k[:, 22], bad_v[:, 21] = torch.inf, torch.nan
+    mine, bad = ([sp.shard(x, layout, comm) for x in inputs] for inputs in ((q, k, v), (q, bad_k, bad_v)))
+    for options in ({}, {"causal": True}, {"causal": True, "cu_seqlens": documents}):
+        run = lambda *qkv: sp.attention(*qkv, comm, kernel="flex_attention", layout=layout, algorithm="allgather_kv", **options)
+        compiled = torch.compile(run, fullgraph=True)
+        same(compiled(*mine), run(*mine), 40)
+        if "cu_seqlens" in options:
+            out, expected = (sp.unshard(x, layout, comm) for x in (compiled(*bad), run(*mine)))
+            assert out[:, 20:45].isnan().any()
+            out[:, 20:45], expected[:, 20:45] = 0, 0
+            same(out, expected, 40)
+        torch.compiler.reset()
 
 
 @check
