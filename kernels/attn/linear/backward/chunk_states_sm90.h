@@ -3,8 +3,9 @@
 //
 // Work      a CTA of 512 threads, one per SM, takes items (sequence, head or pair of heads, 128 columns of v, segment,
 //           128 channels of k, direction) in steps of the grid. Single: items of half as many columns, for more CTAs
-// Roles     warpgroups 0, 1: consumers, wgmma, 64 rows of the state each; 2: scales values by their decays; 3: two
-//           warps compute factors of tokens, one issues TMA loads, one copies images of states to device memory
+// Roles     warpgroups 0, 1: consumers, wgmma, 64 rows of the state each; 2: two warps scale the values of a chunk by
+//           their decays, two those of the next one; 3: two warps compute factors of tokens, one issues TMA loads, one
+//           copies images of states to device memory
 // Tiles     64 tokens x 128; the state 128 x 128 fp32 in registers of the consumers. Pair: a panel of values, and of
 //           the state, is a head; or, of heads of 80 columns, two panels and 80 columns, images transposed. Pair with
 //           keys of up to 64: tiles and states of 64 channels, a consumer warpgroup has a head. Single: one head of a
@@ -95,7 +96,7 @@ struct ChunkStatesKernel {
     if (thread == 0) {
       for (int stage = 0; stage < Memory::kStages; ++stage) {
         ptx::mbarrierInit(memory.full(stage), 1 + 1);
-        ptx::mbarrierInit(memory.prepared(stage), kScalers);
+        ptx::mbarrierInit(memory.prepared(stage), kScalers / 2);
         ptx::mbarrierInit(memory.empty(stage), kMultiplying / 32);
       }
       for (int image = 0; image < Memory::kImages; ++image) {
@@ -168,35 +169,44 @@ struct ChunkStatesKernel {
       }
     }
 
-    /// Scalers: a warp scales half of the rows of a panel of values, or of a head's two.
+    /// Scalers: two of the warps take turns with the others at chunks, so that the loads and fences of two chunks
+    /// overlap. Each scales a panel of values, or of a head's two, half of the rows at a time.
     SEQPAR_DEVICE void scale() const {
       const int thread = ptx::thread() - kConsumers, lane = thread % 32, warp = ptx::uniform(thread / 32 % 4);
-      const int panel = warp % 2, row = warp / 2 * 32 + lane / 8 * 8, at = panel * kTilePanel + row * kPanel;
       const int64_t first = item.first, end = item.end;
-      for (int step = 0; step < chunks; ++step) {
+      for (int step = warp / 2; step < chunks; step += 2) {
         const int number = firstChunk + step;
         const int64_t left = end - tokenOf(first, step);
+        // A warp waits for every second phase of `full` if kStages is odd, so it first waits until the last one is
+        // over.
+        memory.awaitEmpty(number);
         ptx::mbarrierWaitParity(memory.full(number), Memory::parity(number));
-        const float* ofHead = memory.factors[number % Memory::kStages][kHeads == 1 ? 0 : panel];
-        T* const values = memory.values(number);
-        if constexpr (kSingle) {
-          constexpr int kRows = 4;  // of a lane
-          ScaledRows<T>::template scale<kRows>(values, ofHead, warp * 16 + lane / 8 * kRows, lane);
-          if (kWide) ScaledRows<T>::scaleUnit(values + kTilePanel, ofHead, warp * 16 + lane % 16, lane / 16);
-        } else if constexpr (kWide) {
-          ScaledRows<T>::template scale<8>(values + 2 * panel * kTilePanel, ofHead, row, lane);
-          SEQPAR_UNROLL
-          for (int unit = 0; unit < (kColumns - kPanel) / 8; ++unit) {
-            ScaledRows<T>::scaleUnit(values + (2 * panel + 1) * kTilePanel, ofHead, warp / 2 * 32 + lane, unit);
-          }
-        } else {
-          ScaledRows<T>::template scale<8>(values + panel * kTilePanel, ofHead, row, lane);
-        }
-        if (left < kChunk && panel < Shape::kKeyPanels)
-          ScaledRows<T>::clear(memory.keys(number) + at, static_cast<int>(left) - row, lane);
+        SEQPAR_UNROLL
+        for (int half = 0; half < 2; ++half) scalePart(number, warp % 2 + 2 * half, left, lane);
         warpgroup::fenceProxyAsync();
         ptx::mbarrierArrive(memory.prepared(number));
       }
+    }
+    /// A panel of values, or of a head's two, and half of the rows; 64 columns of one head: a quarter of the rows.
+    SEQPAR_DEVICE void scalePart(int number, int part, int64_t left, int lane) const {
+      const int panel = part % 2, row = part / 2 * 32 + lane / 8 * 8, at = panel * kTilePanel + row * kPanel;
+      const float* ofHead = memory.factors[number % Memory::kStages][kHeads == 1 ? 0 : panel];
+      T* const values = memory.values(number);
+      if constexpr (kSingle) {
+        constexpr int kRows = 4;  // of a lane
+        ScaledRows<T>::template scale<kRows>(values, ofHead, part * 16 + lane / 8 * kRows, lane);
+        if (kWide) ScaledRows<T>::scaleUnit(values + kTilePanel, ofHead, part * 16 + lane % 16, lane / 16);
+      } else if constexpr (kWide) {
+        ScaledRows<T>::template scale<8>(values + 2 * panel * kTilePanel, ofHead, row, lane);
+        SEQPAR_UNROLL
+        for (int unit = 0; unit < (kColumns - kPanel) / 8; ++unit) {
+          ScaledRows<T>::scaleUnit(values + (2 * panel + 1) * kTilePanel, ofHead, part / 2 * 32 + lane, unit);
+        }
+      } else {
+        ScaledRows<T>::template scale<8>(values + panel * kTilePanel, ofHead, row, lane);
+      }
+      if (left < kChunk && panel < Shape::kKeyPanels)
+        ScaledRows<T>::clear(memory.keys(number) + at, static_cast<int>(left) - row, lane);
     }
 
     SEQPAR_DEVICE void multiply() const {
