@@ -204,7 +204,7 @@ TEST_CASE("groups of wide heads on GPUs, of which outputs are in two parts") {
   checkWithAndWithoutReserve(all, c, lengths, seed);
 }
 
-/// Shapes with channel decays of which the backward processes chunks in parallel, unless decays are too strong.
+/// Shapes with channel decays of which the backward processes chunks in parallel.
 TEST_CASE("wide heads with channel decays on GPUs") {
   if (placed.ranks > 2) return;
   PlacedRanks all(placed);

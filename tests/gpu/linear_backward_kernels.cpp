@@ -306,11 +306,11 @@ BackwardShape wideChannelShape(double decay) {
   return shape;
 }
 
-/// Heads with channel decays and keys of more than 128 channels: chunks in parallel, unless decays are too strong.
+/// Heads with channel decays and keys of more than 128 channels: chunks in parallel.
 void checkChannelGroups(uint64_t seed) {
   const double kForgets = std::numeric_limits<double>::infinity();
   std::vector<BackwardShape> shapes;
-  for (const double decay : {0.002, 0.05, 0.3, 0.8, 1.5, 30.0, kForgets}) {
+  for (const double decay : {0.002, 0.05, 0.3, 0.8, 1.5, 4.0, 30.0, kForgets}) {
     BackwardShape shape = wideChannelShape(decay);
     shapes.push_back(shape);
     if (decay > 0.3) continue;

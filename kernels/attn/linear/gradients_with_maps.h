@@ -5,8 +5,8 @@
 
 namespace seqpar::attn {
 
-/// Whether launchGradients() needs maps of segments only if decays are too strong for backward/channel_group_sm90.h,
-/// which is known on the device only; launchGradientsWithMaps() then computes them if they are needed.
+/// Whether launchGradients() needs maps of segments only if the tensors do not suit backward/channel_group_sm90.h;
+/// launchGradientsWithMaps() then computes them if they are needed.
 bool gradientsSeldomReadMaps(const LinearProblem& problem, const Segments& segments);
 
 /// launchGradients() with maps of content Maps::PerSegment, which launchGradientsWithMaps() computes. Requires

@@ -4,8 +4,9 @@
 //
 //     q' = scale q 2^L    k' = k 2^-L    S' = h S    E' = h E
 //
-// are the operands of a layer without decays, which are only bounded if the chunk's decays are not too strong:
-// otherwise ChannelTask::strong is set, and other kernels compute all gradients.
+// are the operands of a layer without decays, which are only bounded if the chunk's decays are not too strong. In a
+// chunk with strong decays, h is 1, q' and k' have decays from the chunk's start and to its end, and
+// channel_within_sm90.h computes products of q, k and dA.
 #pragma once
 
 #include "kernels/arch/gpu_words.h"
@@ -24,7 +25,12 @@ struct alignas(128) ChunkRecord {
   T scores[2][kTilePanel];                                  ///< A and its remainder
   /// L in steps, as accumulators of a warpgroup: [block][pair of tiles][thread], words of tiles n and n + 1.
   uint32_t logs[kKeyBlocks][kBlock / 16][warpgroup::kThreads][4];
-  float decays[kChannels];  ///< h
+  float decays[kChannels];  ///< h; of a chunk with strong decays, its decay times -1
+  float carry[kChannels];   ///< of a chunk with strong decays: its decay times the sums of the rows of S' E'
+
+  /// Whether a value of `decays` is that of a chunk with strong decays.
+  SEQPAR_DEVICE static bool isStrong(float decay) { return asBits(decay) >> 31 != 0; }
+  SEQPAR_DEVICE bool isStrong() const { return isStrong(decays[0]); }
 
   static constexpr float kStep = 0x1p-9f, kLeastTotal = -126;  ///< of a chunk's log2-decay
   /// `log`: -63.5 to 63.5, or the chunk's decays are too strong.
@@ -45,14 +51,20 @@ struct alignas(128) ChunkRecord {
     ptx::storePair(reinterpret_cast<float*>(at + (t / 16 * 32 + t % 8 * 4) * kWords), asFloat(word), asFloat(next));
   }
 
+  /// Of A, as 16 bits.
+  SEQPAR_DEVICE uint16_t* scoreAt(int query, int key) {
+    return reinterpret_cast<uint16_t*>(scores[0]) + query * kPanel + (key / 8 ^ query % 8) * 8 + key % 8;
+  }
+
  private:
   static constexpr float kMagic = 0x1p23f;  ///< the weight of its last bit is 1
 };
 
 /// A head counts as a group; a part is 64 columns of v. One segment has all tokens.
 struct ChannelTask : GroupTask {
-  char* records = nullptr;     ///< ChunkRecord: [batch][heads][chunks]
-  uint32_t* strong = nullptr;  ///< not 0: a chunk's decays are too strong, and the results are not used
+  char* records = nullptr;                      ///< ChunkRecord: [batch][heads][chunks]
+  uint32_t* strong = nullptr;                   ///< not 0: a chunk's decays are strong
+  bool leavesStrong = false;                    ///< then there are no results
   Visible recordsVisible = Visible::AfterWait;  ///< to the states' kernel, with `strong` and known gradients
   int pieceChunks = 0;                          ///< of maps (channel_maps_sm90.h): chunks of a piece
   int pieces = 0;                               ///< per head
@@ -64,6 +76,7 @@ struct ChannelTask : GroupTask {
     return reinterpret_cast<Record*>(records)[(int64_t{sequence} * heads + head) * chunksOfSegment + chunk];
   }
   SEQPAR_DEVICE bool isStrong() const { return ptx::loadRelaxedGpu(strong) != 0; }
+  SEQPAR_DEVICE bool isLeft() const { return leavesStrong && isStrong(); }
 };
 
 }  // namespace seqpar::attn::backward::sm90

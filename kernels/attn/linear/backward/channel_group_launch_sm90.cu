@@ -6,6 +6,7 @@
 #include "kernels/attn/linear/backward/channel_maps_sm90.h"
 #include "kernels/attn/linear/backward/channel_scale_sm90.h"
 #include "kernels/attn/linear/backward/channel_states_sm90.h"
+#include "kernels/attn/linear/backward/channel_within_sm90.h"
 #include "kernels/attn/linear/backward/instances.cuh"
 #include "kernels/attn/linear/launch.cuh"
 
@@ -44,12 +45,14 @@ cudaError_t launchChannelGroups(const Task& task, const ChannelGroupsMemory& mem
   static_assert(sizeof(sm90::ChunkRecord<Bf16>) == kChunkRecordBytes);
   using Scale = sm90::ChannelScaleKernel<Bf16>;
   using Gradients = sm90::ChannelGroupKernel<Bf16>;
+  using Within = sm90::ChannelWithinKernel<Bf16>;
   using States = sm90::ChannelStatesKernel<Bf16, kBlock>;
   using Single = sm90::ChannelStatesKernel<Bf16, sm90::kPanel>;
   sm90::ChannelTask to;
   if (!sm90::encodeGroup<Bf16>(to, task, memory.chunks)) return cudaErrorNotSupported;
   to.records = memory.records;
   to.strong = memory.strong;
+  to.leavesStrong = memory.leavesStrong;
   to.recordsVisible = memory.recordsVisible;
   const auto runAll = [&]<class Kernel, int kCtas>(int64_t ctas, bool dependent) {
     return run<Kernel, kCtas>(to, Kernel::itemsOf(to), ctas, launch.stream, dependent);
@@ -65,7 +68,8 @@ cudaError_t launchChannelGroups(const Task& task, const ChannelGroupsMemory& mem
   error = Single::itemsOf(to) <= launch.ctas ? runAll.template operator()<Single, 1>(launch.ctas, true)
                                              : runAll.template operator()<States, 1>(launch.ctas, true);
   if (error != cudaSuccess) return error;
-  return run<Gradients>(to, sm90::groupItemsOf(to), launch.ctas, launch.stream, true);
+  error = run<Gradients>(to, sm90::groupItemsOf(to), launch.ctas, launch.stream, true);
+  return error != cudaSuccess || to.leavesStrong ? error : runAll.template operator()<Within, 1>(launch.ctas, true);
 }
 
 }  // namespace seqpar::attn::backward

@@ -38,6 +38,7 @@ struct ChannelGroupMemory {
   T out[kTilePanel];                                   ///< dv; then dA
   uint32_t logs[kBlock / 16][warpgroup::kThreads][4];  ///< L of the item's block, loaded with the remainders
   float carry[5][kBlock];                              ///< k' dk' of the state, of each warp's tokens, and S' E'
+  alignas(16) float decays[kBlock];                    ///< of the item's block
   /// mbarriers (channel_group_sm90.h).
   alignas(8) uint64_t full[kStages], empty[kStages], shared, sharedEmpty;
 
@@ -50,6 +51,7 @@ struct ChannelGroupMemory {
     ptx::mbarrierInit(ptx::sharedAddress(&sharedEmpty), kConsumerWarps);
     ptx::fenceMbarrierInit();
   }
+  SEQPAR_DEVICE bool isStrong() const { return Record::isStrong(decays[0]); }
   /// Whether the item computes dv of a part: the items of a chunk take turns.
   SEQPAR_DEVICE static bool hasValues(const GroupItem& item, int part) { return part % 2 == item.block; }
   /// The item's block of k, or the other one.
@@ -73,7 +75,7 @@ struct ChannelGroupLoads {
 
   SEQPAR_DEVICE static void run(const ChannelTask& task, Memory& memory) {
     StagesOf<kStages> pipe;
-    int shared = 1;
+    int shared = 1, loaded = 0;
     const int parts = task.panels();
     eachChannelChunk(task, [&](const GroupItem& item) {
       for (int part = 0; part < parts; ++part) {
@@ -89,10 +91,16 @@ struct ChannelGroupLoads {
       auto& stage = memory.stages[pipe.stage];
       const uint32_t full = ptx::sharedAddress(memory.full + pipe.stage);
       constexpr int kBytes = 2 * kTile * int{sizeof(T)};
-      const auto& record = recordOf(task, item);
-      ptx::mbarrierArriveExpectTx(full, kBytes + int{sizeof(memory.logs)});
-      ptx::cpAsyncBulkLoad(stage.v, record.rests[item.block], kBytes, full);
-      ptx::cpAsyncBulkLoad(memory.logs, record.logs[item.block], int{sizeof(memory.logs)}, full);
+      awaitPhase(memory.shared, loaded);
+      loaded ^= 1;
+      if (memory.isStrong()) {
+        ptx::mbarrierArrive(full);
+      } else {
+        const auto& record = recordOf(task, item);
+        ptx::mbarrierArriveExpectTx(full, kBytes + int{sizeof(memory.logs)});
+        ptx::cpAsyncBulkLoad(stage.v, record.rests[item.block], kBytes, full);
+        ptx::cpAsyncBulkLoad(memory.logs, record.logs[item.block], int{sizeof(memory.logs)}, full);
+      }
       pipe.next();
     });
   }
@@ -113,13 +121,15 @@ struct ChannelGroupLoads {
     loadImage(stage.after, task.chunks.gradients, item.block);
     if (other) loadImage(stage.after + Memory::kImage, task.chunks.gradients, 1 - item.block);
   }
-  SEQPAR_DEVICE static const typename Memory::Record& recordOf(const ChannelTask& task, const GroupItem& item) {
+  SEQPAR_DEVICE static typename Memory::Record& recordOf(const ChannelTask& task, const GroupItem& item) {
     return task.recordOf<typename Memory::Record>(item.sequence, item.head, item.number);
   }
   SEQPAR_DEVICE static void loadShared(const ChannelTask& task, const GroupItem& item, Memory& memory) {
     const uint32_t full = ptx::sharedAddress(&memory.shared);
     const auto& record = recordOf(task, item);
-    ptx::mbarrierArriveExpectTx(full, int{sizeof(memory.q) + sizeof(memory.k) + sizeof(memory.matrices)});
+    ptx::mbarrierArriveExpectTx(
+        full, int{sizeof(memory.q) + sizeof(memory.k) + sizeof(memory.matrices) + sizeof(memory.decays)});
+    ptx::cpAsyncBulkLoad(memory.decays, record.decays + item.block * kBlock, int{sizeof(memory.decays)}, full);
     ptx::cpAsyncBulkLoad(memory.q, record.queries + item.block * kTile, int{sizeof(memory.q)}, full);
     ptx::cpAsyncBulkLoad(memory.k, record.keys, int{sizeof(memory.k)}, full);
     ptx::cpAsyncBulkLoad(memory.matrices, record.scores, int{sizeof(memory.matrices)}, full);

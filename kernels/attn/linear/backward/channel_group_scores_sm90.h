@@ -20,6 +20,7 @@ struct ChannelGroupScores {
     eachChannelChunk(task, [&](const GroupItem& item) {
       awaitPhase(opaqueMemory<Memory>().shared, shared);
       shared ^= 1;
+      const bool strong = opaqueMemory<Memory>().isStrong();
       Columns total;
       backward::clear(total);
       for (int part = 0; part < task.panels(); ++part) {
@@ -35,7 +36,7 @@ struct ChannelGroupScores {
       ptx::barrierSync<kOfTotal, 4 * warpgroup::kThreads>();
       arriveWarp(opaqueMemory<Memory>().sharedEmpty, place);
       ptx::barrierSync<kOfGates, 3 * warpgroup::kThreads>();  // terms are stored, in the stage of remainders
-      writeGates(task, item, opaqueMemory<Memory>(), pipe.stage, place.opaque());
+      if (!strong) writeGates(task, item, opaqueMemory<Memory>(), pipe.stage, place.opaque());
       arriveWarp(opaqueMemory<Memory>().empty[pipe.stage], place);
       pipe.next();
     });

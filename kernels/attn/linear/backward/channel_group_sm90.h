@@ -45,7 +45,7 @@ struct ChannelGroupKernel {
     if (ptx::thread() == 0) memory.init();
     ptx::griddepcontrolWait();
     ptx::syncthreads();
-    if (task.isStrong()) return;
+    if (task.isLeft()) return;
     const int group = ptx::uniform(ptx::thread() / warpgroup::kThreads);
     if (group < 2) {
       warpgroup::setmaxnregDec<kScoresRegisters>();

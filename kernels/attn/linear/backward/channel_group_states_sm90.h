@@ -34,6 +34,16 @@ struct ChannelGroupStates {
       }
       Memory& memory = opaqueMemory<Memory>();
       auto& rests = awaitRests(memory, pipe);
+      if (memory.isStrong()) {
+        ptx::barrierSync<kOfTotal, 4 * warpgroup::kThreads>();
+        ptx::barrierArrive<kOfQueries, 2 * warpgroup::kThreads>();
+        arriveWarp(memory.sharedEmpty, place);
+        ptx::barrierSync<kOfKeys, 2 * warpgroup::kThreads>();
+        storeOfState<0>(x, task, item, rests.queryRests(), place.opaque());
+        arriveWarp(memory.empty[pipe.stage], place);
+        pipe.next();
+        return;
+      }
       const T* const keys = memory.k + Memory::keysAt(item);
       addScores<Terms::AlongRows>(x, memory, keys, rests.keyRests());
       storeTerms(x, memory.q, rests.queryRests(), rests.terms(), place.opaque());
@@ -67,6 +77,20 @@ struct ChannelGroupStates {
       }
       Memory& memory = opaqueMemory<Memory>();
       auto& rests = awaitRests(memory, pipe);
+      if (memory.isStrong()) {
+        const int channel = place.warp * 32 + place.lane;
+        ChannelGroupLoads<T>::recordOf(task, item).carry[item.block * kBlock + channel] =
+            times(-memory.decays[channel], sum);
+        ptx::barrierSync<kOfTotal, 4 * warpgroup::kThreads>();
+        ptx::barrierArrive<kOfKeys, 2 * warpgroup::kThreads>();
+        ptx::barrierSync<kOfQueries, 2 * warpgroup::kThreads>();
+        ptx::barrierArrive<kOfGates, 3 * warpgroup::kThreads>();
+        arriveWarp(memory.sharedEmpty, place);
+        storeOfState<1>(x, task, item, rests.keyRests(), place.opaque());
+        arriveWarp(memory.empty[pipe.stage], place);
+        pipe.next();
+        return;
+      }
       const T* const keys = memory.k + Memory::keysAt(item);
       addColumns(memory.carry[place.warp], x, keys, rests.keyRests(), place.opaque());
       addScores<Terms::Rows>(x, memory, memory.q, rests.queryRests());
@@ -191,6 +215,27 @@ struct ChannelGroupStates {
         act(at, elements[i][0] * of[0], elements[i][1] * of[1]);
       }
     }
+  }
+  /// Stores the products with a state to the record, for channel_within_sm90.h.
+  template <int kResult>
+  SEQPAR_DEVICE static void storeOfState(const Wide& x, const ChannelTask& task, const GroupItem& item, T* staged,
+                                         const GroupPosition& me) {
+    SEQPAR_UNROLL
+    for (int n = 0; n < kTiles8; n += 2) {
+      uint32_t words[4];
+      packTiles<T>(words, x, n);
+      ptx::stmatrixX4(me.at(staged + n / 8 * kTilePanel, n % 8), words);
+    }
+    ptx::syncwarp();
+    T* const to = ChannelGroupLoads<T>::recordOf(task, item).rests[item.block][kResult];
+    SEQPAR_ROLLED
+    for (int i = 0; i < 8; ++i) {
+      const int at = i / 4 * kTilePanel + (me.warp * 16 + i % 4 * 4) * kPanel + me.lane * 8;
+      uint32_t words[4];
+      ptx::load(words, staged + at);
+      ptx::storeGlobal(to + at, words);
+    }
+    warpgroup::fenceProxyAsync();
   }
   /// Writes dq = scale 2^L dq', or dk = 2^-L dk'. `staged`: rows of a tile that each warp may overwrite.
   template <bool kKeys>

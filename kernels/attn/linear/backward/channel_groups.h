@@ -7,7 +7,7 @@
 namespace seqpar::attn::backward {
 
 /// As sizeof(sm90::ChunkRecord<Bf16>).
-constexpr int64_t kChunkRecordBytes = (5 * 2 * kBlock + 2 * kChunkTokens) * kChunkTokens * 2 + 2 * kBlock * 4;
+constexpr int64_t kChunkRecordBytes = (5 * 2 * kBlock + 2 * kChunkTokens) * kChunkTokens * 2 + 2 * 2 * kBlock * 4;
 
 inline int64_t chunksOf(const LinearProblem& problem) {
   return (problem.tokens + kChunkTokens - 1) / kChunkTokens;

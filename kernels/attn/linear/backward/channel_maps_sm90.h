@@ -39,7 +39,6 @@ class ChannelMapsKernel {
     }
     ptx::griddepcontrolWait();
     ptx::syncthreads();
-    if (task.isStrong()) return;
     if (warp < Half::kThreads / 32) {
       each(task, memory, [](const ChannelMapsKernel& item) { item.multiply(); });
     } else if (warp >= kThreads / 32 - 2) {
@@ -52,6 +51,8 @@ class ChannelMapsKernel {
   }
 
  private:
+  static constexpr float kLeastLog = -1000;  ///< of a chunk: instead of -inf
+
   /// Calls act(item) for the CTA's items that are needed. All threads.
   template <class Act>
   SEQPAR_DEVICE static void each(const ChannelTask& task, Memory& memory, const Act& act) {
@@ -99,7 +100,7 @@ class ChannelMapsKernel {
       for (int i = 0; i < kTogether; ++i) {
         const int chunk = start + i * kRows + thread / kBlock;
         const float half = chunk < begin_ ? record(chunk).decays[keyBlock_ * kBlock + key] : 1;
-        kept = kept * half * half;
+        kept *= Record::isStrong(half) ? -half : half * half;
       }
       memory_.kept()[thread] = kept;
       ptx::syncthreads();
@@ -120,9 +121,10 @@ class ChannelMapsKernel {
     for (int key = thread; key < kBlock; key += 64) {
       float sum = 0;
       for (int step = 0; step < chunks_; ++step) {
-        sum += logf(record(begin_ + step).decays[keyBlock_ * kBlock + key]);
+        const float decay = record(begin_ + step).decays[keyBlock_ * kBlock + key];
+        sum += Record::isStrong(decay) ? fmaxf(logf(-decay), kLeastLog) : 2 * logf(decay);
       }
-      if (hasKey(key)) logs()[key] = 2 * sum;
+      if (hasKey(key)) logs()[key] = sum;
     }
   }
   /// One thread.
@@ -153,9 +155,12 @@ class ChannelMapsKernel {
       ptx::mbarrierWaitParity(memory_.full(number), Memory::parity(number));
       const float* of = memory_.decays[number % Memory::kStages] + row;
       const float own = of[0], own8 = of[8];
-      state.scale(decay * own, decay8 * own8);
-      decay = own;
-      decay8 = own8;
+      const bool strong = Record::isStrong(own);
+      const float half = strong ? 1.f : own, half8 = strong ? 1.f : own8;
+      state.scale(decay * half, decay8 * half8);
+      decay = half;
+      decay8 = half8;
+      if (strong) state.decay(-own, -own8);
       warpgroup::fenceOperand(state.x);
       warpgroup::arrive();
       state.add(memory_.keys(number), memory_.values(number), me);

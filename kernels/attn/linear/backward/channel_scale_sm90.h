@@ -9,6 +9,7 @@
 
 #include "kernels/arch/tma.h"
 #include "kernels/attn/linear/backward/channel_chunks_sm90.h"
+#include "kernels/attn/linear/backward/level_scores_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
 
@@ -20,6 +21,7 @@ class ChannelScaleKernel {
   static constexpr int kSlices = 2, kTokens = kChunk / kSlices;
   static_assert(kThreads == kSlices * kChannels / 2);
   struct Memory {
+    static constexpr int kChannels = Record::kChannels, kSlices = 2;
     T queries[Record::kKeyBlocks * kTile], keys[Record::kKeyBlocks * kTile];
     T rests[Record::kKeyBlocks * kTile];           ///< of queries, then of keys
     alignas(16) float totals[kSlices][kChannels];  ///< log2-decays of the tokens of a slice
@@ -47,7 +49,7 @@ class ChannelScaleKernel {
              (sequence_ * task.gates.batch + head_ * task.gates.head) * gateBytes();
   }
   SEQPAR_DEVICE void run() {
-    if (!ptx::syncthreadsAnd(me_.thread > 0 || !task_.isStrong())) return;  // another CTA's chunk is
+    if (task_.leavesStrong && !ptx::syncthreadsAnd(me_.thread > 0 || !task_.isStrong())) return;
     if (me_.thread == 0) {
       ptx::mbarrierInit(full(), 1);
       ptx::fenceMbarrierInit();
@@ -57,24 +59,21 @@ class ChannelScaleKernel {
     addUp(sums);
     ptx::storePair(memory_.totals[slice_] + channel_, sums[kTokens - 1][0], sums[kTokens - 1][1]);
     ptx::syncthreads();
-    Pair before = {}, half;
-    {
-      Pair first, second;
-      ptx::loadPair(memory_.totals[0] + channel_, first[0], first[1]);
-      ptx::loadPair(memory_.totals[1] + channel_, second[0], second[1]);
-      SEQPAR_UNROLL
-      for (int e = 0; e < 2; ++e) {
-        if (slice_ > 0) before[e] = first[e];
-        half[e] = (first[e] + second[e]) / 2;
-      }
-    }
-    if (fminf(half[0], half[1]) < Record::kLeastTotal / 2) ptx::storeRelaxedGpu(task_.strong, 1);
+    Pair before, half;
+    addUpSlices(before, half);
+    const bool mild = ptx::syncthreadsAnd(fminf(half[0], half[1]) >= Record::kLeastTotal / 2);
     Record& record = task_.recordOf<Record>(sequence_, head_, chunk_);
+    if (!mild) return task_.leavesStrong ? leave() : runStrong(task_);
     if (slice_ == 0) ptx::storePair(record.decays + channel_, ptx::ex2Approx(half[0]), ptx::ex2Approx(half[1]));
     ptx::mbarrierWaitParity(full(), 0);
     uint32_t rests[kTokens];  // of keys
     scale(record, {before[0] - half[0], before[1] - half[1]}, sums, rests);
     multiply(record, rests);
+  }
+  /// Says that a chunk is strong.
+  SEQPAR_DEVICE void leave() const {
+    if (me_.thread == 0) ptx::storeRelaxedGpu(task_.strong, 1);
+    ptx::mbarrierWaitParity(full(), 0);
   }
   /// Stores the thread's operands and L, which is `start` + sums, and returns remainders of its keys.
   SEQPAR_DEVICE void scale(Record& record, const Pair& start, const Pair (&sums)[kTokens], uint32_t (&rests)[kTokens]) {
@@ -115,6 +114,50 @@ class ChannelScaleKernel {
       SEQPAR_UNROLL
       for (int i = 0; i < kSets; i += 2) Record::storeLogs(logs, first + i * kSame, words[i], words[i + 1]);
     }
+  }
+  /// Log2-decays from the chunk's start to this thread's slice, and half of the chunk's.
+  SEQPAR_DEVICE void addUpSlices(Pair& before, Pair& half) const {
+    Pair first, second;
+    ptx::loadPair(memory_.totals[0] + channel_, first[0], first[1]);
+    ptx::loadPair(memory_.totals[1] + channel_, second[0], second[1]);
+    SEQPAR_UNROLL
+    for (int e = 0; e < 2; ++e) {
+      before[e] = slice_ > 0 ? first[e] : 0.f;
+      half[e] = (first[e] + second[e]) / 2;
+    }
+  }
+  /// Operands of strong decays, from the chunk's start and to its end, and scores. With sums of its own: those of
+  /// the caller would need registers until here.
+  SEQPAR_DEVICE static void runStrong(const ChannelTask& task) { ChannelScaleKernel(task).computeStrong(); }
+  SEQPAR_DEVICE void computeStrong() const {
+    Pair sums[kTokens], before, half;
+    addUp(sums);
+    addUpSlices(before, half);
+    const Pair end = {2 * half[0], 2 * half[1]};
+    Record& record = task_.recordOf<Record>(sequence_, head_, chunk_);
+    if (me_.thread == 0) ptx::storeRelaxedGpu(task_.strong, 1);
+    if (slice_ == 0) ptx::storePair(record.decays + channel_, -decayOf(end[0]), -decayOf(end[1]));
+    for (int i = me_.thread; i < int{sizeof(record.scores) / 16}; i += kThreads) {
+      constexpr uint32_t kZeros[4] = {};
+      ptx::store(record.scores[0] + i * 8, kZeros);
+    }
+    ptx::mbarrierWaitParity(full(), 0);
+    SEQPAR_UNROLL
+    for (int t = 0; t < kTokens; ++t) {
+      const int at = offsetOf(t);
+      const uint32_t query = wordAt(memory_.queries, at), key = wordAt(memory_.keys, at);
+      Pair q = {ptx::lowOf<T>(query), ptx::highOf<T>(query)}, k = {ptx::lowOf<T>(key), ptx::highOf<T>(key)};
+      SEQPAR_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        const float log = before[e] + sums[t][e];
+        q[e] = task_.scale * times(decayOf(log), q[e]);
+        k[e] = times(decayOf(end[e] - log), k[e]);
+      }
+      wordAt(record.queries, at) = ptx::pack<T>(q[0], q[1]);
+      wordAt(record.keys, at) = ptx::pack<T>(k[0], k[1]);
+    }
+    ptx::syncthreads();
+    LevelScores<T, Memory, Record>(memory_, record, task_.scale, slice_, channel_).run(sums);
   }
   /// The scores, by one warpgroup.
   SEQPAR_DEVICE void multiply(Record& record, const uint32_t (&rests)[kTokens]) {

@@ -77,7 +77,7 @@ struct ChannelStatesKernel {
     if (task.recordsVisible == Visible::AfterWait) ptx::griddepcontrolWait();
     ptx::griddepcontrolLaunchDependents();
     ptx::syncthreads();
-    if (!task.isStrong()) runRoles(task, memory, thread, warp);
+    if (!task.isLeft()) runRoles(task, memory, thread, warp);
     if (task.recordsVisible == Visible::AtStart) ptx::griddepcontrolWait();
   }
 
@@ -139,11 +139,14 @@ struct ChannelStatesKernel {
         ptx::mbarrierWaitParity(memory.full(number), Memory::parity(number));
         const float* of = memory.decays[number % Memory::kStages] + row;
         const float own = of[0], own8 = of[8];
-        state.scale(decay * own, decay8 * own8);
-        decay = own;
-        decay8 = own8;
+        const bool strong = Record::isStrong(own);
+        const float half = strong ? 1.f : own, half8 = strong ? 1.f : own8;
+        state.scale(decay * half, decay8 * half8);
+        decay = half;
+        decay8 = half8;
         typename StateOf::Words words;
         state.pack(words);
+        if (strong) state.decay(-own, -own8);
         warpgroup::fenceOperand(state.x);
         warpgroup::arrive();
         state.add(memory.keys(number), memory.values(number), me);

@@ -40,10 +40,11 @@ cudaError_t launchGroups(const Task& task, const ChunkStates& chunks, GradientsP
 struct ChannelGroupsMemory {
   char* records;
   ChunkStates chunks;
-  uint32_t* strong;  ///< afterwards not 0 if decays are too strong: then there are no results
+  uint32_t* strong;                             ///< afterwards not 0 if decays of a chunk are strong
   Visible recordsVisible = Visible::AfterWait;  ///< ChannelTask::recordsVisible
   StateMaps maps;   ///< with GradientsPart::States: in reverse, for launchGradientsForScan(); NULL: not written
   Segments pieces;  ///< of `maps`
+  bool leavesStrong = false;  ///< ChannelTask::leavesStrong
 };
 /// The sm_90 kernels for keys of up to 256 channels with channel decays (channel_group_sm90.h): all gradients.
 /// cudaErrorNotSupported: as above.

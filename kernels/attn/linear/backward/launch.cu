@@ -115,9 +115,9 @@ cudaError_t runGroups(const Gradients& pass, Task& task, const Workspace& worksp
 #endif
 }
 
-/// Computes the gradients of chunks with channel decays, unless decays are too strong. Returns a word in device memory
-/// that is not 0 in that case, or NULL if it launches nothing. `maps`: of launchGradientsForScan(); or NULL. `kept`: of
-/// launchGradientsOfKept(); or NULL.
+/// Computes the gradients of chunks with channel decays, with `kept` unless decays are strong. Returns a word in device
+/// memory that is not 0 in that case, or NULL if it launches nothing. `maps`: of launchGradientsForScan(); or NULL.
+/// `kept`: of launchGradientsOfKept(); or NULL.
 const uint32_t* runChannelGroups(const Gradients& pass, const SegmentStateGradients* maps, const void* kept,
                                  const Workspace& workspace, const Launch& launch, cudaError_t& error) {
 #ifdef SEQPAR_SM90
@@ -151,6 +151,7 @@ const uint32_t* runChannelGroups(const Gradients& pass, const SegmentStateGradie
     memory.strong = chunks.strong;
     memory.chunks.states = chunks.states;
     memory.chunks.directions = 1;
+    memory.leavesStrong = true;
     part = GradientsPart::AfterStates;  // its first kernel waits for all earlier work
   }
   if (launch.sequence != nullptr) launch.sequence->end();
@@ -293,9 +294,9 @@ int runGradients(const Gradients& pass, const backward::Variant& variant, const 
   }
   cudaError_t error = cudaSuccess;
   task.onlyIf = runChannelGroups(pass, nullptr, variant.states, workspace, launch, error);
-  if (pass.part == GradientsPart::States) return error;
-  if (error == cudaSuccess && variant.withMaps)
-    error = static_cast<cudaError_t>(computeMaps(pass, task.onlyIf, launch));
+  const bool done = task.onlyIf != nullptr && !kept;
+  if (error != cudaSuccess || done || pass.part == GradientsPart::States) return error;
+  if (variant.withMaps) error = static_cast<cudaError_t>(computeMaps(pass, task.onlyIf, launch));
   if (error != cudaSuccess) return error;
   const int heads = problem.heads, items = heads / task.together;
   task.dq = targetOf(pass.dq, problem.type, base, workspace.dq, problem, items, task.valueBlocks, problem.dk);
@@ -384,16 +385,8 @@ int launchGradientsForScan(const Gradients& pass, const SegmentStateGradients& m
   using namespace backward;
   const Workspace workspace = workspaceOf(pass.problem, pass.segments, gradientsJoinHeads(pass.problem));
   cudaError_t error = cudaSuccess;
-  const uint32_t* const strong = runChannelGroups(pass, &maps, nullptr, workspace, launch, error);
-  if (error != cudaSuccess) return error;
-#ifdef SEQPAR_SM90
-  int failed = cudaSuccess;
-  auto* const word = reinterpret_cast<int*>(const_cast<uint32_t*>(strong));
-  if (word != nullptr && forward_sm90::segmentStateGradients(maps, maps.segments.count, launch, failed, word))
-    return failed;
-#else
-  (void)strong;
-#endif
+  const bool done = runChannelGroups(pass, &maps, nullptr, workspace, launch, error) != nullptr;
+  if (error != cudaSuccess || done) return error;
   return launchSegmentStateGradients(maps, launch);
 }
 

@@ -13,6 +13,7 @@
 // start and keys to the block's end, and those within blocks are computed in fp32, from running products of decays.
 #pragma once
 
+#include "kernels/attn/linear/backward/level_scores_sm90.h"
 #include "kernels/attn/linear/chunks/channel_chain_memory_sm90.h"
 
 namespace seqpar::attn::forward_sm90 {
@@ -45,6 +46,7 @@ class ChannelOperandsKernel {
   static constexpr float kLeast = -56;
   static_assert(kThreads == kSlices * kChannels / 2);
   using Pair = float[2];
+  using Levels = backward::sm90::LevelScores<T, Memory, Record>;
 
   /// Adjacent CTAs have adjacent heads, as the tensors.
   SEQPAR_DEVICE explicit ChannelOperandsKernel(const ChannelChainTask& task)
@@ -69,7 +71,43 @@ class ChannelOperandsKernel {
     addUp(sums);
     ptx::storePair(memory_.totals[slice_] + channel_, sums[kTokens - 1][0], sums[kTokens - 1][1]);
     ptx::syncthreads();
-    Pair before = {}, middle = {}, end = {};  // log2-decays from the chunk's start
+    Pair before, middle, end;
+    addUpSlices(before, middle, end);
+    const bool mine = fminf(fminf(middle[0], middle[1]), fminf(end[0] - middle[0], end[1] - middle[1])) >= kLeast;
+    const bool mild = ptx::syncthreadsAnd(mine);
+    Record& record = task_.recordOf<Record>(item_, item_.chunk);
+    if (slice_ == 0) ptx::storePair(record.decays + channel_, backward::decayOf(end[0]), backward::decayOf(end[1]));
+    if (me_.thread == 0) record.forgets = mild ? 0.f : 1.f;
+    ptx::mbarrierWaitParity(full(), 0);
+    if (!mild) return runStrong(task_);
+    decayMild(record, sums, before, middle, end);
+    warpgroup::fenceProxyAsync();
+    ptx::syncthreads();
+    if (me_.group == 0) multiply(record);
+  }
+  /// After the loads. With sums of its own: those of the caller would need registers until here.
+  SEQPAR_DEVICE static void runStrong(const ChannelChainTask& task) { ChannelOperandsKernel(task).computeStrong(); }
+  SEQPAR_DEVICE void computeStrong() const {
+    Pair sums[kTokens], before, middle, end;
+    addUp(sums);
+    addUpSlices(before, middle, end);
+    Record& record = task_.recordOf<Record>(item_, item_.chunk);
+    const bool finite = ptx::syncthreadsAnd(decayStrong(record, sums, before, end));
+    for (int i = me_.thread; i < kChunk / 16 * warpgroup::kThreads; i += kThreads) {
+      constexpr uint32_t kZeros[4] = {};
+      ptx::store(record.scores[i / warpgroup::kThreads][i % warpgroup::kThreads], kZeros);
+    }
+    ptx::syncthreads();
+    if (finite) return Levels(memory_, record, task_.scale, slice_, channel_).run(sums);
+    scoreBlocks(record);
+    ptx::syncthreads();
+    decayBlocks(sums);
+    ptx::syncthreads();
+    scoreBetween(record);
+  }
+  /// Log2-decays from the chunk's start to this thread's slice, to the chunk's middle and to its end.
+  SEQPAR_DEVICE void addUpSlices(Pair& before, Pair& middle, Pair& end) const {
+    before[0] = before[1] = middle[0] = middle[1] = end[0] = end[1] = 0;
     SEQPAR_UNROLL
     for (int i = 0; i < kSlices; ++i) {
       Pair total;
@@ -80,30 +118,6 @@ class ChannelOperandsKernel {
         if (i < kSlices / 2) middle[e] += total[e];
         end[e] += total[e];
       }
-    }
-    const bool mine = fminf(fminf(middle[0], middle[1]), fminf(end[0] - middle[0], end[1] - middle[1])) >= kLeast;
-    const bool mild = ptx::syncthreadsAnd(mine);
-    Record& record = task_.recordOf<Record>(item_, item_.chunk);
-    if (slice_ == 0) ptx::storePair(record.decays + channel_, backward::decayOf(end[0]), backward::decayOf(end[1]));
-    if (me_.thread == 0) record.forgets = mild ? 0.f : 1.f;
-    ptx::mbarrierWaitParity(full(), 0);
-    if (mild) {
-      decayMild(record, sums, before, middle, end);
-      warpgroup::fenceProxyAsync();
-      ptx::syncthreads();
-      if (me_.group == 0) multiply(record);
-    } else {
-      const bool finite = ptx::syncthreadsAnd(decayStrong(record, sums, before, end));
-      for (int i = me_.thread; i < kChunk / 16 * warpgroup::kThreads; i += kThreads) {
-        constexpr uint32_t kZeros[4] = {};
-        ptx::store(record.scores[i / warpgroup::kThreads][i % warpgroup::kThreads], kZeros);
-      }
-      ptx::syncthreads();
-      scoreBlocks(record, finite);
-      ptx::syncthreads();
-      decayBlocks(sums);
-      ptx::syncthreads();
-      scoreBetween(record);
     }
   }
 
@@ -297,23 +311,17 @@ class ChannelOperandsKernel {
   using LaneKeys = float[kKeys][kPairs][2];
 
   /// The scores within blocks of 16 tokens.
-  SEQPAR_DEVICE void scoreBlocks(Record& record, bool finite) const {
+  SEQPAR_DEVICE void scoreBlocks(Record& record) const {
     constexpr int kWarps = kThreads / 32, kGroups = kChunk / kKeys;
     static_assert(2 * kWarps == kGroups);
     const int warp = ptx::uniform(me_.thread / 32);
     SEQPAR_ROLLED
     for (int i = 0; i < 2; ++i) {
-      const int first = (i == 0 ? warp : kGroups - 1 - warp) * kKeys;
-      if (finite) {
-        scoreKeys<false>(record, first);
-      } else {
-        scoreKeys<true>(record, first);
-      }
+      scoreKeys(record, (i == 0 ? warp : kGroups - 1 - warp) * kKeys);
     }
   }
   /// One warp: the scores of kKeys keys from `first` on with the queries of their block. A lane has some channels.
-  /// kForgets: decays of 0 discard keys that are not finite.
-  template <bool kForgets>
+  /// Decays of 0 discard keys that are not finite.
   SEQPAR_DEVICE void scoreKeys(Record& record, int first) const {
     LaneKeys keys;  // times their decays to the query
     SEQPAR_UNROLL
@@ -326,12 +334,11 @@ class ChannelOperandsKernel {
       }
     }
     SEQPAR_UNROLL
-    for (int query = 0; query < kKeys; ++query) scoreQuery<kForgets>(record, keys, first, first + query, query);
+    for (int query = 0; query < kKeys; ++query) scoreQuery(record, keys, first, first + query, query);
     SEQPAR_ROLLED
-    for (int query = first + kKeys; query % 16 != 0; ++query) scoreQuery<kForgets>(record, keys, first, query, kKeys);
+    for (int query = first + kKeys; query % 16 != 0; ++query) scoreQuery(record, keys, first, query, kKeys);
   }
   /// `earlier`: number of keys before the query.
-  template <bool kForgets>
   SEQPAR_DEVICE void scoreQuery(Record& record, LaneKeys& keys, int first, int query, int earlier) const {
     float sums[kKeys] = {};
     SEQPAR_UNROLL
@@ -346,7 +353,7 @@ class ChannelOperandsKernel {
         SEQPAR_UNROLL
         for (int key = 0; key < kKeys; ++key) {
           float& of = keys[key][pair][e];
-          if (key < earlier) of = kForgets ? backward::times(decay, of) : decay * of;
+          if (key < earlier) of = backward::times(decay, of);
           sums[key] += q[e] * of;
         }
       }

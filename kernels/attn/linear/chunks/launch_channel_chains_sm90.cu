@@ -98,7 +98,8 @@ cudaError_t runKept(ChannelChainTask& task, const Outputs& pass, void* kept, int
   static_assert(KeptRecord::kKeyBlocks == kBlocks);
   const Task operands = channelGroupsTask(pass.problem, {pass.out.data, pass.out.batch, pass.out.token, pass.out.head});
   const KeptChunks chunks(kept, pass.problem);
-  const ChannelGroupsMemory memory{chunks.records, chunkStatesOf(operands, 1), chunks.strong};
+  ChannelGroupsMemory memory{chunks.records, chunkStatesOf(operands, 1), chunks.strong};
+  memory.leavesStrong = true;
   cudaError_t error = launchChannelGroups(operands, memory, GradientsPart::States, {stream, ctas});
   task.strong = chunks.strong;
   ChannelChainTask of = task;
