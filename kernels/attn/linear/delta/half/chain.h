@@ -2,7 +2,7 @@
 // states' gradients.
 //
 // Work      a CTA has one (slice of 16 kGroups columns, head, batch entry) of the state, or of the product of the
-//           chunks' matrices, whose columns start as those of the identity and have no values: columns never mix
+//           chunks' matrices, which starts as the identity and has no values: columns never mix
 // Roles     the chain: kParts warps have 16 columns of the state, each a part of its channels and of a chunk's tokens.
 //           Four helper warps load stages with cp.async, and compute a chunk's outputs or copy data that later steps
 //           read

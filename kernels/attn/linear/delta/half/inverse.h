@@ -1,5 +1,6 @@
 // (I + L)^-1 of a chunk in place, L below the diagonal of `square` [kRows][kSquare]: by substitution in fp32 in blocks
-// of 16 x 16, then by merges of blocks in three TF32 products. Elements above the diagonal are scratch.
+// of 16 x 16, then by merges of blocks in three TF32 products (of 16-bit operands: inverse_split.h). Elements above the
+// diagonal are scratch.
 #pragma once
 
 #include "kernels/attn/linear/delta/half/swizzled.h"
@@ -44,13 +45,6 @@ struct Inverse {
     multiply({part(second, first), part(first, first), kBlock}, at(first, second), 0, 0, 1);
     ptx::syncwarp();
     multiply({part(second, second), part(first, second), kBlock}, at(second, first), 0, 0, -1);
-  }
-  /// The same by the first four warps, which named barrier `barrier` syncs: a warp has 8 columns.
-  SEQPAR_DEVICE void mergeColumns(int warp, int barrier) const {
-    const int first = warp / 2 * 2 * kBlock, second = first + kBlock, column = warp % 2 * 8;
-    multiplyEight({part(second, first), part(first, first), kBlock}, at(first, second), 0, column, 1);
-    ptx::barrierSync(barrier, 4 * 32);  // before L21 is replaced
-    multiplyEight({part(second, second), part(first, second), kBlock}, at(second, first), 0, column, -1);
   }
   /// Joins the halves in the same way. Eight warps, between barriers.
   SEQPAR_DEVICE void mergeHalves(int warp) const {

@@ -10,7 +10,7 @@ constexpr int kThreadsSm90 = 256;  ///< of these kernels
 /// Shared memory of PrepareSm90. Tiles of 16-bit elements are offsets in bytes, aligned to 1024.
 struct PrepareSm90Memory {
   static constexpr int kCtas = 4;
-  int keys, queries;  ///< [2][kRows][64]
+  int keys, queries;  ///< [2][kRows][64]; then scores, an image, and SplitInverse::images
   Floats square;      ///< [kRows][kSquare]: L, then its inverse
   Floats beta, kNorm, qNorm;
   Ints finite;  ///< of each warp: 1 if its rows are, else 0

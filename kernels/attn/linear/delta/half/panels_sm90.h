@@ -21,34 +21,6 @@ SEQPAR_DEVICE void multiplyTerms(float (&c)[kTiles][4], const warpgroup::Operand
   warpgroup::multiplyAll<T, kA, kB, kTerms / kBlock>(c, a, kRows, b, kRows, add);
 }
 
-/// Transposes the words of four lanes: each lane had a pair of columns of tiles 0 to 3; lane p gets all of tile p.
-SEQPAR_DEVICE void transposeWords(uint32_t (&words)[4], int p) {
-  SEQPAR_UNROLL
-  for (int bit = 1; bit < 4; bit *= 2) {
-    const bool upper = (p & bit) != 0;
-    SEQPAR_UNROLL
-    for (int n = 0; n < 4; ++n) {
-      if ((n & bit) != 0) continue;
-      const uint32_t other = asBits(ptx::shflXor(asFloat(upper ? words[n] : words[n + bit]), bit));
-      words[n] = upper ? other : words[n];
-      words[n + bit] = upper ? words[n + bit] : other;
-    }
-  }
-}
-/// Stores a warp's tiles, rows from `row` on, as 32 columns from `column` on of an image (imageIndex()).
-template <class T>
-SEQPAR_DEVICE void storeTilesOfImage(uint16_t* to, int row, int column, const float (&c)[4][4]) {
-  const ptx::AccumulatorLayout layout{threadAgain() % 32};
-  const int p = layout.lane % 4;
-  SEQPAR_UNROLL
-  for (int h = 0; h < 2; ++h) {
-    uint32_t words[4];
-    SEQPAR_UNROLL
-    for (int n = 0; n < 4; ++n) words[n] = ptx::pack<T>(c[n][2 * h], c[n][2 * h + 1]);
-    transposeWords(words, p);
-    ptx::storeGlobal(to + imageIndex(layout.row(row, 2 * h), column + 8 * p), words);
-  }
-}
 /// Stores elements of 16 rows from `row` on, columns from `column` on of a tile, as the tensor's first `width` columns.
 template <class = void>
 SEQPAR_DEVICE_NOINLINE void storeRowElements(const TensorRows to, int row, const SquareRows from, int column,

@@ -2,15 +2,16 @@
 //
 // Work      a CTA of 256 threads has one (chunk, head, batch entry)
 // Roles     products by warps; blocks of 16 x 16 of the inverse by substitution and the first merges by two warps,
-//           while the others store decayed rows; merges of blocks as three TF32 products
+//           while the others store decayed rows. Merges of blocks: inverse_split.h, by four warps, with decays of
+//           channels; otherwise by eight, as three TF32 products
 // Tiles     chunks of 64 tokens x 128 channels
 // Smem      PrepareMemory; tiles that have been used are replaced
-// Barriers  __syncthreads() between steps
+// Barriers  __syncthreads() between steps; named, kMerge
 // Overlap   cp.async loads values during the products of keys. Task::overlaps
 #pragma once
 
 #include "kernels/attn/linear/delta/half/channels.h"
-#include "kernels/attn/linear/delta/half/inverse.h"
+#include "kernels/attn/linear/delta/half/inverse_split.h"
 #include "kernels/attn/linear/delta/half/tokens.h"
 
 namespace seqpar::attn::delta::half {
@@ -31,6 +32,7 @@ class Prepare {
 
  private:
   static constexpr int kParts = ptx::kIsBf16<T> ? 1 : 2;
+  static constexpr int kMerge = 1;  ///< named barrier of the first four warps
   /// Whether operands of scores are fp16 where decays are mild: the rounding of bf16 is as large as that of the
   /// results. Two parts of bf16 need no other form.
   static constexpr bool kMayBeMild = kChannel && kParts == 1;
@@ -81,15 +83,28 @@ class Prepare {
     }
     ptx::syncthreads();
     if (kChannel) startValues(0);
-    const Inverse inverse{memory_.square};
-    if (warp_ < 2) {
-      inverse.substitute();
-      inverse.mergePair(warp_);
+    if constexpr (kChannel) {
+      static_assert(SplitInverse<T>::kBytes <= kKeyBytes);
+      const SplitInverse<T> inverse{memory_.square, memory_.queries};  // queries are not read any more
+      if (warp_ < 2) {
+        inverse.invertPairs(warp_);
+      } else {
+        storeRows(thread - 64, kThreads - 64);
+      }
+      ptx::syncthreads();
+      if (warp_ < 4) inverse.mergeHalves(warp_, kMerge);
+      ptx::syncthreads();
     } else {
-      storeRows(thread - 64, kThreads - 64);
+      const Inverse inverse{memory_.square};
+      if (warp_ < 2) {
+        inverse.substitute();
+        inverse.mergePair(warp_);
+      } else {
+        storeRows(thread - 64, kThreads - 64);
+      }
+      ptx::syncthreads();
+      inverse.mergeHalves(warp_);
     }
-    ptx::syncthreads();
-    inverse.mergeHalves(warp_);
     roundInverse();
     for (int first = 0; first < columns_; first += kKeys) writeValues(first);
   }

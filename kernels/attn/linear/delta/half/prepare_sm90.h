@@ -2,15 +2,15 @@
 // (RowFactor).
 //
 // Work      a CTA of 256 threads, four per SM, has one (chunk, head, batch entry)
-// Roles     two warpgroups: the first has the products of keys, the second those of queries. Blocks of 16 x 16 of the
-//           inverse by substitution by two warps and the first merges by four, while others store factors of tokens
+// Roles     two warpgroups: the first has the products of keys, the second those of queries. Blocks of 32 x 32 of the
+//           inverse by two warps, while the second warpgroup stores scores and factors of tokens; the merge by four
 // Tiles     chunks of 64 tokens x 128 channels
 // Smem      PrepareSm90Memory
-// Barriers  __syncthreads() between steps; named, kMerge: blocks of the inverse are in shared memory
+// Barriers  __syncthreads() between steps; named, kMerge: the first four warps have read L
 #pragma once
 
 #include "kernels/arch/gpu_words.h"
-#include "kernels/attn/linear/delta/half/inverse.h"
+#include "kernels/attn/linear/delta/half/inverse_split.h"
 #include "kernels/attn/linear/delta/half/panels_sm90.h"
 
 namespace seqpar::attn::delta::half {
@@ -22,7 +22,7 @@ class PrepareSm90 {
 
  private:
   using KeyTile = KeyPanels<kRows>;
-  static constexpr int kAll = kThreadsSm90, kMerge = 1;  ///< threads; named barrier of the first four warps
+  static constexpr int kMerge = 1;  ///< named barrier of the first four warps
 
   SEQPAR_DEVICE explicit PrepareSm90(const Task& t)
       : task_(t), warp_(ptx::uniform(threadAgain() / 32)), row_(warp_ % 4 * kBlock), group_(warp_ / 4) {
@@ -36,8 +36,11 @@ class PrepareSm90 {
 
   SEQPAR_DEVICE void steps() {
     const int keyHead = keyHeadOf(task_, head_), thread = threadAgain();
-    startTensor<kKeys, kAll>(keys(), {task_.k, batch_, chunk_, keyHead, 0, task_.dk}, thread);
-    startTensor<kKeys, kAll>(queries(), {task_.q, batch_, chunk_, keyHead, 0, task_.dk}, thread);
+    const auto start = [&](int to, const Input& tensor) {
+      startTensor<kKeys, kThreadsSm90>(KeyTile{to}, {tensor, batch_, chunk_, keyHead, 0, task_.dk}, thread);
+    };
+    start(memory_.keys, task_.k);
+    start(memory_.queries, task_.q);
     ptx::cpAsyncCommitGroup();
     loadGates();
     ptx::syncwarp();
@@ -59,21 +62,20 @@ class PrepareSm90 {
     isFinite() ? scaleScores<true>(scores) : scaleScores<false>(scores);
     storeScores(scores);
     ptx::syncthreads();
-    const Inverse inverse{memory_.square};
-    if (warp_ < 2) inverse.substitute();
-    if (warp_ < 4) {
-      ptx::barrierSync(kMerge, 4 * 32);
-      inverse.mergeColumns(warp_, kMerge);
-    } else {
+    static_assert(SplitInverse<T>::kBytes <= kKeyBytes);
+    const SplitInverse<T> inverse{memory_.square, memory_.queries};
+    if (warp_ < 2) {
+      inverse.invertPairs(warp_);
+    } else if (warp_ >= 4) {
+      storeImage<kSquareBytes, 128>(record().scores, memory_.keys, threadAgain() - 128);
       storeFactors(threadAgain() - 128);
     }
     ptx::syncthreads();
-    inverse.mergeHalves(warp_);
+    if (warp_ < 4) inverse.mergeHalves(warp_, kMerge);
+    ptx::syncthreads();
     storeInverse();
   }
 
-  SEQPAR_DEVICE KeyTile keys() const { return {memory_.keys}; }
-  SEQPAR_DEVICE KeyTile queries() const { return {memory_.queries}; }
   SEQPAR_DEVICE Record record() const { return recordOf(task_, batch_, head_, number_); }
 
   SEQPAR_DEVICE void loadGates() {
@@ -130,13 +132,23 @@ class PrepareSm90 {
     }
   }
 
-  /// The warpgroup's products, times lengths and decays between tokens: L to shared memory, scores to the record.
+  /// The warpgroup's products, times lengths and decays between tokens, to shared memory: L, and scores in place of
+  /// keys.
   SEQPAR_DEVICE void storeScores(float (&c)[kRows / 8][4]) const {
-    if (group_ == 0) {
-      eachPair(c, row_, 0,
+    if (group_ == 1) {
+      SEQPAR_UNROLL
+      for (int n = 0; n < kBlocks; ++n) {
+        uint32_t words[4];
+        roundTiles<T>(words, c[2 * n], c[2 * n + 1]);
+        storeLeft(SquareRows{memory_.keys}, row_, n * kBlock, words);
+      }
+      return;
+    }
+    SEQPAR_UNROLL
+    for (int n = 0; n < kBlocks; ++n) {
+      if (n > row_ / kBlock) break;
+      eachPair(reinterpret_cast<float(&)[2][4]>(c[2 * n]), row_, n * kBlock,
                [&](int i, int j, float x, float y) { ptx::storePair(memory_.square + i * kSquare + j, x, y); });
-    } else {
-      storeAsImage(record().scores, 0, c);
     }
   }
   /// kExact: for finite products and factors. Else a factor of 0 forgets.
@@ -198,14 +210,6 @@ class PrepareSm90 {
       }
     }
   }
-  /// Stores a warp's tiles as rows from row_ on, columns from `column` on, of an image.
-  SEQPAR_DEVICE void storeAsImage(uint16_t* to, int column, const float (&c)[kRows / 8][4]) const {
-    SEQPAR_UNROLL
-    for (int n = 0; n < 2; ++n) {
-      storeTilesOfImage<T>(to, row_, column + 32 * n, reinterpret_cast<const float(&)[4][4]>(c[4 * n]));
-    }
-  }
-
   SEQPAR_DEVICE void storeFactors(int t) const {
     const bool finite = isFinite();
     if (t >= kRows) return;
