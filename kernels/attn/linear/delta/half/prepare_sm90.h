@@ -28,7 +28,8 @@ class PrepareSm90 {
       : task_(t), warp_(ptx::uniform(threadAgain() / 32)), row_(warp_ % 4 * kBlock), group_(warp_ / 4) {
     const RecordPlace place(t, t.heads);
     head_ = place.head;
-    number_ = place.number;
+    // A forward's chains start from the first chunks, which L2 still has if they are last; Retreat from the last ones.
+    number_ = t.training ? place.number : t.count - 1 - place.number;
     batch_ = place.batch;
     chunk_ = t.chunks[t.first + number_];
     memory_.place();
@@ -43,8 +44,6 @@ class PrepareSm90 {
     start(memory_.queries, task_.q);
     ptx::cpAsyncCommitGroup();
     loadGates();
-    ptx::syncwarp();
-    decayWithinBlocks(memory_.tokens);  // while rows arrive
     ptx::cpAsyncWaitGroup<0>();
     warpgroup::fenceProxyAsync();
     ptx::syncthreads();
@@ -53,7 +52,11 @@ class PrepareSm90 {
     multiplyTerms<T, Terms::AlongRows, Terms::AlongRows, kKeys>(
         scores, operand(group_ == 0 ? memory_.keys : memory_.queries), operand(memory_.keys), false);
     warpgroup::commit();
-    if (group_ == 1) storeQueryNorms();
+    if (group_ == 1) {
+      storeQueryNorms();
+    } else {
+      decayWithinBlocks(memory_.tokens);  // not before the products: the other warps would wait
+    }
     warpgroup::wait<0>();
     warpgroup::fenceOperand(scores);
     if (group_ == 0) storeKeyNorms(scores);
