@@ -7,6 +7,7 @@ import torch
 from ._define import define
 
 _LONGEST = 512  # longer documents get a call each, and no padding
+_BLOCK = 128    # queries and keys of a block of FlexAttention
 
 
 @functools.lru_cache(maxsize=64)
@@ -80,6 +81,40 @@ def attend(kernel, q, k, v, bounds_q, bounds_k, causal):
     parts = zip(forms.values(), *(places.scatter(x).split(places.sizes, 1) for places, x in ((queries, q), (keys, k), (keys, v))))
     outputs = [_of_batch(kernel, len(documents), *qkv) for documents, *qkv in parts]
     return queries.gather(outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1))
+
+
+def _described(lengths, sizes, shifts):
+    """int32 [2][tokens]: the document of each token and its position; -1 in the padding that makes `lengths` `sizes`."""
+    lengths, sizes, shifts = (torch.tensor(x, dtype=torch.int64, device="cpu") for x in (lengths, sizes, shifts))
+    document = torch.arange(len(sizes), device="cpu").repeat_interleave(sizes)
+    position = torch.arange(len(document), device="cpu") - (sizes.cumsum(0) - sizes)[document]
+    return torch.stack([document.where(position < lengths[document], -1), position + shifts[document]]).int()
+
+
+# An operator for the same reason; also, PyTorch 2.15 has no kernel on hosts for masks that read a tensor of the graph.
+_description = define("documents_of_tokens(Tensor like, int[] lengths, int[] sizes, int[] shifts) -> Tensor",
+                      lambda like, lengths, sizes, shifts: (like.new_empty(2, sum(sizes), dtype=torch.int32),),
+                      lambda made, like, lengths, sizes, shifts: made[0].copy_(_described(lengths, sizes, shifts)))
+
+
+def attend_blocks(kernel, q, k, v, call):
+    """Attention of packed sequences with one kernel(q, k, v, mask_mod) that computes blocks: zeros behind each document fill its
+    last block, so that masked NaN and infinity reach no other document."""
+    lengths = [[end - begin for begin, end in zip(x, x[1:])] for x in (call.cu_seqlens_q, call.cu_seqlens_k)]
+    sizes = [[-(-n // _BLOCK) * _BLOCK for n in x] for x in lengths]
+    queries, keys = (_Places(n, [(size, [i]) for i, size in enumerate(m)]) for n, m in zip(lengths, sizes))
+    # Padding sees the keys of its document: a row of the scores without keys has no log-sum-exp.
+    document_q, position_q = _description(q, sizes[0], sizes[0], [n - m for m, n in zip(*lengths)])
+    document_k, position_k = _description(k, lengths[1], sizes[1], [0] * len(sizes[1]))
+    left, right = call.window[0], 0 if call.causal else call.window[1]
+
+    def mask_mod(batch, head, i, j):
+        seen = document_q[i] == document_k[j]
+        if left >= 0:
+            seen = seen & (position_k[j] >= position_q[i] - left)
+        return seen & (position_k[j] <= position_q[i] + right) if right >= 0 else seen
+
+    return queries.gather(kernel(queries.scatter(q), keys.scatter(k), keys.scatter(v), mask_mod))
 
 
 def _of_batch(kernel, documents, *qkv):

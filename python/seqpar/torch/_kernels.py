@@ -96,22 +96,27 @@ def _mask_mod(queries, keys, call, device):
 
 
 def flex(q, k, v, call):
-    """torch.nn.attention.flex_attention as a `kernel` of attention(). In compiled graphs on GPUs it is one call with a mask of all
-    tokens, and NaN in a packed sequence may reach others; otherwise packed sequences are batches, as for sdpa."""
+    """torch.nn.attention.flex_attention as a `kernel` of attention(). A compiled graph has one call, whose blocks contain tokens of
+    one packed sequence each; otherwise, where all scores are in memory, packed sequences are batches, as for sdpa."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
     if call.sinks is not None:
         raise ValueError("flex: got sinks, expected none")
     compiled = torch.compiler.is_compiling()
-    if call.cu_seqlens_q is not None and not (compiled and q.is_cuda):
+
+    def masked(q, k, v, mask_mod):
+        if compiled and not q.is_cuda:  # PyTorch 2.15 reads slices from wrong addresses on hosts
+            q, k, v = (Copied.apply(x) for x in (q, k, v))
+        block_mask = None if mask_mod is None else create_block_mask(mask_mod, None, None, q.shape[1], k.shape[1], device=q.device)
+        capped = None if not call.softcap else lambda score, b, h, i, j: call.softcap * torch.tanh(score / call.softcap)
+        out = flex_attention(*(x.transpose(1, 2) for x in (q, k, v)), score_mod=capped, block_mask=block_mask, scale=call.scale,
+                             enable_gqa=_known(k.shape[2] != q.shape[2]))
+        return out.transpose(1, 2)
+
+    if call.cu_seqlens_q is not None:
+        if compiled:
+            return _documents.attend_blocks(masked, q, k, v, call)
         return _documents.attend(lambda *qkv: flex(*qkv, call.of_document()), q, k, v, call.cu_seqlens_q, call.cu_seqlens_k, call.causal)
-    if compiled and not q.is_cuda:  # PyTorch 2.15 reads slices from wrong addresses on hosts
-        q, k, v = (Copied.apply(x) for x in (q, k, v))
-    mask_mod = _mask_mod(q.shape[1], k.shape[1], call, q.device)
-    block_mask = None if mask_mod is None else create_block_mask(mask_mod, None, None, q.shape[1], k.shape[1], device=q.device)
-    capped = None if not call.softcap else lambda score, b, h, i, j: call.softcap * torch.tanh(score / call.softcap)
-    out = flex_attention(*(x.transpose(1, 2) for x in (q, k, v)), score_mod=capped, block_mask=block_mask, scale=call.scale,
-                         enable_gqa=_known(k.shape[2] != q.shape[2]))
-    return out.transpose(1, 2)
+    return masked(q, k, v, _mask_mod(q.shape[1], k.shape[1], call, q.device))
 
 
 @functools.lru_cache(maxsize=64)

@@ -45,6 +45,7 @@ def operators_are_registered_well(comm, seed):
     opcheck(ops.short_conv_backward, x[..., 0], x[..., 1], weight, weight[:, 0], False, [], [], n)
     opcheck(ops.layout_order, x, keys[1], True)
     opcheck(ops.token_runs, x, [3, 0], [2, 1], 3)
+    opcheck(ops.documents_of_tokens, x, [3, 0, 2], [4, 0, 4], [0, 0, 1])
     opcheck(ops.copied, x.transpose(1, 2), list(x.transpose(1, 2).stride()))
     opcheck(ops.check_positions, sp.Layout.from_key(keys[1]).positions(comm.rank, device=x.device), x, keys[1], "", n)
     scan = (x[0], x[0, :, :, 0].contiguous(), None, "diag", False, "linear", "float32", [], "auto")

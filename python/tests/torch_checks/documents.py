@@ -62,6 +62,38 @@ def compiled_flex_attention_on_hosts(comm, seed):
 
 
 @check
+def compiled_flex_attention_separates_packed_sequences(comm, seed):
+    """A compiled graph has one call of flex_attention. On hosts it has no backward pass and compiles slowly: one rank, one case."""
+    gpu = torch.empty(0).is_cuda
+    if not gpu and (comm.size > 1 or torch.__version__ < "2.15"):
+        raise Skip("GPUs, or one rank and PyTorch 2.15")
+    documents, spoiled = (0, 3, 3, 140, 145, 300), slice(140, 145)
+    q, k, v, grad = (whole(seed + i, 1, 300, heads, 16) for i, heads in enumerate((4, 2, 2, 4)))
+    bad_q, bad_k, bad_v = q.clone(), k.clone(), v.clone()
+    bad_q[:, 140], bad_k[:, 142], bad_v[:, 144] = torch.nan, torch.inf, torch.nan
+    cases = (("ulysses", "zigzag", {"window": (9, 2), "softcap": 3.0}), ("ulysses", "contiguous", {"causal": True}),
+             ("allgather_kv", "zigzag", {"causal": True, "window": (4, -1)}))
+    for algorithm, kind, options in cases if gpu else cases[:1]:
+        layout = sp.Layout(kind, 300, comm.size)
+        exact = [x.double().requires_grad_() for x in (q, k, v)]
+        expected = softmax(*exact, cu_seqlens=documents, **options)
+        expected = [expected.detach(), *torch.autograd.grad(expected, exact, grad.double())]
+        run = torch.compile(lambda *qkv: sp.attention(*qkv, comm, kernel="flex_attention", layout=layout, algorithm=algorithm,
+                                                      cu_seqlens=documents, **options), fullgraph=True)
+        for inputs in ((q, k, v), (bad_q, bad_k, bad_v)):
+            mine = [sp.shard(x, layout, comm).requires_grad_(gpu) for x in inputs]
+            out = run(*mine)
+            results = (out.detach(), *torch.autograd.grad(out, mine, sp.shard(grad, layout, comm))) if gpu else (out,)
+            for one, other in zip(results, expected):
+                one, other = sp.unshard(one, layout, comm), other.float()
+                if inputs[0] is bad_q:
+                    assert one[:, spoiled].isnan().any()
+                    one[:, spoiled] = other[:, spoiled] = 0
+                same(one, other, 80)
+        torch.compiler.reset()
+
+
+@check
 def sdpa_of_many_documents(comm, seed):
     """Short documents are batches: a call for each length, in causal calls for similar lengths."""
     random = torch.Generator("cpu").manual_seed(seed)
