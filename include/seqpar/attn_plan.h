@@ -208,9 +208,8 @@ typedef struct {
                        (default): only (out, lse), or `saved`. Softmax: the exchanged tensors, with ULYSSES,
                        MEGATRON_SP, USP and ALLGATHER_KV. Linear, on GPUs: states within the rank; packed sequences with
                        `initial` or dInitial compute them again. The delta rule: the operands of each 64 tokens, in 16
-                       bits with keys of up to 128 channels. All others: 0 bytes. 2: also, in layers of Mamba-2 with
-                       about as many heads as SMs, or more, the state before each 64 tokens (docs/mamba.md), and in
-                       GLA on one rank with keys of more than 128, operands of each 64 (docs/linear_attention.md) */
+                       bits with keys of up to 128 channels. All others: 0 bytes. 2: also Mamba-2's states, with about
+                       as many heads as SMs (docs/mamba.md), and GLA's operands (docs/linear_attention.md) */
   int64_t slices; /**< softmax: number of slices of the mask, at most SEQPAR_ATTN_MOST_SLICES; 0: none, a query sees
                        all keys that `mask`, the window and the packing allow. Not with packed sequences: documents are
                        slices. Not with DIST_ATTN */
